@@ -1,0 +1,31 @@
+"""PUMIT: promptable segmentation of any medical scan, without Slicer and without Qt.
+
+Importing this package imports neither torch nor any other heavy library: the names below are
+looked up when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pumit.inference.segmenter import load_segmenter
+    from pumit.inference.session import InteractiveSession
+    from pumit.volume import Volume
+
+__version__ = "0.1.0"
+__all__ = ["InteractiveSession", "Volume", "__version__", "load_segmenter"]
+
+_HOMES = {
+    "InteractiveSession": "pumit.inference.session",
+    "Volume": "pumit.volume",
+    "load_segmenter": "pumit.inference.segmenter",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pumit' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,44 @@
+"""What a user can repair: every error here ends as one line, never as a traceback.
+
+`PumitError` is a `ValueError`, so a caller who knows nothing of this package can still catch it.
+"""
+
+
+class PumitError(ValueError):
+    """Something the user can repair; the message says what is wrong and what to do."""
+
+
+class VolumeError(PumitError):
+    """An image that cannot be read, or whose geometry or voxels cannot be used."""
+
+
+class AmbiguousSeriesError(VolumeError):
+    """A folder or zip holds several image series and none was chosen.
+
+    Attributes:
+        series: (SeriesInstanceUID, description without patient data) for each candidate.
+    """
+
+    def __init__(self, message: str, series: list[tuple[str, str]]) -> None:
+        super().__init__(message)
+        self.series = series
+
+
+class PromptError(PumitError):
+    """A prompt that cannot be used: outside the volume, empty, or only negative ones."""
+
+
+class CheckpointError(PumitError):
+    """A checkpoint that is damaged, of another network, or not a safetensors file."""
+
+
+class ExportError(PumitError):
+    """A result that cannot be written: nothing to write, no source series, or a full target."""
+
+
+class ServiceError(PumitError):
+    """A worker or a remote machine that cannot be reached, refused, or ended."""
+
+
+class Cancelled(PumitError):
+    """The user cancelled; nothing was changed."""

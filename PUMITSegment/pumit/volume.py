@@ -1,0 +1,144 @@
+"""A scan on its own grid: voxels, spacing, origin and direction, in LPS millimetres."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import VolumeError
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Triple = tuple[float, float, float]
+
+# A 2D image is a volume with one slice and a very large slice spacing (PUMIT: s_z = 1e8).
+PLANAR_SLICE_SPACING_MM = 1e8
+
+
+@dataclass(frozen=True)
+class DicomSource:
+    """The DICOM files a volume was read from, so that a DICOM-SEG can reference them.
+
+    Attributes:
+        files: One file per slice, ordered as the volume's slices, from index 0 on. May lie in a
+            temporary folder that lives as long as this object (`keep_alive`).
+        series_instance_uid: The source series.
+        keep_alive: Whatever must not be deleted while the files are needed.
+    """
+
+    files: tuple[Path, ...]
+    series_instance_uid: str
+    keep_alive: Any = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Volume:
+    """An image with its geometry.
+
+    Attributes:
+        array: Intensities as stored in the file (HU stays HU). Shape (D, H, W), or (C, D, H, W)
+            for colour and multi-channel images.
+        spacing_mm: Voxel size in array order (D, H, W), mm, positive. A 2D image has
+            `PLANAR_SLICE_SPACING_MM` as its first entry and D = 1.
+        origin_lps: Centre of voxel (0, 0, 0), LPS mm.
+        direction: 3 x 3, orthonormal; as in ITK its columns are the W, H and D axes in LPS.
+            Left-handed directions are kept.
+        source: The DICOM series the volume came from, or None.
+
+    Raises:
+        VolumeError: If shape, spacing or direction cannot be a volume's.
+    """
+
+    array: Array
+    spacing_mm: Triple = (1.0, 1.0, 1.0)
+    origin_lps: Triple = (0.0, 0.0, 0.0)
+    direction: Floats = field(default_factory=lambda: np.eye(3))
+    source: DicomSource | None = None
+
+    def __post_init__(self) -> None:
+        array = np.asarray(self.array)
+        if array.ndim not in (3, 4) or 0 in array.shape:
+            raise VolumeError(
+                f"A volume needs shape (D, H, W) or (C, D, H, W) without empty axes, got {array.shape}."
+            )
+        if array.dtype.kind not in "biuf":
+            raise VolumeError(f"A volume needs real numbers, got {array.dtype}; convert it first.")
+        spacing = tuple(float(s) for s in self.spacing_mm)
+        if len(spacing) != 3 or not all(np.isfinite(s) and s > 0 for s in spacing):
+            raise VolumeError(
+                f"Spacing must be three positive numbers in mm, got {spacing}; check the file header."
+            )
+        origin = tuple(float(o) for o in self.origin_lps)
+        if len(origin) != 3 or not np.isfinite(origin).all():
+            raise VolumeError(f"Origin must be three finite numbers, got {origin}.")
+        direction = np.asarray(self.direction, dtype=np.float64)
+        if direction.shape != (3, 3) or not np.allclose(
+            direction @ direction.T, np.eye(3), atol=1e-3
+        ):
+            raise VolumeError(
+                "Direction must be a 3 x 3 matrix of perpendicular unit axes; a sheared grid must be "
+                "resampled first (Volume.read does that)."
+            )
+        object.__setattr__(self, "array", array)
+        object.__setattr__(self, "spacing_mm", spacing)
+        object.__setattr__(self, "origin_lps", origin)
+        object.__setattr__(self, "direction", direction)
+
+    @staticmethod
+    def read(path: str | Path, *, series: str | None = None) -> Volume:
+        """Read NIfTI, NRRD, MHA, a DICOM folder or zip, PNG or JPEG.
+
+        Args:
+            path: File or folder.
+            series: SeriesInstanceUID, needed where a DICOM folder or zip holds several series.
+
+        Raises:
+            VolumeError: If the file cannot be read or used, with the reason.
+            AmbiguousSeriesError: If there are several series and none was chosen.
+        """
+        from pumit.io.read import read_volume
+
+        return read_volume(Path(path), series=series)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Grid size (D, H, W)."""
+        d, h, w = self.array.shape[-3:]
+        return (d, h, w)
+
+    @property
+    def channels(self) -> int:
+        """Number of channels; 1 for a scalar image."""
+        return 1 if self.array.ndim == 3 else int(self.array.shape[0])
+
+    @property
+    def is_planar(self) -> bool:
+        """Whether this is a single slice, that is, a 2D image."""
+        return self.shape[0] == 1
+
+    def index_to_world(self, index: npt.ArrayLike) -> Floats:
+        """Map continuous (d, h, w) indices, shape (..., 3), to LPS mm, shape (..., 3)."""
+        steps = np.asarray(index, dtype=np.float64) * np.asarray(self.spacing_mm)
+        return np.asarray(steps[..., ::-1] @ self.direction.T + np.asarray(self.origin_lps))
+
+    def world_to_index(self, points_lps: npt.ArrayLike) -> Floats:
+        """Map LPS mm, shape (..., 3), to continuous (d, h, w) indices, shape (..., 3)."""
+        offset = np.asarray(points_lps, dtype=np.float64) - np.asarray(self.origin_lps)
+        # The inverse rather than the transpose: a direction read from a file is orthonormal only to 1e-3.
+        steps = (offset @ np.linalg.inv(self.direction).T)[..., ::-1]
+        return np.asarray(steps / np.asarray(self.spacing_mm))
+
+    def contains(self, point_lps: Sequence[float]) -> bool:
+        """Whether a world point lies inside the grid, voxel borders included.
+
+        A planar image has no thickness of its own: any position along its normal counts.
+        """
+        index = self.world_to_index(point_lps)
+        size = np.asarray(self.shape)
+        inside = (index >= -0.5 - 1e-6) & (index <= size - 0.5 + 1e-6)
+        return bool(inside[1:].all() if self.is_planar else inside.all())
