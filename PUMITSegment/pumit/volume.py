@@ -64,14 +64,16 @@ class Volume:
         array = np.asarray(self.array)
         if array.ndim not in (3, 4) or 0 in array.shape:
             raise VolumeError(
-                f"A volume needs shape (D, H, W) or (C, D, H, W) without empty axes, got {array.shape}."
+                "A volume needs shape (D, H, W) or (C, D, H, W) without empty axes, "
+                f"got {array.shape}."
             )
         if array.dtype.kind not in "biuf":
             raise VolumeError(f"A volume needs real numbers, got {array.dtype}; convert it first.")
         spacing = tuple(float(s) for s in self.spacing_mm)
         if len(spacing) != 3 or not all(np.isfinite(s) and s > 0 for s in spacing):
             raise VolumeError(
-                f"Spacing must be three positive numbers in mm, got {spacing}; check the file header."
+                f"Spacing must be three positive numbers in mm, got {spacing}; "
+                "check the file header."
             )
         origin = tuple(float(o) for o in self.origin_lps)
         if len(origin) != 3 or not np.isfinite(origin).all():
@@ -81,8 +83,8 @@ class Volume:
             direction @ direction.T, np.eye(3), atol=1e-3
         ):
             raise VolumeError(
-                "Direction must be a 3 x 3 matrix of perpendicular unit axes; a sheared grid must be "
-                "resampled first (Volume.read does that)."
+                "Direction must be a 3 x 3 matrix of perpendicular unit axes; "
+                "a sheared grid must be resampled first (Volume.read does that)."
             )
         object.__setattr__(self, "array", array)
         object.__setattr__(self, "spacing_mm", spacing)
@@ -129,7 +131,7 @@ class Volume:
     def world_to_index(self, points_lps: npt.ArrayLike) -> Floats:
         """Map LPS mm, shape (..., 3), to continuous (d, h, w) indices, shape (..., 3)."""
         offset = np.asarray(points_lps, dtype=np.float64) - np.asarray(self.origin_lps)
-        # The inverse rather than the transpose: a direction read from a file is orthonormal only to 1e-3.
+        # The inverse, not the transpose: a direction from a file is orthonormal only to 1e-3.
         steps = (offset @ np.linalg.inv(self.direction).T)[..., ::-1]
         return np.asarray(steps / np.asarray(self.spacing_mm))
 

@@ -1,0 +1,1 @@
+"""Results as files: DICOM-SEG, segmentation NRRD, label maps and pictures."""

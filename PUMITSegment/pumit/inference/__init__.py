@@ -1,0 +1,1 @@
+"""From prompts to masks on the volume's own grid."""

@@ -1,0 +1,1 @@
+"""The weights that ship, their index and their checkpoints."""

@@ -1,0 +1,1 @@
+"""Networks; they never touch files."""

@@ -1,0 +1,1 @@
+"""From a volume to what a network sees."""

@@ -1,0 +1,1 @@
+"""One HTTP API for the local worker and for a remote machine."""

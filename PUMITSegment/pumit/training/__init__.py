@@ -1,0 +1,1 @@
+"""One trainer; one task per objective; generated scans."""

@@ -1,0 +1,1 @@
+"""The promptable network: image encoder, prompt encoder, mask decoder."""

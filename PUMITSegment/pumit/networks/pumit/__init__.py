@@ -1,0 +1,1 @@
+"""PUMIT: spatially adaptive convolution, tokenizer, universal ViT."""
