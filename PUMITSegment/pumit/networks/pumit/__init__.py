@@ -1,1 +1,13 @@
-"""PUMIT: spatially adaptive convolution, tokenizer, universal ViT."""
+"""PUMIT: spatially adaptive convolution, rotary positions, tokenizer, universal ViT."""
+
+from pumit.networks.pumit.anisotropy import Anisotropy
+from pumit.networks.pumit.rope import AdditiveRotaryEmbedding3D
+from pumit.networks.pumit.sac import SACConv, SACDownsample, SACUpsample
+
+__all__ = [
+    "AdditiveRotaryEmbedding3D",
+    "Anisotropy",
+    "SACConv",
+    "SACDownsample",
+    "SACUpsample",
+]

@@ -1,0 +1,74 @@
+"""Degree of anisotropy: how many in-plane halvings a volume's depth has to wait for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+MAX_DEGREE = 5  # PUMIT clips the spacing ratio to 32; a 2D image has this degree
+
+
+@dataclass(frozen=True)
+class Anisotropy:
+    """The spatial state that travels with a tensor through adaptive convolutions.
+
+    Attributes:
+        da0: Degree of anisotropy of the network's input, 0 (isotropic) to 5 (2D).
+        level: In-plane halvings so far.
+
+    Source:
+        PUMIT, section "Spatially Adaptive Convolution": DA = floor(log2(s_z / s_xy)), ratio
+        clipped to [1, 32].
+    """
+
+    da0: int
+    level: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.da0 <= MAX_DEGREE:
+            raise ValueError(f"The degree of anisotropy must be 0 to {MAX_DEGREE}, got {self.da0}.")
+        if self.level < 0:
+            raise ValueError(f"Cannot go above full resolution: level {self.level}.")
+
+    @staticmethod
+    def from_spacing(spacing_mm: Sequence[float]) -> Anisotropy:
+        """Degree for a voxel size (d, h, w) in mm, depth first.
+
+        Unequal in-plane spacings count by their geometric mean.
+
+        Raises:
+            ValueError: If a spacing is not positive.
+        """
+        d, h, w = (float(s) for s in spacing_mm)
+        if not min(d, h, w) > 0:
+            raise ValueError(f"Spacing must be positive, got {tuple(spacing_mm)} mm.")
+        ratio = min(max(d / math.sqrt(h * w), 1.0), 2.0**MAX_DEGREE)
+        # 2.4 / 0.6 is 4 but for rounding, and belongs to degree 2.
+        return Anisotropy(math.floor(math.log2(ratio) + 1e-6))
+
+    @property
+    def pending(self) -> int:
+        """In-plane halvings that are still due before depth is halved too."""
+        return max(self.da0 - self.level, 0)
+
+    @property
+    def depth_halvings(self) -> int:
+        """How often depth has been halved so far."""
+        return max(self.level - self.da0, 0)
+
+    def down(self, k: int) -> Anisotropy:
+        """State after an in-plane reduction by 2^k."""
+        return replace(self, level=self.level + k)
+
+    def up(self, k: int) -> Anisotropy:
+        """State after an in-plane enlargement by 2^k."""
+        return replace(self, level=self.level - k)
+
+    def depth_stride(self, k: int) -> int:
+        """Depth stride of a reduction by 2^k from here: 2^max(k - pending, 0)."""
+        return 1 << max(k - self.pending, 0)
+
+    def depth_at(self, isotropic_depth: int) -> int:
+        """Slices of a field here whose isotropic counterpart has so many: max(n >> da0, 1)."""
+        return max(isotropic_depth >> self.da0, 1)
