@@ -1,0 +1,114 @@
+"""BA-SAM's two ideas: a scale that follows the sequence length, and a bias that follows distance.
+
+The paper states them for self-attention over N tokens of an image encoder (eq. 9 and 10):
+
+    a_ij = softmax_j(lambda * (q_i . k_j + b_ij)),   lambda = log_{N_train}(N_test) / sqrt(d_k)
+
+`pumit.networks.ba_attention` computes that attention without ever holding the whole mask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def length_scale(n_test: int, n_train: int) -> float:
+    """New scaling factor lambda_n = log_{n_train}(n_test), to be multiplied with 1 / sqrt(d_k).
+
+    It keeps the entropy of the attention of one token over all others about constant when the
+    sequence grows from `n_train` to `n_test` tokens. Equal lengths give exactly 1. A training
+    sequence of one token has no entropy to keep, and the logarithm to base 1 does not exist:
+    base 2, the shortest sequence that has any, stands in for it.
+
+    Args:
+        n_test: Number of keys each query attends to now, at least 1. At 1 the factor is 0, which
+            is harmless: the softmax over one key is 1 whatever its score.
+        n_train: Number of keys at training, at least 1.
+
+    Returns:
+        A finite factor, at least 0.
+
+    Raises:
+        ValueError: If a length is below 1.
+
+    Source:
+        Song et al., BA-SAM, CVPR 2024, eq. 8 and 9.
+    """
+    if n_test < 1 or n_train < 1:
+        raise ValueError(
+            f"Sequence lengths must be at least 1, got {n_test} (test) and {n_train} (train)."
+        )
+    if n_test == n_train:
+        return 1.0
+    return math.log(n_test) / math.log(max(n_train, 2))
+
+
+def slopes_per_head(beta: Tensor | Sequence[float] | float) -> Tensor:
+    """Return slopes as a floating tensor of shape (heads,); a single number is one head.
+
+    Raises:
+        ValueError: If `beta` has more than one axis.
+    """
+    slopes = torch.as_tensor(beta)
+    if not slopes.is_floating_point():
+        slopes = slopes.to(torch.get_default_dtype())
+    if slopes.ndim > 1:
+        raise ValueError(f"Slopes need shape (heads,), got {tuple(slopes.shape)}.")
+    return slopes.reshape(-1)
+
+
+def grid_distance(queries: Tensor, keys: Tensor) -> Tensor:
+    """Euclidean distance between grid positions.
+
+    Args:
+        queries: Positions, shape (Nq, 1..3), in tokens or in any one unit.
+        keys: Positions, shape (Nk, same), same unit.
+
+    Returns:
+        Distances, shape (Nq, Nk), float64 where either input is, else float32.
+    """
+    dtype = torch.promote_types(torch.promote_types(queries.dtype, keys.dtype), torch.float32)
+    # Differences, not the matrix product form: that one loses the exact zero of the diagonal.
+    return torch.cdist(
+        queries.to(dtype), keys.to(dtype), compute_mode="donot_use_mm_for_euclid_dist"
+    )
+
+
+def bias_mode_mask(positions: Tensor, beta: Tensor | Sequence[float] | float) -> Tensor:
+    """Bias-mode attention mask b_ij = -beta_h * |p_i - p_j|, to be added to q_i . k_j.
+
+    Differs from the source: the paper prints +beta, which for its positive slopes would reward
+    distance where the text asks for a penalty, so the sign is negative here; and it writes
+    |i - j| for the flattened sequence, where a vertical neighbour on a grid of 128 columns would
+    be 128 apart, so distance is taken on the grid. One column of positions gives the paper's 1-D
+    form: a Toeplitz matrix with a zero diagonal.
+
+    Args:
+        positions: Grid positions of the tokens, shape (N, 1), (N, 2) or (N, 3).
+        beta: Slope per head, shape (heads,); positive slopes penalise distance.
+
+    Returns:
+        Bias, shape (heads, N, N), in the dtype of `beta`; differentiable in `beta`.
+
+    Raises:
+        ValueError: If a shape is wrong.
+
+    Source:
+        Song et al., BA-SAM, CVPR 2024, eq. 10.
+    """
+    check_positions(positions)
+    slopes = slopes_per_head(beta).to(positions.device)
+    distance = grid_distance(positions, positions).to(slopes.dtype)
+    return -slopes[:, None, None] * distance  # (heads, N, N)
+
+
+def check_positions(positions: Tensor) -> None:
+    """Raise ValueError unless positions have shape (N, 1..3)."""
+    if positions.ndim != 2 or not 1 <= positions.shape[1] <= 3:
+        raise ValueError(
+            f"Positions need shape (N, 1), (N, 2) or (N, 3), got {tuple(positions.shape)}."
+        )

@@ -1,0 +1,87 @@
+"""BA-SAM's length scale and bias-mode mask: the paper's figures and the mask's structure."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pumit.networks.ba_sam import bias_mode_mask, length_scale
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1, 1.0), (4, 1.1666667), (16, 1.3333333)])
+def test_length_scale_gives_the_published_figures(factor: int, expected: float) -> None:
+    assert length_scale(4096 * factor, 4096) == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1, 0.125), (4, 0.1458333), (16, 0.1666667)])
+def test_scale_with_head_dimension_64_gives_the_published_figures(
+    factor: int, expected: float
+) -> None:
+    assert length_scale(4096 * factor, 4096) / math.sqrt(64) == pytest.approx(expected, abs=1e-7)
+
+
+@given(st.integers(1, 10**9), st.integers(1, 10**9))
+def test_length_scale_is_finite_for_every_length(n_test: int, n_train: int) -> None:
+    assert math.isfinite(length_scale(n_test, n_train))
+    assert length_scale(n_test, n_test) == 1.0
+
+
+@pytest.mark.parametrize("lengths", [(0, 4096), (4096, 0), (-1, 1)])
+def test_length_scale_refuses_lengths_below_one(lengths: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        length_scale(*lengths)
+
+
+def test_mask_of_a_sequence_is_toeplitz_with_a_zero_diagonal() -> None:
+    mask = bias_mode_mask(torch.arange(9)[:, None], torch.tensor([0.1, 1.0]))
+
+    assert mask.shape == (2, 9, 9)
+    for offset in range(-8, 9):
+        for head, slope in enumerate((0.1, 1.0)):
+            diagonal = mask[head].diagonal(offset)
+            torch.testing.assert_close(
+                diagonal, torch.full_like(diagonal, -slope * abs(offset)), rtol=0, atol=1e-6
+            )
+    assert (mask.diagonal(dim1=-2, dim2=-1) == 0).all()
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_mask_is_minus_slope_times_euclidean_distance_on_the_grid(axes: int) -> None:
+    grid = torch.stack(torch.meshgrid(*[torch.arange(4)] * axes, indexing="ij"), -1)
+    positions = grid.reshape(-1, axes)
+    slopes = torch.tensor([0.0, 0.1, 2.5], dtype=torch.float64)
+
+    mask = bias_mode_mask(positions, slopes)
+
+    for i, j in ((0, 0), (0, 1), (1, len(positions) - 1), (3, 2)):
+        distance = math.dist(positions[i].tolist(), positions[j].tolist())
+        torch.testing.assert_close(mask[:, i, j], -slopes * distance)
+    assert torch.equal(mask, mask.transpose(1, 2))
+
+
+def test_mask_keeps_an_exact_zero_diagonal_far_from_the_origin() -> None:
+    positions = torch.rand(40, 3) * 1e4
+
+    assert (bias_mode_mask(positions, 1.0).diagonal(dim1=-2, dim2=-1) == 0).all()
+
+
+def test_mask_passes_gradients_to_the_slopes() -> None:
+    slopes = torch.tensor([0.1, 0.2], requires_grad=True)
+    positions = torch.arange(5.0)[:, None]
+
+    bias_mode_mask(positions, slopes).sum().backward()
+
+    total = (positions - positions.T).abs().sum()
+    torch.testing.assert_close(slopes.grad, -total.expand(2))
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 4), (5, 0)])
+def test_mask_refuses_positions_without_one_to_three_axes(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="Positions need shape"):
+        bias_mode_mask(torch.zeros(shape), 0.1)
+
+
+def test_mask_refuses_slopes_that_are_not_one_per_head() -> None:
+    with pytest.raises(ValueError, match="Slopes need shape"):
+        bias_mode_mask(torch.zeros(5, 2), torch.ones(2, 2))
