@@ -1,0 +1,119 @@
+"""Results are written beside their target and renamed: a file is whole or it is not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pumit.errors import ExportError
+
+# Some writers (ITK's among them) do not report a short write, so less room than this after
+# writing counts as a full disk.
+FULL_DISK_BYTES = 4096
+# Longest file name that common file systems accept, and what the temporary prefix takes of it.
+NAME_LIMIT = 255
+PREFIX_LENGTH = 16
+
+_REASONS = {
+    errno.EACCES: "the folder is read-only for you; choose another folder.",
+    errno.EPERM: "the folder is read-only for you; choose another folder.",
+    errno.EROFS: "the disk is read-only; choose another folder.",
+    errno.ENOSPC: "the disk is full; make room or choose another folder.",
+    errno.EDQUOT: "your disk quota is used up; make room or choose another folder.",
+    errno.EFBIG: "the file is larger than this disk accepts; choose another folder.",
+    errno.ENOENT: "the folder does not exist; create it or choose another.",
+    errno.ENOTDIR: "a part of its path is a file, not a folder; choose another folder.",
+    errno.EISDIR: "it is a folder; give a file name.",
+    errno.ENAMETOOLONG: "the file name is too long; choose a shorter one.",
+}
+
+
+def _export_error(error: OSError) -> ExportError:
+    reason = _REASONS.get(error.errno or 0, f"{error.strerror or 'the system refused'}.")
+    return ExportError(f"The result cannot be written: {reason}")
+
+
+def _is_full(folder: Path) -> bool:
+    if not hasattr(os, "statvfs"):
+        return False
+    with suppress(OSError):
+        status = os.statvfs(folder)
+        # Some network file systems report no size at all.
+        return status.f_blocks > 0 and status.f_bavail * status.f_frsize < FULL_DISK_BYTES
+    return False
+
+
+def _temporary_name(final: Path, target: Path) -> Path:
+    name = target.name
+    if len(os.fsencode(name)) > NAME_LIMIT - PREFIX_LENGTH:
+        name = "result" + "".join(target.suffixes[-2:])
+    return final.parent / f".{secrets.token_hex(6)}-{name}"
+
+
+def _replace(temporary: Path, final: Path) -> None:
+    try:
+        os.replace(temporary, final)
+    except PermissionError as error:
+        raise ExportError(
+            "The result cannot be written: the target cannot be replaced; "
+            "close the program that holds it open or choose another name."
+        ) from error
+
+
+def _remove(path: Path) -> None:
+    # On Windows a writer that failed may still hold the file; the first error matters more.
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """Yield a temporary file name beside `target`; rename it over `target` on success.
+
+    The temporary name ends like the target's, so that a writer which looks at the extension
+    (`.nii.gz`, `.seg.nrrd`) picks the right format. Whether the folder can be written is found
+    out before the block runs. An existing target stays untouched until the block has ended
+    well; where the block fails, the temporary file is removed.
+
+    Args:
+        target: File to write. A symbolic link is followed.
+
+    Yields:
+        Path of a file that does not exist yet, in the target's folder.
+
+    Raises:
+        ExportError: If the folder is missing or read-only, the disk is full, the target is a
+            folder, or the block wrote nothing. Other errors of the block pass through.
+    """
+    final = target.resolve() if target.is_symlink() else target
+    if final.is_dir():
+        raise _export_error(OSError(errno.EISDIR, "is a folder"))
+    temporary = _temporary_name(final, target)
+    try:
+        temporary.touch(exist_ok=False)
+        temporary.unlink()
+    except OSError as error:
+        raise _export_error(error) from error
+    try:
+        yield temporary
+        if _is_full(final.parent):
+            raise _export_error(OSError(errno.ENOSPC, "disk full"))
+        if not temporary.exists():
+            raise ExportError("The result cannot be written: the writer produced no file.")
+        _replace(temporary, final)
+    except OSError as error:
+        _remove(temporary)
+        # A failed write names no file; an open that failed names which.
+        if error.filename in (None, str(temporary), temporary):
+            raise _export_error(error) from error
+        raise
+    except BaseException as error:
+        is_full = isinstance(error, RuntimeError) and _is_full(final.parent)
+        _remove(temporary)
+        if is_full:
+            raise _export_error(OSError(errno.ENOSPC, "disk full")) from error
+        raise
