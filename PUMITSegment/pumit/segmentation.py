@@ -1,0 +1,174 @@
+"""Segments on a volume's grid, with the coded meaning and the origin that exports need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import ExportError, VolumeError
+from pumit.volume import Triple, Volume
+
+Mask = npt.NDArray[np.bool_]
+AlgorithmKind = Literal["AUTOMATIC", "SEMIAUTOMATIC"]
+
+# Value lengths of DICOM PS3.5 6.2: short string and long string.
+_SHORT_STRING = 16
+_LONG_STRING = 64
+
+
+def _require_text(text: str, what: str, *, longest: int, forbidden: str = "") -> None:
+    """Raise ExportError unless every file format that is written can hold the text."""
+    if not text.strip():
+        raise ExportError(f"{what} is empty; give it a value.")
+    if len(text) > longest:
+        raise ExportError(
+            f"{what} has {len(text)} characters, DICOM allows {longest}: {text!r}; shorten it."
+        )
+    wrong = sorted({c for c in text if c in "\\" + forbidden or not c.isprintable()})
+    if wrong:
+        raise ExportError(f"{what} must not contain {' '.join(map(repr, wrong))}: {text!r}.")
+
+
+@dataclass(frozen=True)
+class CodedConcept:
+    """A term of a coding scheme, such as SCT 10200004 "Liver".
+
+    Attributes:
+        value: The code, at most 16 characters.
+        scheme: The coding scheme's designator: SCT (SNOMED CT), DCM, FMA, 99PUMIT...
+        meaning: What the code means, at most 64 characters.
+
+    Raises:
+        ExportError: If a part is empty, too long, or holds a separator of a written format.
+    """
+
+    value: str
+    scheme: str
+    meaning: str
+
+    def __post_init__(self) -> None:
+        # ~ ^ | separate the parts of a terminology entry and of a segment's tags in Slicer.
+        _require_text(self.value, "A code value", longest=_SHORT_STRING, forbidden="~^|")
+        _require_text(self.scheme, "A coding scheme", longest=_SHORT_STRING, forbidden="~^|")
+        _require_text(self.meaning, "A code meaning", longest=_LONG_STRING, forbidden="~^|")
+
+
+# What Slicer gives a segment that nobody has named.
+TISSUE = CodedConcept("85756007", "SCT", "Tissue")
+TISSUE_COLOR_RGB: Triple = (128 / 255, 174 / 255, 128 / 255)
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """One structure: a mask, a name and what it is in coded terms.
+
+    Attributes:
+        name: Shown to the user, at most 64 characters.
+        mask: bool, (D, H, W), on the grid of the segmentation's volume; not empty.
+        category: Property category, such as "Anatomical Structure".
+        type: Property type, such as "Liver".
+        type_modifier: Property type modifier, such as "Left".
+        anatomic_region: Where the structure lies, for what is not itself an anatomic region.
+        region_modifier: Modifier of the anatomic region; needs a region.
+        color_rgb: Display colour, each part in 0..1.
+
+    Raises:
+        VolumeError: If the mask is not bool or not three-dimensional.
+        ExportError: If the mask is empty, or the name or colour cannot be written.
+    """
+
+    name: str
+    mask: Mask
+    category: CodedConcept = TISSUE
+    type: CodedConcept = TISSUE
+    type_modifier: CodedConcept | None = None
+    anatomic_region: CodedConcept | None = None
+    region_modifier: CodedConcept | None = None
+    color_rgb: Triple = TISSUE_COLOR_RGB
+
+    def __post_init__(self) -> None:
+        _require_text(self.name, "A segment's name", longest=_LONG_STRING)
+        mask = np.asarray(self.mask)
+        if mask.dtype != np.bool_ or mask.ndim != 3:
+            raise VolumeError(
+                f"The mask of segment {self.name!r} must be bool with shape (D, H, W), "
+                f"got {mask.dtype} {mask.shape}."
+            )
+        if not mask.any():
+            raise ExportError(
+                f"Segment {self.name!r} is empty: there is nothing to write; "
+                "add a positive prompt inside the structure."
+            )
+        if self.region_modifier is not None and self.anatomic_region is None:
+            raise ExportError(f"Segment {self.name!r} has a region modifier but no region.")
+        color = tuple(float(c) for c in self.color_rgb)
+        if len(color) != 3 or not all(0.0 <= c <= 1.0 for c in color):
+            raise ExportError(f"A colour needs three numbers in 0..1, got {self.color_rgb}.")
+        object.__setattr__(self, "mask", mask)
+        object.__setattr__(self, "color_rgb", color)
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """What made the segments, so that a reader can tell them from a person's drawing.
+
+    Attributes:
+        name: The model's name, at most 64 characters.
+        version: The model's version, at most 64 characters.
+        kind: SEMIAUTOMATIC where a user gave prompts, AUTOMATIC where nobody did.
+
+    Raises:
+        ExportError: If a part is empty, too long or unknown.
+    """
+
+    name: str
+    version: str
+    kind: AlgorithmKind = "SEMIAUTOMATIC"
+
+    def __post_init__(self) -> None:
+        _require_text(self.name, "An algorithm's name", longest=_LONG_STRING, forbidden="|")
+        _require_text(self.version, "An algorithm's version", longest=_LONG_STRING, forbidden="|")
+        if self.kind not in ("AUTOMATIC", "SEMIAUTOMATIC"):
+            raise ExportError(
+                f"An algorithm's kind is AUTOMATIC or SEMIAUTOMATIC, got {self.kind!r}."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Segmentation:
+    """Segments of one volume; they may overlap.
+
+    Attributes:
+        volume: The volume that was segmented: grid, geometry and DICOM source.
+        segments: At least one, with different names, each on the volume's grid.
+        algorithm: What made them.
+
+    Raises:
+        ExportError: If there is no segment or two share a name.
+        VolumeError: If a mask is not on the volume's grid.
+    """
+
+    volume: Volume
+    segments: tuple[Segment, ...]
+    algorithm: Algorithm
+
+    def __post_init__(self) -> None:
+        segments = tuple(self.segments)
+        if not segments:
+            raise ExportError("There is no segment to write; segment something first.")
+        names = [segment.name for segment in segments]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ExportError(
+                f"Segment names must differ, got {', '.join(map(repr, repeated))} more than once."
+            )
+        for segment in segments:
+            if segment.mask.shape != self.volume.shape:
+                raise VolumeError(
+                    f"The mask of segment {segment.name!r} has shape {segment.mask.shape}, the "
+                    f"volume {self.volume.shape}; masks must be on the volume's own grid."
+                )
+        object.__setattr__(self, "segments", segments)
