@@ -1,0 +1,230 @@
+"""Segments as a DICOM Segmentation that references the series they were drawn on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import highdicom as hd
+import numpy as np
+import numpy.typing as npt
+from pydicom import dcmread
+from pydicom.dataset import Dataset
+from pydicom.errors import InvalidDicomError
+from pydicom.sr.codedict import codes
+from pydicom.uid import generate_uid
+from pydicom.valuerep import DSfloat
+
+import pumit
+from pumit.errors import ExportError
+from pumit.export.source_frames import SourceFrame, mask_on_frames, source_frames
+from pumit.export.spacing import written_spacing_mm
+from pumit.io.atomic import atomic_path
+from pumit.segmentation import Algorithm, CodedConcept, Segment, Segmentation
+
+MANUFACTURER = "PUMIT"
+# Series of one study are told apart by number; scanners count from 1.
+SERIES_NUMBER = 1000
+
+# Required in every DICOM-SEG, though possibly empty; de-identified files often lack them.
+_MAY_BE_EMPTY = (
+    "PatientID",
+    "PatientName",
+    "PatientBirthDate",
+    "PatientSex",
+    "AccessionNumber",
+    "StudyID",
+    "StudyDate",
+    "StudyTime",
+    "ReferringPhysicianName",
+)
+
+
+def write_dicom_seg(
+    segmentation: Segmentation,
+    path: str | Path,
+    *,
+    series_description: str = "PUMIT segmentation",
+    series_number: int = SERIES_NUMBER,
+) -> None:
+    """Write a BINARY DICOM-SEG on the frames of the source series.
+
+    Every segment keeps its own frames, so segments may overlap. Slices may lie in any order.
+    Where the volume is not on the frames' own grid (a tilted or unevenly spaced series was
+    resampled), each pixel of a frame takes the nearest voxel of the mask.
+
+    Args:
+        segmentation: Segments of a volume that was read from DICOM.
+        path: File to write, usually `.dcm`.
+        series_description: Description of the new series, at most 64 characters.
+        series_number: Number of the new series in the study.
+
+    Raises:
+        ExportError: If the volume has no DICOM source, a source file is gone or unusable, no
+            segment meets a frame, or the file cannot be written.
+    """
+    datasets = _read_source(segmentation)
+    frames = source_frames(datasets)
+    pixels, first = _stack(segmentation, frames)
+    seg = _build(segmentation, datasets, frames[first : first + len(pixels)], pixels)
+    seg.SeriesDescription, seg.SeriesNumber = series_description, series_number
+    with atomic_path(Path(path)) as temporary:
+        seg.save_as(temporary)
+
+
+def _read_source(segmentation: Segmentation) -> list[Dataset]:
+    """Headers of the source series, with what the standard requires and allows to be empty."""
+    source = segmentation.volume.source
+    if source is None or not source.files:
+        raise ExportError(
+            "A DICOM-SEG must reference a DICOM series, and this image has none; "
+            "write .seg.nrrd or .nii.gz instead, or open the DICOM folder of the scan."
+        )
+    datasets = []
+    for file in source.files:
+        try:
+            datasets.append(dcmread(file, stop_before_pixels=True))
+        except (OSError, InvalidDicomError):
+            raise ExportError(
+                "A file of the source DICOM series is gone or damaged; "
+                "open the scan again, then write the DICOM-SEG."
+            ) from None
+    frame_of_reference = generate_uid()
+    for ds in datasets:
+        for keyword in _MAY_BE_EMPTY:
+            if keyword not in ds:
+                setattr(ds, keyword, "")
+        if "StudyInstanceUID" not in ds or "SOPInstanceUID" not in ds:
+            raise ExportError(
+                "The source DICOM files carry no study or instance identifiers, so nothing can "
+                "reference them; write .seg.nrrd instead."
+            )
+        if "ImagePositionPatient" in ds and "FrameOfReferenceUID" not in ds:
+            ds.FrameOfReferenceUID = frame_of_reference
+    return datasets
+
+
+def _stack(
+    segmentation: Segmentation, frames: Sequence[SourceFrame]
+) -> tuple[npt.NDArray[np.uint8], int]:
+    """Pixels of the frames between the first and the last with a segment.
+
+    Returns:
+        Either labels (F, Rows, Columns), or one plane per segment (F, Rows, Columns, S) where
+        segments overlap, and the index of the first frame.
+    """
+    volume = segmentation.volume
+    masks = [mask_on_frames(volume, s.mask, frames) for s in segmentation.segments]
+    for segment, mask in zip(segmentation.segments, masks, strict=True):
+        if not mask.any():
+            raise ExportError(f"Segment {segment.name!r} meets no frame of the source series.")
+    used = np.flatnonzero(np.any([m.any(axis=(1, 2)) for m in masks], axis=0))
+    # Only these frames: highdicom adds up all segments in 64 bits to look for overlap.
+    first, stop = int(used[0]), int(used[-1]) + 1
+    labels = np.zeros(masks[0][first:stop].shape, dtype=np.uint8)
+    disjoint = len(masks) < np.iinfo(np.uint8).max
+    for number, mask in enumerate(masks, start=1):
+        part = mask[first:stop]
+        if not disjoint or labels[part].any():
+            return np.stack([m[first:stop] for m in masks], axis=-1).astype(np.uint8), first
+        labels[part] = number
+    return labels, first
+
+
+def _build(
+    segmentation: Segmentation,
+    datasets: list[Dataset],
+    frames: Sequence[SourceFrame],
+    pixels: npt.NDArray[np.uint8],
+) -> hd.seg.Segmentation:
+    algorithm = segmentation.algorithm
+    options = {}
+    if frames[0].geometry is not None:
+        options = _geometry(segmentation, datasets[0], frames)
+    try:
+        return hd.seg.Segmentation(
+            source_images=datasets,
+            pixel_array=pixels,
+            segmentation_type=hd.seg.SegmentationTypeValues.BINARY,
+            segment_descriptions=[
+                _description(number, segment, algorithm)
+                for number, segment in enumerate(segmentation.segments, start=1)
+            ],
+            series_instance_uid=generate_uid(),
+            series_number=SERIES_NUMBER,
+            sop_instance_uid=generate_uid(),
+            instance_number=1,
+            manufacturer=MANUFACTURER,
+            manufacturer_model_name=algorithm.name,
+            software_versions=[f"pumit {pumit.__version__}", f"model {algorithm.version}"[:64]],
+            device_serial_number=pumit.__version__,
+            content_description=f"{len(segmentation.segments)} segments by {algorithm.name}"[:64],
+            **options,
+        )
+    except (ValueError, AttributeError, TypeError, KeyError) as error:
+        # highdicom holds the source to the standard; its sentence names the attribute.
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ExportError(
+            f"The source DICOM series cannot be referenced ({reason}); write .seg.nrrd instead."
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Spacing:
+    thickness: float
+    between: float
+
+
+def _slice_spacing(segmentation: Segmentation, source: Dataset) -> _Spacing:
+    between = written_spacing_mm(segmentation.volume)[0]
+    thickness = source.get("SliceThickness")
+    # Slices may overlap, so thickness and spacing differ; some files say 0.
+    return _Spacing(float(thickness) if thickness else between, between)
+
+
+def _geometry(
+    segmentation: Segmentation, source: Dataset, frames: Sequence[SourceFrame]
+) -> dict[str, object]:
+    spacing = _slice_spacing(segmentation, source)
+    geometries = [frame.geometry for frame in frames if frame.geometry is not None]
+    measures = hd.PixelMeasuresSequence(
+        pixel_spacing=geometries[0].pixel_spacing_mm,
+        slice_thickness=spacing.thickness,
+        spacing_between_slices=DSfloat(spacing.between, auto_format=True),
+    )
+    positions = [hd.PlanePositionSequence("PATIENT", g.position_lps) for g in geometries]
+    return {"pixel_measures": measures, "plane_positions": positions}
+
+
+def _code(concept: CodedConcept) -> hd.sr.CodedConcept:
+    return hd.sr.CodedConcept(concept.value, concept.scheme, concept.meaning)
+
+
+def _description(number: int, segment: Segment, algorithm: Algorithm) -> hd.seg.SegmentDescription:
+    region = segment.anatomic_region
+    description = hd.seg.SegmentDescription(
+        segment_number=number,
+        segment_label=segment.name,
+        segmented_property_category=_code(segment.category),
+        segmented_property_type=_code(segment.type),
+        algorithm_type=algorithm.kind,
+        algorithm_identification=hd.AlgorithmIdentificationSequence(
+            name=algorithm.name,
+            family=codes.DCM.ArtificialIntelligence,
+            version=algorithm.version,
+            source=MANUFACTURER,
+        ),
+        anatomic_regions=[_code(region)] if region else None,
+        display_color=hd.color.CIELabColor.from_rgb(
+            *(round(255 * part) for part in segment.color_rgb)
+        ),
+    )
+    # highdicom has no argument for modifiers.
+    if segment.type_modifier:
+        item = description.SegmentedPropertyTypeCodeSequence[0]
+        item.SegmentedPropertyTypeModifierCodeSequence = [_code(segment.type_modifier)]
+    if segment.region_modifier:
+        item = description.AnatomicRegionSequence[0]
+        item.AnatomicRegionModifierSequence = [_code(segment.region_modifier)]
+    return description

@@ -1,0 +1,87 @@
+"""Segments as one label map that any program reads: NIfTI, NRRD or MetaImage."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import SimpleITK as sitk  # noqa: N813 - the name that SimpleITK's own documentation uses
+
+from pumit.errors import ExportError
+from pumit.export.layers import Labels, label_type
+from pumit.export.spacing import written_spacing_mm
+from pumit.io.atomic import atomic_path
+from pumit.segmentation import Segmentation
+
+logger = logging.getLogger(__name__)
+
+LABELMAP_SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".mha")
+Overlap = Literal["refuse", "later_wins"]
+
+
+def write_labelmap(
+    segmentation: Segmentation, path: str | Path, *, overlap: Overlap = "refuse"
+) -> None:
+    """Write segment 1, 2, ... as voxel values 1, 2, ... on the volume's own grid.
+
+    A planar image is written with slices 1 mm apart.
+
+    Args:
+        segmentation: Segments to write.
+        path: File to write; `.nii.gz`, `.nii`, `.nrrd` or `.mha`.
+        overlap: A voxel holds one label. Where segments overlap, `refuse` raises and
+            `later_wins` gives the voxel to the later segment and logs a warning.
+
+    Raises:
+        ExportError: If segments overlap and that is refused, an overlap leaves nothing of a
+            segment, the suffix is unknown, or the file cannot be written.
+    """
+    target = Path(path)
+    if not target.name.lower().endswith(LABELMAP_SUFFIXES):
+        raise ExportError(
+            f"Unknown label map format {''.join(target.suffixes)!r}; "
+            f"known are {', '.join(LABELMAP_SUFFIXES)}."
+        )
+    volume = segmentation.volume
+    labels = _labels(segmentation, refuse=overlap == "refuse")
+    image = sitk.GetImageFromArray(labels)
+    image.SetSpacing(written_spacing_mm(volume)[::-1])
+    image.SetOrigin(volume.origin_lps)
+    image.SetDirection(volume.direction.ravel().tolist())
+    with atomic_path(target) as temporary:
+        try:
+            sitk.WriteImage(image, str(temporary), useCompression=True)
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1].rstrip(".")
+            raise ExportError(
+                f"The label map cannot be written ({reason}); check the disk's free space."
+            ) from error
+
+
+def _labels(segmentation: Segmentation, *, refuse: bool) -> Labels:
+    segments = segmentation.segments
+    labels: Labels = np.zeros(segmentation.volume.shape, dtype=label_type(len(segments)))
+    for number, segment in enumerate(segments, start=1):
+        taken = np.unique(labels[segment.mask])
+        taken = taken[taken > 0]
+        if taken.size and refuse:
+            raise ExportError(
+                f"Segments {segments[int(taken[0]) - 1].name!r} and {segment.name!r} overlap, and "
+                "a label map holds one label per voxel; write .seg.nrrd or .dcm, which keep both."
+            )
+        if taken.size:
+            logger.warning(
+                "Segment %d takes voxels of segments %s; .seg.nrrd or .dcm keep both.",
+                number,
+                ", ".join(map(str, taken)),
+            )
+        labels[segment.mask] = number
+    for number, segment in enumerate(segments, start=1):
+        if not (labels[segment.mask] == number).any():
+            raise ExportError(
+                f"Later segments cover the whole of segment {segment.name!r}; "
+                "write .seg.nrrd or .dcm, which keep overlapping segments."
+            )
+    return labels

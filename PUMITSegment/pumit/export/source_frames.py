@@ -1,0 +1,162 @@
+"""The frames of a DICOM series, and what a mask on a volume's grid looks like on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from pydicom.dataset import Dataset
+
+from pumit.errors import ExportError
+from pumit.segmentation import Mask
+from pumit.volume import Floats, Triple, Volume
+
+# A frame lies on a slice if no pixel is further off than this part of a voxel: headers round.
+GRID_TOLERANCE_VOXELS = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class FrameGeometry:
+    """Where a frame's pixels are.
+
+    Attributes:
+        position_lps: Centre of the first pixel, LPS mm.
+        row_lps: Unit vector along a row, that is, of growing column index; LPS.
+        column_lps: Unit vector along a column, that is, of growing row index; LPS.
+        pixel_spacing_mm: Distance of rows, distance of columns.
+    """
+
+    position_lps: Triple
+    row_lps: Floats
+    column_lps: Floats
+    pixel_spacing_mm: tuple[float, float]
+
+    def to_lps(self, row: float, column: float) -> Floats:
+        """LPS mm of the centre of a pixel."""
+        offset = (
+            column * self.pixel_spacing_mm[1] * self.row_lps
+            + row * self.pixel_spacing_mm[0] * self.column_lps
+        )
+        return np.asarray(np.asarray(self.position_lps) + offset)
+
+
+@dataclass(frozen=True)
+class SourceFrame:
+    """One frame of a series; a projection image has no geometry."""
+
+    rows: int
+    columns: int
+    geometry: FrameGeometry | None
+
+
+def source_frames(datasets: Sequence[Dataset]) -> list[SourceFrame]:
+    """List the frames of single-frame files, or of one multi-frame file, in file order.
+
+    Raises:
+        ExportError: If a header lacks its size or has an unusable geometry.
+    """
+    first = datasets[0]
+    try:
+        if "PerFrameFunctionalGroupsSequence" not in first:
+            return [SourceFrame(int(d.Rows), int(d.Columns), _single(d)) for d in datasets]
+        shared = first.SharedFunctionalGroupsSequence[0]
+        return [
+            SourceFrame(int(first.Rows), int(first.Columns), _of_group(frame, shared))
+            for frame in first.PerFrameFunctionalGroupsSequence
+        ]
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        raise ExportError(
+            "A header of the source DICOM series has no usable size, position or orientation; "
+            "write .seg.nrrd instead."
+        ) from None
+
+
+def _single(ds: Dataset) -> FrameGeometry | None:
+    if "ImagePositionPatient" not in ds:
+        return None
+    return _geometry(ds.ImagePositionPatient, ds.ImageOrientationPatient, ds.PixelSpacing)
+
+
+def _of_group(frame: Dataset, shared: Dataset) -> FrameGeometry:
+    def item(keyword: str) -> Dataset:
+        return (frame if keyword in frame else shared)[keyword].value[0]
+
+    return _geometry(
+        item("PlanePositionSequence").ImagePositionPatient,
+        item("PlaneOrientationSequence").ImageOrientationPatient,
+        item("PixelMeasuresSequence").PixelSpacing,
+    )
+
+
+def _geometry(
+    position: Sequence[float], cosines: Sequence[float], spacing: Sequence[float]
+) -> FrameGeometry:
+    x, y, z = (float(p) for p in position)
+    row, column = np.asarray(cosines, dtype=np.float64).reshape(2, 3)
+    return FrameGeometry((x, y, z), row, column, (float(spacing[0]), float(spacing[1])))
+
+
+def mask_on_frames(volume: Volume, mask: Mask, frames: Sequence[SourceFrame]) -> Mask:
+    """Bring a mask onto the frames of the volume's source series.
+
+    A frame that is a slice of the volume is copied, voxel by voxel, whatever the order of
+    frames and slices. Any other frame takes the voxel nearest to each of its pixels.
+
+    Args:
+        volume: The volume whose grid the mask is on.
+        mask: bool, (D, H, W).
+        frames: F frames of one size.
+
+    Returns:
+        bool, (F, Rows, Columns).
+
+    Raises:
+        ExportError: If frames differ in size, or an image without geometry is not the volume's.
+    """
+    sizes = {(frame.rows, frame.columns) for frame in frames}
+    if len(sizes) != 1:
+        raise ExportError(
+            f"The frames of the source series differ in size: {sorted(sizes)}; "
+            "write .seg.nrrd instead."
+        )
+    rows, columns = sizes.pop()
+    if any(frame.geometry is None for frame in frames):
+        if (len(frames), rows, columns) != volume.shape:
+            raise ExportError(
+                f"The source image has {len(frames)} frames of {rows} x {columns} without "
+                f"positions, the volume {volume.shape}; write .seg.nrrd instead."
+            )
+        return mask
+    result = np.zeros((len(frames), rows, columns), dtype=bool)
+    for target, frame in zip(result, frames, strict=True):
+        assert frame.geometry is not None
+        target[:] = _mask_on_frame(volume, mask, frame.geometry, rows, columns)
+    return result
+
+
+def _mask_on_frame(
+    volume: Volume, mask: Mask, frame: FrameGeometry, rows: int, columns: int
+) -> npt.NDArray[np.bool_]:
+    origin, down, right = volume.world_to_index(
+        [frame.to_lps(0, 0), frame.to_lps(rows - 1, 0), frame.to_lps(0, columns - 1)]
+    )
+    if volume.is_planar:
+        # A planar image has no thickness of its own.
+        origin[0] = down[0] = right[0] = 0.0
+    k = round(float(origin[0]))
+    corners = np.array([(k, 0, 0), (k, rows - 1, 0), (k, 0, columns - 1)], dtype=np.float64)
+    is_slice = mask.shape[1:] == (rows, columns) and 0 <= k < len(mask)
+    if is_slice and np.abs(np.stack([origin, down, right]) - corners).max() < GRID_TOLERANCE_VOXELS:
+        return mask[k]
+    # Indices are affine in (row, column): (Rows, Columns, 3)
+    step_down = (down - origin) / max(rows - 1, 1)
+    step_right = (right - origin) / max(columns - 1, 1)
+    along_column = np.arange(rows)[:, None, None] * step_down
+    along_row = np.arange(columns)[None, :, None] * step_right
+    index = np.floor(origin + along_column + along_row + 0.5).astype(np.int64)
+    inside = ((index >= 0) & (index < mask.shape)).all(axis=-1)
+    result = np.zeros((rows, columns), dtype=bool)
+    result[inside] = mask[tuple(index[inside].T)]
+    return result

@@ -1,0 +1,203 @@
+"""What a segment is, in SNOMED CT: from a plain name, a code, or Slicer's own string and back."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from pumit.errors import ExportError
+from pumit.segmentation import TISSUE, TISSUE_COLOR_RGB, CodedConcept, Mask, Segment
+from pumit.volume import Triple
+
+# The lists of Slicer that hold these codes.
+TYPE_CONTEXT = "Segmentation category and type - 3D Slicer General Anatomy list"
+REGION_CONTEXT = "Anatomic codes - DICOM master list"
+
+_CATEGORIES = {
+    "tissue": TISSUE,
+    "anatomy": CodedConcept("123037004", "SCT", "Anatomical Structure"),
+    "lesion": CodedConcept("49755003", "SCT", "Morphologically Altered Structure"),
+}
+_SIDES = {
+    "left": CodedConcept("7771000", "SCT", "Left"),
+    "right": CodedConcept("24028007", "SCT", "Right"),
+}
+
+
+@dataclass(frozen=True)
+class SegmentTerminology:
+    """The coded part of a segment; the fields are those of `Segment`."""
+
+    category: CodedConcept = TISSUE
+    type: CodedConcept = TISSUE
+    type_modifier: CodedConcept | None = None
+    anatomic_region: CodedConcept | None = None
+    region_modifier: CodedConcept | None = None
+    color_rgb: Triple = TISSUE_COLOR_RGB
+
+    def segment(self, name: str, mask: Mask) -> Segment:
+        """Give a mask, bool (D, H, W), this meaning and colour."""
+        return Segment(
+            name,
+            mask,
+            category=self.category,
+            type=self.type,
+            type_modifier=self.type_modifier,
+            anatomic_region=self.anatomic_region,
+            region_modifier=self.region_modifier,
+            color_rgb=self.color_rgb,
+        )
+
+
+@dataclass(frozen=True)
+class _Term:
+    concept: CodedConcept
+    category: str
+    color_rgb: Triple
+    is_paired: bool
+
+
+@cache
+def _terms() -> dict[str, _Term]:
+    """The table by name; synonyms point to the same term."""
+    rows: list[dict[str, Any]] = json.loads(
+        resources.files("pumit.export").joinpath("terms.json").read_text(encoding="utf-8")
+    )
+    terms: dict[str, _Term] = {}
+    for row in rows:
+        r, g, b = (part / 255 for part in row["rgb"])
+        concept = CodedConcept(row["code"], "SCT", row["meaning"])
+        term = _Term(concept, row["category"], (r, g, b), row.get("paired", False))
+        for name in (row["name"], *row.get("synonyms", ())):
+            terms[name] = term
+    return terms
+
+
+def known_names() -> list[str]:
+    """Names that `concept_for` understands; paired ones also with "left" or "right"."""
+    return sorted(_terms())
+
+
+def concept_for(text: str) -> SegmentTerminology:
+    """Find the coded meaning of a name, a code or a terminology entry.
+
+    Args:
+        text: A name such as `liver`, `left kidney` or `liver cyst` (a lesion in an organ);
+            a code such as `SCT:10200004`; or Slicer's whole entry
+            `context~category~type~modifier~anatomicContext~region~modifier`, each part
+            `scheme^code^meaning`.
+
+    Raises:
+        ExportError: If the text is none of these; names the nearest known ones.
+    """
+    stripped = text.strip()
+    if "~" in stripped:
+        return _from_entry(stripped)
+    scheme, colon, value = stripped.partition(":")
+    if colon:
+        return _from_code(scheme.strip().upper(), value.strip())
+    return _from_name(stripped)
+
+
+def _from_name(text: str) -> SegmentTerminology:
+    words = text.lower().replace("_", " ").replace("-", " ").split()
+    terms = _terms()
+    # "left atrium" is a name of its own, "left kidney" is a side and a name.
+    if " ".join(words) in terms:
+        return _terminology(terms[" ".join(words)], None)
+    sides = [word for word in words if word in _SIDES]
+    if len(sides) > 1:
+        raise _unknown(text)
+    side = sides[0] if sides else None
+    rest = [word for word in words if word not in _SIDES]
+    term = terms.get(" ".join(rest))
+    if term and (side is None or term.is_paired):
+        return _terminology(term, side)
+    for cut in range(1, len(rest)):
+        organ, lesion = terms.get(" ".join(rest[:cut])), terms.get(" ".join(rest[cut:]))
+        if not organ or not lesion or (side and not organ.is_paired):
+            continue
+        if lesion.category == "lesion" != organ.category:
+            return _lesion_in(organ, lesion, side)
+    raise _unknown(text)
+
+
+def _from_code(scheme: str, value: str) -> SegmentTerminology:
+    for term in _terms().values():
+        if (term.concept.scheme, term.concept.value) == (scheme, value):
+            return _terminology(term, None)
+    raise ExportError(
+        f"The code {scheme}:{value} is not in the table; give Slicer's whole entry, "
+        "~SCT^category code^meaning~SCT^type code^meaning~^^~~^^~^^, or a name such as 'liver'."
+    )
+
+
+def _terminology(term: _Term, side: str | None) -> SegmentTerminology:
+    modifier = _SIDES[side] if side else None
+    category = _CATEGORIES[term.category]
+    return SegmentTerminology(category, term.concept, modifier, color_rgb=term.color_rgb)
+
+
+def _lesion_in(organ: _Term, lesion: _Term, side: str | None) -> SegmentTerminology:
+    return SegmentTerminology(
+        _CATEGORIES["lesion"],
+        lesion.concept,
+        anatomic_region=organ.concept,
+        region_modifier=_SIDES[side] if side else None,
+        color_rgb=lesion.color_rgb,
+    )
+
+
+def _unknown(text: str) -> ExportError:
+    names = known_names()
+    paired = [f"{side} {name}" for name in names if _terms()[name].is_paired for side in _SIDES]
+    near = difflib.get_close_matches(text.lower(), names + paired, n=4, cutoff=0.5)
+    hint = f"near it: {', '.join(near)}" if near else "known are names such as liver, left kidney"
+    return ExportError(
+        f"Unknown terminology {text!r}; {hint}; or give a code (SCT:10200004) "
+        "or Slicer's whole entry."
+    )
+
+
+def _from_entry(text: str) -> SegmentTerminology:
+    parts = text.split("~")
+    if len(parts) != 7:
+        raise ExportError(
+            f"A terminology entry has 7 parts separated by ~, this one {len(parts)}: context, "
+            "category, type, type modifier, anatomic context, region, region modifier."
+        )
+    category, kind = _concept(parts[1]), _concept(parts[2])
+    if category is None or kind is None:
+        raise ExportError(
+            "A terminology entry needs a category and a type, each as scheme^code^meaning."
+        )
+    same = (t for t in _terms().values() if t.concept.value == kind.value)
+    color = next((term.color_rgb for term in same), TISSUE_COLOR_RGB)
+    return SegmentTerminology(
+        category, kind, _concept(parts[3]), _concept(parts[5]), _concept(parts[6]), color
+    )
+
+
+def _concept(part: str) -> CodedConcept | None:
+    if not part.strip("^ "):
+        return None
+    fields = part.split("^")
+    if len(fields) != 3:
+        raise ExportError(f"A code is written scheme^code^meaning, got {part!r}.")
+    scheme, value, meaning = fields
+    return CodedConcept(value, scheme, meaning)
+
+
+def serialize_terminology(segment: Segment | SegmentTerminology) -> str:
+    """Write a segment's meaning as Slicer's terminology entry, which `concept_for` reads back."""
+
+    def part(concept: CodedConcept | None) -> str:
+        return f"{concept.scheme}^{concept.value}^{concept.meaning}" if concept else "^^"
+
+    types = (segment.category, segment.type, segment.type_modifier)
+    regions = (segment.anatomic_region, segment.region_modifier)
+    return "~".join([TYPE_CONTEXT, *map(part, types), REGION_CONTEXT, *map(part, regions)])

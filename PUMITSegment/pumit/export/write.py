@@ -1,0 +1,52 @@
+"""One call for every format: the file name says which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pumit.errors import ExportError
+from pumit.export.labelmap import LABELMAP_SUFFIXES, Overlap, write_labelmap
+from pumit.export.seg_nrrd import write_seg_nrrd
+from pumit.segmentation import Segmentation
+
+SEG_NRRD_SUFFIX = ".seg.nrrd"
+DICOM_SUFFIX = ".dcm"
+SUFFIXES = (*LABELMAP_SUFFIXES, SEG_NRRD_SUFFIX, DICOM_SUFFIX)
+
+
+def check_suffix(path: str | Path) -> None:
+    """Raise ExportError unless the name ends as one of `SUFFIXES`, before any long work."""
+    name = Path(path).name.lower()
+    if not name.endswith(SUFFIXES):
+        raise ExportError(
+            f"Unknown output format {Path(path).name!r}; the name must end with "
+            f"{', '.join(SUFFIXES)}."
+        )
+
+
+def write_segmentation(
+    segmentation: Segmentation, path: str | Path, *, overlap: Overlap = "refuse"
+) -> None:
+    """Write segments in the format that the file's name asks for.
+
+    Args:
+        segmentation: Segments to write.
+        path: `.dcm` for DICOM-SEG, `.seg.nrrd` for Slicer, `.nii.gz`, `.nii`, `.nrrd` or
+            `.mha` for a label map.
+        overlap: What a label map does where segments overlap; see `write_labelmap`.
+
+    Raises:
+        ExportError: If the suffix is unknown, the format cannot hold these segments, or the
+            file cannot be written.
+    """
+    check_suffix(path)
+    name = Path(path).name.lower()
+    if name.endswith(DICOM_SUFFIX):
+        # highdicom takes a second to import, and the other formats do without it.
+        from pumit.export.dicom_seg import write_dicom_seg
+
+        write_dicom_seg(segmentation, path)
+    elif name.endswith(SEG_NRRD_SUFFIX):
+        write_seg_nrrd(segmentation, path)
+    else:
+        write_labelmap(segmentation, path, overlap=overlap)
