@@ -41,7 +41,7 @@ class Anisotropy:
             ValueError: If a spacing is not positive.
         """
         d, h, w = (float(s) for s in spacing_mm)
-        if not min(d, h, w) > 0:
+        if not all(s > 0 for s in (d, h, w)):  # NaN fails too
             raise ValueError(f"Spacing must be positive, got {tuple(spacing_mm)} mm.")
         ratio = min(max(d / math.sqrt(h * w), 1.0), 2.0**MAX_DEGREE)
         # 2.4 / 0.6 is 4 but for rounding, and belongs to degree 2.
@@ -70,5 +70,8 @@ class Anisotropy:
         return 1 << max(k - self.pending, 0)
 
     def depth_at(self, isotropic_depth: int) -> int:
-        """Slices of a field here whose isotropic counterpart has so many: max(n >> da0, 1)."""
-        return max(isotropic_depth >> self.da0, 1)
+        """Slices of a field here whose isotropic counterpart has so many.
+
+        max(n >> da0, 1), and 1 for a 2D image, whose neighbouring slices mean nothing.
+        """
+        return 1 if self.da0 == MAX_DEGREE else max(isotropic_depth >> self.da0, 1)

@@ -1,0 +1,208 @@
+"""Spatially adaptive convolution: published figures, slow references, repetition along depth."""
+
+import itertools
+
+import pytest
+import torch
+from pumit.networks.pumit import Anisotropy, SACConv, SACDownsample, SACUpsample
+from pumit.networks.pumit.sac import token_positions
+from torch import Tensor
+from torch.nn import functional as F
+
+DEGREES = range(6)
+DEPTHS_OF_16 = (16, 8, 4, 2, 1, 1)  # what an isotropic depth of 16 is at each degree
+
+
+def strided_reference(x: Tensor, layer: SACDownsample, depth_stride: int) -> Tensor:
+    """Down-sample voxel by voxel: every kernel slice meets the input slice its group stands for."""
+    k = layer.weight.shape[-1]
+    n, _, depth, height, width = x.shape
+    out = layer.bias.reshape(1, -1, 1, 1, 1).repeat(
+        n, 1, depth // depth_stride, height // k, width // k
+    )
+    for z, i, j in itertools.product(*(range(s) for s in out.shape[2:])):
+        for kz in range(k):
+            source = x[:, :, z * depth_stride + kz * depth_stride // k]
+            window = source[:, :, i * k : (i + 1) * k, j * k : (j + 1) * k]
+            out[:, :, z, i, j] += torch.einsum("bchw,ochw->bo", window, layer.weight[:, :, kz])
+    return out
+
+
+@pytest.mark.parametrize("da", DEGREES)
+def test_downsampling_gives_the_published_value_and_depths(da: int) -> None:
+    # The mean over depth keeps a depth-constant image's response: 63 / 2 after division by 64.
+    layer = SACDownsample(1, 1, 2)
+    with torch.no_grad():
+        layer.weight.copy_((torch.arange(64) / 64).reshape(1, 1, 4, 4, 4))
+        layer.bias.zero_()
+    anisotropy = Anisotropy(da)
+
+    out = layer(torch.ones(1, 1, DEPTHS_OF_16[da], 16, 16), anisotropy)
+
+    assert torch.equal(out, torch.full_like(out, 31.5))
+    assert out.shape[2:] == ((4, 4, 4, 2, 1, 1)[da], 4, 4)
+
+
+@pytest.mark.parametrize("da", DEGREES)
+def test_a_patch_embedding_of_16_keeps_the_response_at_every_degree(da: int) -> None:
+    layer = SACDownsample(1, 2, 4).double()
+    x = torch.ones(1, 1, DEPTHS_OF_16[da], 16, 16, dtype=torch.float64)
+
+    out = layer(x, Anisotropy(da))
+
+    assert out.shape == (1, 2, 1, 1, 1)
+    expected = layer.weight.sum(dim=(1, 2, 3, 4)) + layer.bias
+    torch.testing.assert_close(out.flatten(), expected)
+
+
+@pytest.mark.parametrize("da", DEGREES)
+@pytest.mark.parametrize("level", [0, 1, 3])
+@pytest.mark.parametrize("k", [0, 1, 2])
+def test_downsampling_agrees_with_explicit_loops(da: int, level: int, k: int) -> None:
+    anisotropy = Anisotropy(da, level)
+    layer = SACDownsample(2, 3, k).double()
+    stride = anisotropy.depth_stride(k)
+    x = torch.randn(2, 2, 2 * stride, 8, 4, dtype=torch.float64)
+
+    torch.testing.assert_close(layer(x, anisotropy), strided_reference(x, layer, stride))
+
+
+@pytest.mark.parametrize("da", DEGREES)
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_downsampling_equals_the_plain_convolution_on_slices_repeated_to_isotropy(
+    da: int, k: int
+) -> None:
+    layer = SACDownsample(2, 3, k).double()
+    repeats = 2**da
+    x = torch.randn(1, 2, 2 * Anisotropy(da).depth_stride(k), 16, 16, dtype=torch.float64)
+
+    plain = F.conv3d(x.repeat_interleave(repeats, 2), layer.weight, layer.bias, stride=2**k)
+    adaptive = layer(x, Anisotropy(da))
+
+    # What is left of the anisotropy after the layer is the repetition left in the plain output.
+    left = Anisotropy(da).down(k).pending
+    torch.testing.assert_close(adaptive.repeat_interleave(2**left, 2), plain)
+
+
+@pytest.mark.parametrize("da", DEGREES)
+def test_steps_of_1_1_2_end_on_the_grid_of_one_step_of_4(da: int) -> None:
+    x, state = torch.randn(1, 1, DEPTHS_OF_16[da], 16, 16), Anisotropy(da)
+    for k in (1, 1, 2):
+        x = SACDownsample(1, 1, k)(x, state)
+        state = state.down(k)
+
+    assert x.shape[2:] == (1, 1, 1)
+
+
+@pytest.mark.parametrize("da", [2, 3, 5])
+def test_3x3x3_equals_the_plain_convolution_inside_slices_repeated_to_isotropy(da: int) -> None:
+    layer = SACConv(2, 3).double()
+    x = torch.randn(1, 2, 3, 6, 5, dtype=torch.float64)
+    repeats = 2**da
+
+    plain = F.conv3d(x.repeat_interleave(repeats, 2), layer.weight, layer.bias, padding=1)
+    adaptive = layer(x, Anisotropy(da))
+
+    assert adaptive.shape == (1, 3, 3, 6, 5)
+    inside = plain.unflatten(2, (3, repeats))[:, :, :, 1:-1]  # neighbours are the same slice
+    torch.testing.assert_close(adaptive.unsqueeze(3).expand_as(inside), inside)
+
+
+@pytest.mark.parametrize(("da", "level"), [(0, 0), (1, 1), (2, 4), (5, 5)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_3x3x3_is_the_plain_convolution_once_no_halving_is_pending(
+    da: int, level: int, stride: int
+) -> None:
+    layer = SACConv(2, 3, stride)
+    x = torch.randn(1, 2, 4, 6, 8)
+
+    plain = F.conv3d(x, layer.weight, layer.bias, stride=stride, padding=1)
+
+    torch.testing.assert_close(layer(x, Anisotropy(da, level)), plain)
+
+
+@pytest.mark.parametrize("da", DEGREES)
+@pytest.mark.parametrize("stride", [1, 2, 4])
+def test_a_strided_3x3x3_keeps_depth_until_it_is_due(da: int, stride: int) -> None:
+    depth = (8, 4, 2, 1, 1, 1)[da]
+
+    out = SACConv(1, 1, stride)(torch.randn(1, 1, depth, 8, 8), Anisotropy(da))
+
+    due = max(stride >> da, 1)
+    assert out.shape[2:] == (-(-depth // due), 8 // stride, 8 // stride)
+
+
+@pytest.mark.parametrize("da", DEGREES)
+def test_upsampling_after_two_reductions_by_4_gives_the_published_depths(da: int) -> None:
+    layer = SACUpsample(1, 1, 1)
+    with torch.no_grad():
+        layer.weight.copy_((torch.arange(8) / 8).reshape(1, 1, 2, 2, 2))
+        layer.bias.zero_()
+
+    out = layer(torch.ones(1, 1, 2, 2, 2), Anisotropy(da).down(2).down(2))
+
+    assert out.shape[2:] == ((4, 4, 4, 4, 2, 2)[da], 4, 4)
+    assert out[0, 0, 0, 0, 0] == (0.0 if da < 4 else 0.5)  # slices 0/8 and 4/8, apart or summed
+
+
+@pytest.mark.parametrize("da", DEGREES)
+@pytest.mark.parametrize("level", [1, 2, 4])
+@pytest.mark.parametrize("k", [0, 1, 2])
+def test_upsampling_sums_the_slices_of_the_plain_transposed_convolution(
+    da: int, level: int, k: int
+) -> None:
+    layer = SACUpsample(3, 2, k).double()
+    x = torch.randn(1, 3, 2, 3, 2, dtype=torch.float64)
+    anisotropy = Anisotropy(da, level)
+    depth_factor = min(2**anisotropy.depth_halvings, 2**k)
+
+    plain = F.conv_transpose3d(x, layer.weight, stride=2**k)
+    expected = plain.unflatten(2, (2 * depth_factor, -1)).sum(3)
+
+    out = layer(x, anisotropy)
+    torch.testing.assert_close(out, expected + layer.bias.reshape(1, -1, 1, 1, 1))
+    assert out.shape[2:] == (2 * depth_factor, 3 * 2**k, 2 * 2**k)
+
+
+@pytest.mark.parametrize("da", DEGREES)
+@pytest.mark.parametrize("steps", [(4,), (1, 1, 2), (2, 1, 1), (1, 1, 1, 1)])
+def test_upsampling_restores_the_depth_that_downsampling_took(
+    da: int, steps: tuple[int, ...]
+) -> None:
+    # The exponent as the paper prints it multiplies by 1, 8, 16, 16, 16, 16 instead.
+    depth = DEPTHS_OF_16[da]
+    x, state = torch.randn(1, 1, depth, 16, 16), Anisotropy(da)
+    for k in reversed(steps):
+        x = SACDownsample(1, 1, k)(x, state)
+        state = state.down(k)
+    for k in steps:
+        x = SACUpsample(1, 1, k)(x, state)
+        state = state.up(k)
+
+    assert x.shape[2:] == (depth, 16, 16)
+    assert state == Anisotropy(da)
+
+
+@pytest.mark.parametrize("da", DEGREES)
+@pytest.mark.parametrize("layer", [SACDownsample(2, 2, 2), SACConv(2, 2), SACUpsample(2, 2, 2)])
+def test_gradients_reach_every_kernel_weight(da: int, layer: torch.nn.Module) -> None:
+    layer.zero_grad()
+    anisotropy = Anisotropy(da, level=3)
+
+    layer(torch.rand(1, 2, 4, 8, 8) + 0.1, anisotropy).sum().backward()
+
+    for parameter in layer.parameters():
+        assert (parameter.grad != 0).all()
+
+
+def test_kernels_have_torchs_own_layout() -> None:
+    assert SACDownsample(2, 5, 3).weight.shape == (5, 2, 8, 8, 8)
+    assert SACConv(2, 5).weight.shape == (5, 2, 3, 3, 3)
+    assert SACUpsample(2, 5, 1).weight.shape == (2, 5, 2, 2, 2)
+    assert SACUpsample(2, 5, 1, bias=False).bias is None
+
+
+def test_token_positions_follow_raster_order() -> None:
+    positions = token_positions(2, 3, 4, device=torch.device("cpu"))
+
+    assert positions.tolist() == [list(p) for p in itertools.product(range(2), range(3), range(4))]
