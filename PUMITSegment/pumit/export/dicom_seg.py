@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import highdicom as hd
@@ -102,6 +101,8 @@ def _read_source(segmentation: Segmentation) -> list[Dataset]:
             )
         if "ImagePositionPatient" in ds and "FrameOfReferenceUID" not in ds:
             ds.FrameOfReferenceUID = frame_of_reference
+        if "ImagePositionPatient" in ds and "SliceThickness" not in ds:
+            ds.SliceThickness = None
     return datasets
 
 
@@ -170,28 +171,16 @@ def _build(
         ) from error
 
 
-@dataclass(frozen=True)
-class _Spacing:
-    thickness: float
-    between: float
-
-
-def _slice_spacing(segmentation: Segmentation, source: Dataset) -> _Spacing:
-    between = written_spacing_mm(segmentation.volume)[0]
-    thickness = source.get("SliceThickness")
-    # Slices may overlap, so thickness and spacing differ; some files say 0.
-    return _Spacing(float(thickness) if thickness else between, between)
-
-
 def _geometry(
     segmentation: Segmentation, source: Dataset, frames: Sequence[SourceFrame]
 ) -> dict[str, object]:
-    spacing = _slice_spacing(segmentation, source)
     geometries = [frame.geometry for frame in frames if frame.geometry is not None]
+    between = written_spacing_mm(segmentation.volume)[0]
     measures = hd.PixelMeasuresSequence(
         pixel_spacing=geometries[0].pixel_spacing_mm,
-        slice_thickness=spacing.thickness,
-        spacing_between_slices=DSfloat(spacing.between, auto_format=True),
+        # Slices may overlap, so thickness and spacing differ; some files say 0.
+        slice_thickness=float(source.get("SliceThickness") or between),
+        spacing_between_slices=DSfloat(between, auto_format=True),
     )
     positions = [hd.PlanePositionSequence("PATIENT", g.position_lps) for g in geometries]
     return {"pixel_measures": measures, "plane_positions": positions}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import SimpleITK as sitk  # noqa: N813 - the name that SimpleITK's own documentation uses
+import SimpleITK
 
 from pumit.errors import ExportError
 from pumit.export.layers import Labels, label_type
@@ -46,13 +46,13 @@ def write_labelmap(
         )
     volume = segmentation.volume
     labels = _labels(segmentation, refuse=overlap == "refuse")
-    image = sitk.GetImageFromArray(labels)
+    image = SimpleITK.GetImageFromArray(labels)
     image.SetSpacing(written_spacing_mm(volume)[::-1])
     image.SetOrigin(volume.origin_lps)
     image.SetDirection(volume.direction.ravel().tolist())
     with atomic_path(target) as temporary:
         try:
-            sitk.WriteImage(image, str(temporary), useCompression=True)
+            SimpleITK.WriteImage(image, str(temporary), useCompression=True)
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1].rstrip(".")
             raise ExportError(

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import highdicom as hd
+import numpy as np
+import pytest
+from export_checks import (
+    ALGORITHM,
+    OBLIQUE,
+    a_volume,
+    assert_same_masks,
+    dciodvfy,
+    dcmqi_segments,
+    reversed_slices,
+    two_overlapping,
+)
+from pumit.errors import ExportError
+from pumit.export.dicom_seg import write_dicom_seg
+from pumit.export.dicom_series import write_dicom_series
+from pumit.export.terminology import concept_for
+from pumit.segmentation import Segment, Segmentation
+from pumit.volume import DicomSource, Volume
+from pydicom import dcmread
+
+DIRECTIONS = {
+    "axial": np.eye(3),
+    "sagittal": np.array([[0.0, 0, 1], [1, 0, 0], [0, -1, 0]]),
+    "oblique": OBLIQUE,
+    "left_handed": OBLIQUE @ np.diag([1.0, 1.0, -1.0]),
+}
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+@pytest.mark.parametrize("direction", DIRECTIONS.values(), ids=DIRECTIONS.keys())
+def test_dcmqi_reads_overlapping_segments_voxel_exact(tmp_path, direction, order):
+    volume = write_dicom_series(a_volume(direction), tmp_path / "series")
+    if order == "descending":
+        volume = reversed_slices(volume)
+    segmentation = two_overlapping(volume)
+    write_dicom_seg(segmentation, tmp_path / "out.dcm")
+    assert dciodvfy(tmp_path / "out.dcm") == []
+    masks = dcmqi_segments(tmp_path / "out.dcm", tmp_path / "dcmqi", volume)
+    assert_same_masks(masks, segmentation.segments)
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+def test_frames_reference_the_source_instance_they_lie_on(tmp_path, order):
+    volume = write_dicom_series(a_volume(), tmp_path / "series")
+    if order == "descending":
+        volume = reversed_slices(volume)
+    segmentation = two_overlapping(volume)
+    write_dicom_seg(segmentation, tmp_path / "out.dcm")
+    seg = hd.seg.segread(tmp_path / "out.dcm")
+    assert volume.source is not None
+    uids = [str(dcmread(file).SOPInstanceUID) for file in volume.source.files]
+    pixels = seg.get_pixels_by_source_instance(
+        uids, ignore_spatial_locations=True, assert_missing_frames_are_empty=True
+    )
+    for number, segment in enumerate(segmentation.segments):
+        np.testing.assert_array_equal(pixels[..., number].astype(bool), segment.mask)
+    (series,) = seg.ReferencedSeriesSequence
+    assert series.SeriesInstanceUID == volume.source.series_instance_uid
+    referenced = {i.ReferencedSOPInstanceUID for i in series.ReferencedInstanceSequence}
+    assert referenced == set(uids)
+
+
+def test_file_says_what_was_segmented_and_by_what(tmp_path):
+    volume = write_dicom_series(a_volume(), tmp_path / "series")
+    write_dicom_seg(two_overlapping(volume), tmp_path / "out.dcm", series_description="Kidney")
+    ds = dcmread(tmp_path / "out.dcm")
+    assert (ds.SegmentationType, ds.SegmentsOverlap) == ("BINARY", "YES")
+    assert (ds.Manufacturer, ds.SeriesDescription) == ("PUMIT", "Kidney")
+    assert ds.StudyInstanceUID == dcmread(volume.source.files[0]).StudyInstanceUID
+    kidney, tumour = ds.SegmentSequence
+    for item in (kidney, tumour):
+        assert item.SegmentAlgorithmType == "SEMIAUTOMATIC"
+        assert item.SegmentAlgorithmName == "pumit default"
+        (algorithm,) = item.SegmentationAlgorithmIdentificationSequence
+        assert (algorithm.AlgorithmName, algorithm.AlgorithmVersion) == ("pumit default", "0.1.0")
+    assert kidney.SegmentLabel == "Left kidney"
+    assert kidney.SegmentedPropertyCategoryCodeSequence[0].CodeValue == "123037004"
+    assert kidney.SegmentedPropertyTypeCodeSequence[0].CodeValue == "64033007"
+    modifiers = kidney.SegmentedPropertyTypeCodeSequence[0]
+    assert modifiers.SegmentedPropertyTypeModifierCodeSequence[0].CodeMeaning == "Left"
+    assert "AnatomicRegionSequence" not in kidney
+    region = tumour.AnatomicRegionSequence[0]
+    assert region.CodeValue == "64033007"
+    assert region.AnatomicRegionModifierSequence[0].CodeMeaning == "Right"
+
+
+def test_spacing_is_that_of_slices_though_they_overlap(tmp_path):
+    volume = write_dicom_series(a_volume(), tmp_path / "series")
+    for file in volume.source.files:
+        ds = dcmread(file)
+        ds.SliceThickness = "5"
+        ds.save_as(file)
+    write_dicom_seg(two_overlapping(volume), tmp_path / "out.dcm")
+    shared = dcmread(tmp_path / "out.dcm").SharedFunctionalGroupsSequence[0]
+    assert float(shared.PixelMeasuresSequence[0].SpacingBetweenSlices) == pytest.approx(2.5)
+    assert float(shared.PixelMeasuresSequence[0].SliceThickness) == 5.0
+
+
+def test_one_segment_on_one_slice_is_written(tmp_path):
+    volume = write_dicom_series(a_volume(), tmp_path / "series")
+    mask = np.zeros(volume.shape, dtype=bool)
+    mask[8, 20, 29] = True
+    segmentation = Segmentation(volume, (Segment("corner", mask),), ALGORITHM)
+    write_dicom_seg(segmentation, tmp_path / "out.dcm")
+    assert dciodvfy(tmp_path / "out.dcm") == []
+    masks = dcmqi_segments(tmp_path / "out.dcm", tmp_path / "dcmqi", volume)
+    assert_same_masks(masks, segmentation.segments)
+
+
+def test_planar_image_is_written(tmp_path):
+    image = Volume(a_volume().array[:1], (1e8, 0.5, 0.5))
+    volume = write_dicom_series(image, tmp_path / "series")
+    mask = np.zeros(volume.shape, dtype=bool)
+    mask[0, 3:9, 4:20] = True
+    write_dicom_seg(Segmentation(volume, (Segment("lesion", mask),), ALGORITHM), tmp_path / "o.dcm")
+    assert dciodvfy(tmp_path / "o.dcm") == []
+    np.testing.assert_array_equal(hd.seg.segread(tmp_path / "o.dcm").pixel_array, mask[0])
+
+
+def test_projection_image_without_position_is_written(tmp_path):
+    image = Volume(a_volume().array[:1], (1e8, 0.5, 0.5))
+    volume = write_dicom_series(image, tmp_path / "series")
+    ds = dcmread(volume.source.files[0])
+    ds.SOPClassUID = ds.file_meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.7"
+    for keyword in ("ImagePositionPatient", "ImageOrientationPatient", "FrameOfReferenceUID"):
+        delattr(ds, keyword)
+    ds.save_as(volume.source.files[0])
+    mask = np.zeros(volume.shape, dtype=bool)
+    mask[0, 3:9, 4:20] = True
+    write_dicom_seg(Segmentation(volume, (Segment("lesion", mask),), ALGORITHM), tmp_path / "o.dcm")
+    np.testing.assert_array_equal(hd.seg.segread(tmp_path / "o.dcm").pixel_array, mask[0])
+
+
+def test_mask_of_a_resampled_grid_lands_on_the_source_frames(tmp_path):
+    volume = write_dicom_series(a_volume(), tmp_path / "series")
+    # Twice as many slices as frames, as after evening out the gaps of a series.
+    fine = np.zeros((17, 21, 30), dtype=bool)
+    fine[4:12, 3:9, 4:20] = True
+    resampled = Volume(
+        np.zeros(fine.shape, np.int16),
+        (1.25, 0.7, 0.8),
+        volume.origin_lps,
+        volume.direction,
+        volume.source,
+    )
+    write_dicom_seg(Segmentation(resampled, (Segment("s", fine),), ALGORITHM), tmp_path / "out.dcm")
+    masks = dcmqi_segments(tmp_path / "out.dcm", tmp_path / "dcmqi", volume)
+    np.testing.assert_array_equal(masks["s"], fine[::2])
+
+
+def test_deidentified_headers_are_enough(tmp_path):
+    volume = write_dicom_series(a_volume(), tmp_path / "series")
+    for file in volume.source.files:
+        ds = dcmread(file)
+        for keyword in ("PatientName", "PatientBirthDate", "StudyDate", "StudyTime", "StudyID"):
+            delattr(ds, keyword)
+        del ds.FrameOfReferenceUID, ds.SliceThickness
+        ds.save_as(file)
+    segmentation = two_overlapping(volume)
+    write_dicom_seg(segmentation, tmp_path / "out.dcm")
+    masks = dcmqi_segments(tmp_path / "out.dcm", tmp_path / "dcmqi", volume)
+    assert_same_masks(masks, segmentation.segments)
+
+
+def test_volume_without_dicom_source_says_what_to_do(tmp_path):
+    with pytest.raises(ExportError, match=r"references?.*\.seg\.nrrd.*DICOM folder"):
+        write_dicom_seg(two_overlapping(a_volume()), tmp_path / "out.dcm")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_source_that_is_gone_is_named(tmp_path):
+    volume = write_dicom_series(a_volume(), tmp_path / "series")
+    volume.source.files[3].unlink()
+    with pytest.raises(ExportError, match="gone or damaged"):
+        write_dicom_seg(two_overlapping(volume), tmp_path / "out.dcm")
+    assert not (tmp_path / "out.dcm").exists()
+
+
+def test_source_of_two_series_is_refused(tmp_path):
+    volume = write_dicom_series(a_volume(), tmp_path / "series")
+    other = write_dicom_series(a_volume(), tmp_path / "other")
+    mixed = DicomSource((*volume.source.files[:5], *other.source.files[5:]), "1.2.3")
+    with pytest.raises(ExportError, match="cannot be referenced"):
+        write_dicom_seg(two_overlapping(replace(volume, source=mixed)), tmp_path / "out.dcm")
+    assert not (tmp_path / "out.dcm").exists()
+
+
+@pytest.fixture(scope="session")
+def chaos_ct(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Volume:
+    archive = shared_data / "dicom" / "chaos_ct" / "dicom.zip"
+    if not archive.is_file():
+        pytest.skip("the CHAOS series is absent from the shared data")
+    return Volume.read(archive)
+
+
+def test_chaos_series_comes_back_voxel_exact(chaos_ct, shared_data, tmp_path):
+    import SimpleITK
+
+    label = SimpleITK.ReadImage(str(shared_data / "cases" / "ct_chaos_liver" / "label.nii.gz"))
+    reference = SimpleITK.Image(chaos_ct.shape[::-1], SimpleITK.sitkUInt8)
+    reference.SetSpacing(chaos_ct.spacing_mm[::-1])
+    reference.SetOrigin(chaos_ct.origin_lps)
+    reference.SetDirection(chaos_ct.direction.ravel().tolist())
+    on_scan = SimpleITK.Resample(
+        label, reference, SimpleITK.Transform(), SimpleITK.sitkNearestNeighbor
+    )
+    liver = SimpleITK.GetArrayFromImage(on_scan) > 0
+    assert liver.sum() == (SimpleITK.GetArrayFromImage(label) > 0).sum()
+    box = np.zeros_like(liver)
+    box[30:50, 200:300, 150:260] = True
+    segmentation = Segmentation(
+        chaos_ct,
+        (
+            concept_for("liver").segment("Liver", liver),
+            concept_for("liver lesion").segment("Lesion", box),
+        ),
+        ALGORITHM,
+    )
+    write_dicom_seg(segmentation, tmp_path / "liver.dcm")
+    assert dciodvfy(tmp_path / "liver.dcm") == []
+    masks = dcmqi_segments(tmp_path / "liver.dcm", tmp_path / "dcmqi", chaos_ct)
+    assert_same_masks(masks, segmentation.segments)
