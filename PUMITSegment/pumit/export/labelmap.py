@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 from pathlib import Path
 from typing import Literal
@@ -17,6 +18,7 @@ from pumit.segmentation import Segmentation
 
 logger = logging.getLogger(__name__)
 
+CHUNK_BYTES = 1 << 20
 LABELMAP_SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".mha")
 Overlap = Literal["refuse", "later_wins"]
 
@@ -39,7 +41,8 @@ def write_labelmap(
             segment, the suffix is unknown, or the file cannot be written.
     """
     target = Path(path)
-    if not target.name.lower().endswith(LABELMAP_SUFFIXES):
+    suffix = next((s for s in LABELMAP_SUFFIXES if target.name.lower().endswith(s)), None)
+    if suffix is None:
         raise ExportError(
             f"Unknown label map format {''.join(target.suffixes)!r}; "
             f"known are {', '.join(LABELMAP_SUFFIXES)}."
@@ -51,13 +54,32 @@ def write_labelmap(
     image.SetOrigin(volume.origin_lps)
     image.SetDirection(volume.direction.ravel().tolist())
     with atomic_path(target) as temporary:
+        # ITK picks the format by a suffix in lower case only.
+        written = temporary.with_name(f"{temporary.name}{suffix}")
         try:
-            SimpleITK.WriteImage(image, str(temporary), useCompression=True)
+            SimpleITK.WriteImage(image, str(written), useCompression=True)
+            if not _is_whole(written, labels.nbytes):
+                raise ExportError("The label map was cut short while writing; is the disk full?")
+            written.replace(temporary)
         except RuntimeError as error:
-            reason = str(error).strip().splitlines()[-1].rstrip(".")
             raise ExportError(
-                f"The label map cannot be written ({reason}); check the disk's free space."
+                "The label map cannot be written; check the free space of the disk."
             ) from error
+        finally:
+            written.unlink(missing_ok=True)
+
+
+def _is_whole(path: Path, size: int) -> bool:
+    """Whether a file holds `size` bytes of voxels; ITK's NIfTI writer reports no short write."""
+    if not path.name.endswith((".nii", ".nii.gz")):
+        return True
+    if path.suffix == ".nii":
+        return path.stat().st_size >= size
+    try:
+        with gzip.open(path, "rb") as file:
+            return sum(map(len, iter(lambda: file.read(CHUNK_BYTES), b""))) >= size
+    except (EOFError, OSError):
+        return False
 
 
 def _labels(segmentation: Segmentation, *, refuse: bool) -> Labels:

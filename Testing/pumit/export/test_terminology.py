@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pumit.errors import ExportError
+from pumit.export.terminology import (
+    SegmentTerminology,
+    concept_for,
+    known_names,
+    serialize_terminology,
+)
+from pumit.segmentation import TISSUE, CodedConcept
+
+
+def test_organ_is_an_anatomical_structure():
+    liver = concept_for("Liver")
+    assert liver.category == CodedConcept("123037004", "SCT", "Anatomical Structure")
+    assert liver.type == CodedConcept("10200004", "SCT", "Liver")
+    assert liver.type_modifier is liver.anatomic_region is None
+
+
+def test_code_gives_the_same_as_the_name():
+    assert concept_for("SCT:10200004") == concept_for("sct: 10200004") == concept_for("liver")
+
+
+@pytest.mark.parametrize("text", ["left kidney", "Kidney left", "kidney_left", "KIDNEY-LEFT"])
+def test_side_becomes_a_modifier(text):
+    kidney = concept_for(text)
+    assert kidney.type.value == "64033007"
+    assert kidney.type_modifier == CodedConcept("7771000", "SCT", "Left")
+
+
+def test_side_that_is_part_of_a_name_stays_there():
+    atrium = concept_for("left atrium")
+    assert (atrium.type.value, atrium.type_modifier) == ("82471001", None)
+
+
+def test_lesion_in_an_organ_has_the_organ_as_its_region():
+    nodule = concept_for("left lung nodule")
+    assert nodule.category.meaning == "Morphologically Altered Structure"
+    assert nodule.type.meaning == "Nodule"
+    assert nodule.anatomic_region is not None
+    assert nodule.anatomic_region.meaning == "Lung"
+    assert nodule.region_modifier is not None
+    assert nodule.region_modifier.meaning == "Left"
+
+
+def test_synonym_means_the_same():
+    assert concept_for("urinary bladder") == concept_for("bladder")
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [("livr", "liver"), ("kydney", "left kidney"), ("left liver", "liver"), ("oesofagus", "oeso")],
+)
+def test_unknown_name_is_answered_with_near_ones(text, near):
+    with pytest.raises(ExportError, match=f"near it: .*{near}"):
+        concept_for(text)
+
+
+@pytest.mark.parametrize("text", ["", "zzzz", "left right kidney", "SCT:1", "a~b", "~~~~~~", ":"])
+def test_unusable_text_is_refused(text):
+    with pytest.raises(ExportError):
+        concept_for(text)
+
+
+def test_code_without_three_parts_is_refused():
+    with pytest.raises(ExportError, match=r"scheme\^code\^meaning"):
+        concept_for("x~SCT^1~SCT^2^b~^^~y~^^~^^")
+
+
+@pytest.mark.parametrize("name", known_names())
+def test_every_name_survives_slicers_entry(name):
+    terminology = concept_for(name)
+    assert concept_for(serialize_terminology(terminology)) == terminology
+
+
+def test_entry_keeps_every_part():
+    entry = "c~SCT^1^a~SCT^2^b~SCT^3^d~r~SCT^4^e~SCT^5^f"
+    terminology = concept_for(entry)
+    parts = (
+        terminology.category,
+        terminology.type,
+        terminology.type_modifier,
+        terminology.anatomic_region,
+        terminology.region_modifier,
+    )
+    assert [p and p.value for p in parts] == ["1", "2", "3", "4", "5"]
+    assert serialize_terminology(terminology).split("~")[1:4] == entry.split("~")[1:4]
+
+
+def test_unnamed_segment_is_tissue():
+    segment = SegmentTerminology().segment("1", np.ones((1, 1, 1), dtype=bool))
+    assert segment.type == TISSUE
+    assert "~SCT^85756007^Tissue~SCT^85756007^Tissue~^^~" in serialize_terminology(segment)
+
+
+def test_codes_are_those_of_the_dicom_lists():
+    spec = importlib.util.find_spec("trame_slicer")
+    if spec is None or spec.origin is None:
+        pytest.skip("Slicer's terminology lists are absent: pip install --no-deps trame-slicer")
+    folder = Path(spec.origin).parent / "resources" / "terminologies"
+    meanings: dict[str, set[str]] = {}
+    for file in folder.glob("SegmentationCategory*.json"):
+        for category in json.loads(file.read_text())["SegmentationCodes"]["Category"]:
+            for kind in [category, *category["Type"]]:
+                meanings.setdefault(kind["CodeValue"], set()).add(kind["CodeMeaning"].lower())
+    # SNOMED CT terms that Slicer's lists lack.
+    elsewhere = {"74281007", "18234004", "52988006"}
+    for name in known_names():
+        terminology = concept_for(name)
+        for concept in (terminology.category, terminology.type):
+            if concept.value not in elsewhere:
+                assert concept.meaning.lower() in meanings[concept.value]
