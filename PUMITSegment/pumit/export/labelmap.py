@@ -55,7 +55,7 @@ def write_labelmap(
     image.SetDirection(volume.direction.ravel().tolist())
     with atomic_path(target) as temporary:
         # ITK picks the format by a suffix in lower case only.
-        written = temporary.with_name(f"{temporary.name}{suffix}")
+        written = temporary.with_name(f"{temporary.name.partition('-')[0]}-labels{suffix}")
         try:
             SimpleITK.WriteImage(image, str(written), useCompression=True)
             if not _is_whole(written, labels.nbytes):
