@@ -1,6 +1,7 @@
 """PUMIT: spatially adaptive convolution, rotary positions, tokenizer, universal ViT."""
 
 from pumit.networks.pumit.anisotropy import Anisotropy
+from pumit.networks.pumit.quantizer import SoftVectorQuantizer, prior_regularization
 from pumit.networks.pumit.rope import AdditiveRotaryEmbedding3D
 from pumit.networks.pumit.sac import SACConv, SACDownsample, SACUpsample
 
@@ -10,4 +11,6 @@ __all__ = [
     "SACConv",
     "SACDownsample",
     "SACUpsample",
+    "SoftVectorQuantizer",
+    "prior_regularization",
 ]

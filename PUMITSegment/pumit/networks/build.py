@@ -1,0 +1,151 @@
+"""Build any network by name: the only place with sizes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+
+from pumit.errors import PumitError
+
+
+@dataclass(frozen=True)
+class NetworkRecipe:
+    """Where a network's class is and the sizes it is built with.
+
+    Attributes:
+        module: Module of the class, imported only when the network is built.
+        class_name: The class; its keyword arguments are the keys of `sizes`.
+        sizes: Published sizes. Every override names one of them.
+    """
+
+    module: str
+    class_name: str
+    sizes: Mapping[str, Any]
+
+
+_VIT_B = {
+    "in_channels": 3,
+    "dim": 768,
+    "depth": 12,
+    "num_heads": 12,
+    "hidden": 2048,
+    "position_table": (5, 10, 10),  # patches of an 80 x 160 x 160 field
+    "train_tokens": None,
+}
+_VIT_B_UNIVERSAL = {**_VIT_B, "patch_halvings": 4}
+_TOKENIZER_CODEBOOK = 1024
+_SEGMENTATION = {
+    **_VIT_B,
+    "fixed_patch": (4, 16, 16),
+    "detail_widths": (32, 64),
+    "pyramid_widths": (128, 256, 512, 512),
+    "taps": (4, 6, 8, 12),
+    "num_supervised_levels": 4,
+}
+
+# The default model's: small enough to click with on two CPU cores.
+PROMPTABLE: dict[str, Any] = {
+    "widths": (16, 32, 64),
+    "dim": 192,
+    "depth": 6,
+    "num_heads": 6,
+    "field_size": 48,
+    "num_masks": 4,
+    "num_decoder_blocks": 2,
+}
+
+RECIPES: dict[str, NetworkRecipe] = {
+    "pumit_tokenizer": NetworkRecipe(
+        "pumit.networks.pumit.tokenizer",
+        "VisualTokenizer",
+        {
+            "in_channels": 3,
+            "widths": (128, 256, 512),
+            "num_tokens": _TOKENIZER_CODEBOOK,
+            "groups": 8,
+        },
+    ),
+    "pumit_discriminator": NetworkRecipe(
+        "pumit.networks.pumit.discriminator",
+        "PatchDiscriminator",
+        {"in_channels": 3, "widths": (128, 256, 512), "groups": 16},
+    ),
+    "pumit_vit_b": NetworkRecipe("pumit.networks.pumit.vit", "UniversalViT", _VIT_B_UNIVERSAL),
+    "pumit_vit_b_mim": NetworkRecipe(
+        "pumit.networks.pumit.mim",
+        "MaskedImageModel",
+        {**_VIT_B_UNIVERSAL, "num_tokens": _TOKENIZER_CODEBOOK},
+    ),
+    "pumit_segmentation_btcv": NetworkRecipe(
+        "pumit.networks.pumit.segmentation",
+        "SegmentationNetwork",
+        # 48 x 192 x 192 crops of CT at 3 x 0.75 x 0.75 mm; 13 organs and the background.
+        {**_SEGMENTATION, "in_channels": 1, "num_classes": 14, "position_table": (12, 12, 12)},
+    ),
+    "pumit_segmentation_chaos": NetworkRecipe(
+        "pumit.networks.pumit.segmentation",
+        "SegmentationNetwork",
+        # 32 x 192 x 192 crops of MR at 9 x 1.62 x 1.62 mm, two phases; 4 organs, background.
+        {**_SEGMENTATION, "in_channels": 2, "num_classes": 5, "position_table": (8, 12, 12)},
+    ),
+    "pumit_classifier_b": NetworkRecipe(
+        "pumit.networks.pumit.classifier",
+        "VitClassifier",
+        # 160^3 images; 11 classes as in OrganMNIST3D, the largest of the MedMNIST3D tasks.
+        {
+            **_VIT_B,
+            "fixed_patch": (16, 16, 16),
+            "position_table": (10, 10, 10),
+            "num_classes": 11,
+        },
+    ),
+    "promptable": NetworkRecipe(
+        "pumit.networks.promptable.network",
+        "PromptableNetwork",
+        PROMPTABLE,
+    ),
+}
+
+
+def build_network(name: str, **overrides: Any) -> nn.Module:
+    """Build a network with its published sizes, or with some of them changed.
+
+    Args:
+        name: A key of `RECIPES`.
+        overrides: Sizes to change; a list stands for a tuple, as it comes from a file.
+
+    Returns:
+        The network, randomly initialised, on torch's current default device.
+
+    Raises:
+        PumitError: If the name or an override is unknown, or the sizes do not fit together.
+    """
+    if name not in RECIPES:
+        raise PumitError(f"Unknown network {name!r}{_nearest(name, RECIPES)}")
+    recipe = RECIPES[name]
+    for key in overrides:
+        if key not in recipe.sizes:
+            raise PumitError(f"Network {name!r} has no size {key!r}{_nearest(key, recipe.sizes)}")
+    network_class = getattr(import_module(recipe.module), recipe.class_name)
+    sizes = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in {**recipe.sizes, **overrides}.items()
+    }
+    try:
+        network: nn.Module = network_class(**sizes)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if not overrides:  # the published sizes fit: a fault of ours
+            raise
+        raise PumitError(f"Cannot build {name!r} with {overrides}: {error}") from error
+    return network
+
+
+def _nearest(given: str, known: Mapping[str, Any]) -> str:
+    match = difflib.get_close_matches(given, known, n=1)
+    guess = f"; did you mean {match[0]!r}?" if match else "."
+    return f"{guess} Known: {', '.join(sorted(known)) or 'none'}."

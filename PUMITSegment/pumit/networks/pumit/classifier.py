@@ -1,0 +1,31 @@
+"""Image classifier on the universal ViT."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from pumit.networks.pumit.vit import UniversalViT, initialize_linear
+
+
+class VitClassifier(nn.Module):
+    """Class token to a linear layer.
+
+    Args:
+        num_classes: Classes.
+        vit: Sizes of the `UniversalViT`, whose patch embedding is fixed.
+
+    Source:
+        PUMIT, section "Classification Experiments".
+    """
+
+    def __init__(self, *, num_classes: int, **vit: Any) -> None:
+        super().__init__()
+        self.vit = UniversalViT(**vit)
+        self.head = nn.Linear(self.vit.dim, num_classes)
+        initialize_linear(self.head)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (B, num_classes) for images (B, in_channels, D, H, W) in [0, 1]."""
+        return self.head(self.vit(x).cls)

@@ -1,0 +1,188 @@
+"""Universal vision transformer: adaptive patch embedding, EVA-02 blocks, rotary positions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.networks.pumit.anisotropy import Anisotropy
+from pumit.networks.pumit.eva import EvaBlock
+from pumit.networks.pumit.grid import require_divisible, require_reducible
+from pumit.networks.pumit.rope import AdditiveRotaryEmbedding3D
+from pumit.networks.pumit.sac import SACDownsample, token_positions
+
+LAYER_NORM_EPS = 1e-5
+PREFIX = 1  # the class token, which has no position
+
+
+def resample_positions(table: Tensor, grid: Sequence[int]) -> Tensor:
+    """Resample a position table (1, C, d, h, w) to (1, C, *grid).
+
+    Axes that shrink are averaged over areas, then axes that grow are interpolated linearly.
+    """
+    shrunk = tuple(min(n, m) for n, m in zip(grid, table.shape[2:], strict=True))
+    if shrunk != tuple(table.shape[2:]):
+        table = F.interpolate(table, size=shrunk, mode="area")
+    if shrunk != tuple(grid):
+        table = F.interpolate(table, size=tuple(grid), mode="trilinear", align_corners=False)
+    return table
+
+
+class FixedPatchEmbedding(nn.Conv3d):
+    """Patch embedding of one size for images of one spacing; takes no notice of anisotropy."""
+
+    def __init__(self, in_channels: int, dim: int, patch: tuple[int, int, int]) -> None:
+        super().__init__(in_channels, dim, patch, stride=patch)
+
+    def forward(self, x: Tensor, anisotropy: Anisotropy | None) -> Tensor:  # type: ignore[override]
+        """Map (B, C, D, H, W) to (B, dim, D / d, H / h, W / w)."""
+        return super().forward(x)
+
+
+@dataclass(frozen=True)
+class VitFeatures:
+    """Output of the transformer, after its final norm.
+
+    Attributes:
+        cls: Class token, (B, dim).
+        tokens: Patch tokens in raster order, (B, N, dim).
+        grid: Patches along (D, H, W); their product is N.
+    """
+
+    cls: Tensor
+    tokens: Tensor
+    grid: tuple[int, int, int]
+
+    def as_grid(self) -> Tensor:
+        """Patch tokens as a feature map (B, dim, D, H, W)."""
+        return to_grid(self.tokens, self.grid)
+
+
+def to_grid(tokens: Tensor, grid: tuple[int, int, int]) -> Tensor:
+    """Tokens (B, N, C) in raster order as a feature map (B, C, D, H, W), N = D H W."""
+    return tokens.transpose(1, 2).reshape(len(tokens), tokens.shape[2], *grid)
+
+
+class UniversalViT(nn.Module):
+    """Plain vision transformer that takes images of any degree of anisotropy.
+
+    Args:
+        in_channels: Image channels.
+        dim: Width.
+        depth: Blocks.
+        num_heads: Attention heads; dim / num_heads is divisible by 4.
+        hidden: Width of the feed-forwards.
+        position_table: Size of the learned position table in patches, (D, H, W).
+        patch_halvings: In-plane patch size as a power of two, for the adaptive patch embedding.
+        fixed_patch: Patch size (D, H, W) in voxels of a plain patch embedding instead.
+        train_tokens: Patches of a training image, for BA-SAM's scaling factor and distance bias;
+            None for plain attention.
+
+    Source:
+        PUMIT, section "Universal ViT"; Fang et al., EVA-02, 2023.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_channels: int,
+        dim: int,
+        depth: int,
+        num_heads: int,
+        hidden: int,
+        position_table: Sequence[int],
+        patch_halvings: int = 4,
+        fixed_patch: Sequence[int] | None = None,
+        train_tokens: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.dim = dim
+        self.patch_halvings = patch_halvings
+        self.fixed_patch: tuple[int, int, int] | None = None
+        self.patch_embedding: FixedPatchEmbedding | SACDownsample
+        if fixed_patch is None:
+            self.patch_embedding = SACDownsample(in_channels, dim, patch_halvings)
+        else:
+            d, h, w = fixed_patch
+            self.fixed_patch = (d, h, w)
+            self.patch_embedding = FixedPatchEmbedding(in_channels, dim, self.fixed_patch)
+        self.position_table = nn.Parameter(torch.empty(1, dim, *position_table))
+        self.cls_token = nn.Parameter(torch.empty(1, PREFIX, dim))
+        self.rope = AdditiveRotaryEmbedding3D(dim // num_heads)
+        self.blocks = nn.ModuleList(
+            EvaBlock(dim, num_heads, hidden, train_tokens, LAYER_NORM_EPS) for _ in range(depth)
+        )
+        self.norm = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
+        self.apply(initialize_linear)
+        nn.init.trunc_normal_(self.position_table, std=0.02)
+        nn.init.trunc_normal_(self.cls_token, std=0.02)
+
+    def embed(
+        self, x: Tensor, anisotropy: Anisotropy | None
+    ) -> tuple[Tensor, tuple[int, int, int]]:
+        """Patch tokens with their absolute positions, (B, N, dim), and their grid.
+
+        Raises:
+            PumitError: If the size is not a multiple of the patch.
+        """
+        if self.fixed_patch is not None:
+            require_divisible(x, self.fixed_patch)
+        elif anisotropy is None:
+            raise ValueError("The adaptive patch embedding needs the image's anisotropy, got None.")
+        else:
+            require_reducible(x, anisotropy, self.patch_halvings)
+        patches = self.patch_embedding(x, anisotropy)
+        d, h, w = patches.shape[2:]
+        patches = patches + resample_positions(self.position_table, (d, h, w))
+        return patches.flatten(2).transpose(1, 2), (d, h, w)
+
+    def transform(
+        self, tokens: Tensor, grid: tuple[int, int, int], taps: Collection[int] = ()
+    ) -> tuple[VitFeatures, list[Tensor]]:
+        """Run the blocks.
+
+        Args:
+            tokens: Embedded patches (B, N, dim).
+            grid: Patches along (D, H, W).
+            taps: Blocks, counted from 1, whose outputs to return too.
+
+        Returns:
+            The final features, and the taps' patch tokens (B, N, dim) in order; the last block's
+            pass the final norm.
+        """
+        positions = token_positions(*grid, device=tokens.device)
+        x = torch.cat((self.cls_token.expand(len(tokens), -1, -1), tokens), dim=1)
+        tapped = []
+        for number, block in enumerate(self.blocks, start=1):
+            x = block(x, self.rope, positions, PREFIX)
+            if number == len(self.blocks):
+                x = self.norm(x)
+            if number in taps:
+                tapped.append(x[:, PREFIX:])
+        return VitFeatures(x[:, 0], x[:, PREFIX:], grid), tapped
+
+    def forward(self, x: Tensor, anisotropy: Anisotropy | None = None) -> VitFeatures:
+        """Encode an image.
+
+        Args:
+            x: Intensities, shape (B, in_channels, D, H, W); in-plane divisible by the patch, D by
+                what the anisotropy leaves of it.
+            anisotropy: State at full resolution; a fixed patch embedding takes no notice of it.
+
+        Raises:
+            PumitError: If the size is not a multiple of the patch.
+        """
+        tokens, grid = self.embed(x, anisotropy)
+        return self.transform(tokens, grid)[0]
+
+
+def initialize_linear(module: nn.Module) -> None:
+    """Truncated normal weights (0.02) and zero biases, as vision transformers start."""
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,77 @@
+"""Segmentation network at tiny sizes: outputs, gradients, sizes that do not fit."""
+
+import pytest
+import torch
+from pumit.errors import PumitError
+from pumit.networks.pumit.segmentation import SegmentationNetwork
+
+SIZES = {
+    "dim": 16,
+    "depth": 4,
+    "num_heads": 2,
+    "hidden": 24,
+    "position_table": (4, 2, 2),
+    "fixed_patch": (4, 16, 16),
+    "detail_widths": (2, 4),
+    "pyramid_widths": (4, 6, 8, 8),
+    "taps": (1, 2, 3, 4),
+    "num_supervised_levels": 4,
+}
+
+
+def tiny(**changes: object) -> SegmentationNetwork:
+    torch.manual_seed(0)
+    return SegmentationNetwork(in_channels=2, num_classes=3, **{**SIZES, **changes})
+
+
+@pytest.mark.parametrize("size", [(8, 64, 32), (16, 32, 64), (24, 64, 64)])
+def test_logits_lie_on_the_images_grid(size: tuple[int, int, int]) -> None:
+    network = tiny()
+    x = torch.randn(1, 2, *size)
+
+    logits = network(x)
+    deep = network(x, deep_supervision=True)
+
+    assert logits.shape == (1, 3, *size)
+    torch.testing.assert_close(deep[0], logits)
+    d, h, w = size
+    assert [tuple(level.shape[2:]) for level in deep] == [
+        (d, h, w),
+        (d, h // 2, w // 2),
+        (d, h // 4, w // 4),
+        (d // 2, h // 8, w // 8),
+    ]
+
+
+# Biases that an instance norm takes out again; the published networks have them.
+CANCELLED = {
+    "vit.norm.bias",
+    "pyramid.norms.2.bias",
+    "pyramid.norms.3.bias",
+    "pyramid.scales.0.0.bias",
+    "pyramid.scales.0.3.bias",
+    "pyramid.scales.1.bias",
+}
+
+
+def test_gradients_reach_all_parameters_but_cancelled_biases() -> None:
+    network = tiny().double()
+
+    levels = network(torch.randn(1, 2, 16, 64, 64, dtype=torch.float64), deep_supervision=True)
+    sum(level.square().mean() for level in levels).backward()
+
+    gradients = {name: p.grad for name, p in network.named_parameters()}
+    assert all(gradient is not None for gradient in gradients.values())
+    assert {name for name, g in gradients.items() if g.abs().max() < 1e-12} == CANCELLED
+
+
+@pytest.mark.parametrize("size", [(12, 64, 64), (16, 48, 64), (16, 64, 40)])
+def test_images_that_do_not_fit_are_refused(size: tuple[int, int, int]) -> None:
+    with pytest.raises(PumitError, match="multiple of"):
+        tiny()(torch.zeros(1, 2, *size))
+
+
+@pytest.mark.parametrize("taps", [(1, 2, 3), (4, 3, 2, 1), (0, 1, 2, 3), (2, 3, 4, 5)])
+def test_taps_that_are_not_four_ascending_blocks_are_refused(taps: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"blocks"):
+        tiny(taps=taps)

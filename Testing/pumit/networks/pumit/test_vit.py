@@ -1,0 +1,160 @@
+"""Universal ViT at tiny sizes: grids, positions, gradients, weights carried to other fields."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from pumit.errors import CheckpointError, PumitError
+from pumit.networks.pumit import Anisotropy
+from pumit.networks.pumit.transfer import load_universal_weights
+from pumit.networks.pumit.vit import UniversalViT, resample_positions
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+SIZES = {
+    "in_channels": 3,
+    "dim": 16,
+    "depth": 3,
+    "num_heads": 2,
+    "hidden": 24,
+    "position_table": (2, 3, 3),
+}
+
+
+def tiny(**changes: object) -> UniversalViT:
+    torch.manual_seed(0)
+    return UniversalViT(**{**SIZES, "patch_halvings": 3, **changes})
+
+
+@pytest.mark.parametrize("da", range(6))
+@pytest.mark.parametrize("train_tokens", [None, 18])
+def test_it_encodes_every_degree_and_gradients_reach_all_parameters(
+    da: int,
+    train_tokens: int | None,
+    assert_gradients_reach_all: Callable[[nn.Module, Tensor], None],
+) -> None:
+    network = tiny(train_tokens=train_tokens).double()
+    depth = (16, 8, 4, 2, 2, 1)[da]
+
+    features = network(torch.rand(2, 3, depth, 16, 24, dtype=torch.float64), Anisotropy(da))
+
+    assert features.grid == ((2, 2, 2, 2, 2, 1)[da], 2, 3)
+    assert features.tokens.shape == (2, features.grid[0] * 6, 16)
+    assert features.cls.shape == (2, 16)
+    # Random weights: the sum over the channels of a layer norm would be constant.
+    weights = torch.randn(16, dtype=torch.float64)
+    loss = (features.cls @ weights).sum() + (features.tokens @ weights).square().sum()
+    assert_gradients_reach_all(network, loss)
+
+
+def test_tokens_and_grid_are_in_raster_order() -> None:
+    features = tiny()(torch.rand(1, 3, 16, 16, 24), Anisotropy(0))
+
+    grid = features.as_grid()
+
+    assert grid.shape == (1, 16, 2, 2, 3)
+    torch.testing.assert_close(grid[0, :, 1, 0, 2], features.tokens[0, 1 * 6 + 0 * 3 + 2])
+
+
+def test_an_image_of_equal_slices_gives_the_patches_of_fewer_thicker_slices() -> None:
+    network = tiny()
+    thick = torch.rand(1, 3, 2, 16, 16)
+
+    isotropic, _ = network.embed(thick.repeat_interleave(8, 2), Anisotropy(0))
+    anisotropic, _ = network.embed(thick, Anisotropy(3))
+
+    torch.testing.assert_close(isotropic, anisotropic)
+
+
+def test_position_table_shrinks_by_area_and_grows_linearly() -> None:
+    table = torch.randn(1, 4, 4, 6, 6)
+
+    assert torch.equal(resample_positions(table, (4, 6, 6)), table)
+    small = resample_positions(table, (2, 3, 2))
+    torch.testing.assert_close(small, F.avg_pool3d(table, (2, 2, 3)))
+    large = resample_positions(table, (8, 12, 7))
+    torch.testing.assert_close(large, F.interpolate(table, size=(8, 12, 7), mode="trilinear"))
+    mixed = resample_positions(table, (1, 12, 6))
+    expected = F.interpolate(table.mean(2, keepdim=True), size=(1, 12, 6), mode="trilinear")
+    torch.testing.assert_close(mixed, expected)
+
+
+def test_the_class_token_has_no_position() -> None:
+    network = tiny()
+    with torch.no_grad():
+        network.position_table.zero_()
+        network.patch_embedding.weight.zero_()  # all patches equal: only rotation tells them apart
+    x = torch.zeros(1, 3, 8, 16, 16)
+
+    before = network(x, Anisotropy(0)).cls
+    with torch.no_grad():
+        network.position_table.fill_(0.3)
+        network.patch_embedding.bias.sub_(0.3)
+
+    torch.testing.assert_close(network(x, Anisotropy(0)).cls, before)
+
+
+def test_taps_are_block_outputs_and_the_last_one_is_the_final_output() -> None:
+    network = tiny()
+    tokens, grid = network.embed(torch.rand(1, 3, 8, 16, 16), Anisotropy(0))
+
+    features, taps = network.transform(tokens, grid, taps=(1, 3))
+
+    assert len(taps) == 2
+    torch.testing.assert_close(taps[1], features.tokens)
+    assert not torch.allclose(taps[0], taps[1])
+
+
+def test_ba_sam_is_plain_attention_at_the_training_length_with_slope_zero() -> None:
+    x, plain, adaptive = torch.rand(1, 3, 8, 16, 16), tiny(), tiny(train_tokens=5)
+    adaptive.load_state_dict(plain.state_dict(), strict=False)
+    for block in adaptive.blocks:
+        torch.nn.init.zeros_(block.attention.slope)
+
+    ours, reference = adaptive(x, Anisotropy(0)), plain(x, Anisotropy(0))
+
+    torch.testing.assert_close(ours.tokens, reference.tokens, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("da", [0, 1])
+def test_a_size_that_does_not_fit_the_patch_is_refused(da: int) -> None:
+    with pytest.raises(PumitError, match="multiple of"):
+        tiny()(torch.zeros(1, 3, 6, 16, 16), Anisotropy(da))
+
+
+def test_an_adaptive_patch_embedding_without_anisotropy_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs the image's anisotropy"):
+        tiny()(torch.zeros(1, 3, 8, 16, 16))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_universal_weights_give_a_fixed_patch_vit_the_same_output(channels: int) -> None:
+    universal = tiny(position_table=(2, 4, 4))
+    fixed = tiny(position_table=(2, 4, 4), in_channels=channels, fixed_patch=(2, 8, 8))
+    gray = torch.rand(1, 1, 4, 32, 32)
+
+    load_universal_weights(fixed, universal.state_dict())
+
+    expected = universal(gray.expand(-1, 3, -1, -1, -1), Anisotropy(2))
+    ours = fixed(gray.expand(-1, channels, -1, -1, -1))
+    torch.testing.assert_close(ours.tokens, expected.tokens, rtol=1e-4, atol=1e-5)
+
+
+def test_universal_weights_reach_a_larger_field() -> None:
+    universal, large = tiny(), tiny(position_table=(4, 6, 6))
+
+    load_universal_weights(large, universal.state_dict())
+
+    x = torch.rand(1, 3, 32, 48, 48)
+    torch.testing.assert_close(
+        large(x, Anisotropy(0)).cls, universal(x, Anisotropy(0)).cls, rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"depth": 2}, "missing|unknown"), ({"dim": 32}, "shape"), ({"patch_halvings": 2}, "shape")],
+)
+def test_weights_of_another_network_are_refused(change: dict[str, int], message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        load_universal_weights(tiny(), tiny(**change).state_dict())

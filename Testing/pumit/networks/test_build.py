@@ -1,0 +1,113 @@
+"""Published sizes, each with its parameter count, and the names and overrides that are refused."""
+
+import pytest
+import torch
+from pumit.errors import PumitError
+from pumit.networks.build import RECIPES, build_network
+from pumit.networks.pumit import Anisotropy
+from torch import nn
+
+
+def build_meta(name: str, **overrides: object) -> nn.Module:
+    with torch.device("meta"):
+        return build_network(name, **overrides)
+
+
+def count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("pumit_tokenizer", 34_253_955),
+        ("pumit_discriminator", 11_529_985),
+        ("pumit_vit_b", 94_930_944),
+        ("pumit_vit_b_mim", 96_309_760),
+        ("pumit_segmentation_btcv", 133_999_224),
+        ("pumit_segmentation_chaos", 134_339_220),
+        ("pumit_classifier_b", 95_323_403),
+    ],
+)
+def test_published_networks_have_their_published_size(name: str, parameters: int) -> None:
+    network = build_meta(name)
+
+    assert count(network) == parameters
+    assert all(p.requires_grad for p in network.parameters())
+
+
+def test_parts_of_the_tokenizer_have_their_published_size() -> None:
+    network = build_meta("pumit_tokenizer")
+
+    assert count(network.encoder) == 15_496_832
+    assert count(network.quantizer) == 1_049_600
+    assert count(network.decoder) == 17_707_523
+
+
+def on_meta(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, device="meta")
+
+
+@pytest.mark.parametrize("da", range(6))
+def test_published_networks_take_their_training_crops(da: int) -> None:
+    anisotropy = Anisotropy(da)
+    crop = on_meta(1, 3, anisotropy.depth_at(64), 128, 128)
+    out = build_meta("pumit_tokenizer")(crop, anisotropy)
+    assert out.reconstruction.shape == crop.shape
+    assert out.tokens.probabilities.shape == (1, 1024, 1 if da == 5 else 4, 8, 8)
+
+    crop = on_meta(1, 3, anisotropy.depth_at(80), 160, 160)
+    features = build_meta("pumit_vit_b")(crop, anisotropy)
+    assert features.tokens.shape == (1, 100 if da == 5 else 500, 768)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [
+        ("pumit_segmentation_btcv", (1, 1, 48, 192, 192), 14),
+        ("pumit_segmentation_chaos", (1, 2, 32, 192, 192), 5),
+    ],
+)
+def test_segmentation_networks_take_their_training_crops(
+    name: str, shape: tuple[int, ...], classes: int
+) -> None:
+    assert build_meta(name)(on_meta(*shape)).shape == (1, classes, *shape[2:])
+
+
+def test_classifier_takes_its_training_size() -> None:
+    assert build_meta("pumit_classifier_b")(on_meta(1, 3, 160, 160, 160)).shape == (1, 11)
+
+
+def test_overrides_change_sizes_and_lists_stand_for_tuples() -> None:
+    network = build_network("pumit_tokenizer", widths=[2, 4, 4], groups=2, num_tokens=7)
+
+    assert network.quantizer.codebook.shape == (7, 4)
+
+
+def test_ba_sam_adds_one_slope_per_head_and_block() -> None:
+    plain, adaptive = build_meta("pumit_vit_b"), build_meta("pumit_vit_b", train_tokens=500)
+
+    assert count(adaptive) - count(plain) == 12 * 12
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_and_all_known_ones() -> None:
+    with pytest.raises(PumitError, match="did you mean 'pumit_tokenizer'") as error:
+        build_network("pumit_tokeniser")
+    assert all(name in str(error.value) for name in RECIPES)
+
+    with pytest.raises(PumitError, match=r"Unknown network 'zzz'\. Known: ") as error:
+        build_network("zzz")
+    assert "\n" not in str(error.value)
+
+
+def test_a_misspelt_override_is_refused_with_the_nearest() -> None:
+    with pytest.raises(PumitError, match="no size 'num_token'; did you mean 'num_tokens'"):
+        build_network("pumit_tokenizer", num_token=3)
+
+
+@pytest.mark.parametrize(
+    "overrides", [{"groups": 3}, {"widths": (4, 8)}, {"num_tokens": "many"}, {"num_tokens": -4}]
+)
+def test_sizes_that_do_not_fit_together_are_refused(overrides: dict[str, object]) -> None:
+    with pytest.raises(PumitError, match="Cannot build 'pumit_tokenizer'"):
+        build_network("pumit_tokenizer", **overrides)
