@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -66,6 +67,9 @@ def _replace(temporary: Path, final: Path) -> None:
 
 def _remove(path: Path) -> None:
     # On Windows a writer that failed may still hold the file; the first error matters more.
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+        return
     with suppress(OSError):
         path.unlink(missing_ok=True)
 
@@ -80,10 +84,10 @@ def atomic_path(target: Path) -> Iterator[Path]:
     well; where the block fails, the temporary file is removed.
 
     Args:
-        target: File to write. A symbolic link is followed.
+        target: File to write, or a folder that does not exist yet. A symbolic link is followed.
 
     Yields:
-        Path of a file that does not exist yet, in the target's folder.
+        Path that does not exist yet, beside the target; the block makes a file or folder of it.
 
     Raises:
         ExportError: If the folder is missing or read-only, the disk is full, the target is a

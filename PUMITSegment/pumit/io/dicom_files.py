@@ -1,0 +1,237 @@
+"""Find the DICOM objects of a folder or a zip, and read their headers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pydicom
+from pydicom.dataset import Dataset
+from pydicom.errors import InvalidDicomError
+
+from pumit.errors import VolumeError
+from pumit.io.parser_errors import PARSER_ERRORS, parsing
+
+# More files than this are a whole disk given by mistake, not a study.
+MAX_FILES = 50_000
+# A zip may unpack to this much, and above `RATIO_FROM_BYTES` to this many times its size.
+MAX_UNPACKED_BYTES = 32 << 30
+MAX_ZIP_RATIO = 200
+RATIO_FROM_BYTES = 1 << 30
+
+# Objects with rows and columns that are results on a scan, not a scan.
+_RESULTS = {
+    "1.2.840.10008.5.1.4.1.1.66.4": "segmentation",
+    "1.2.840.10008.5.1.4.1.1.66.7": "label map segmentation",
+    "1.2.840.10008.5.1.4.1.1.481.2": "radiotherapy dose",
+}
+_TAGS = [
+    "SOPClassUID",
+    "SOPInstanceUID",
+    "SeriesInstanceUID",
+    "Modality",
+    "SeriesDescription",
+    "ImageType",
+    "InstanceNumber",
+    "AcquisitionNumber",
+    "TemporalPositionIdentifier",
+    "EchoTime",
+    "InversionTime",
+    "TriggerTime",
+    "FlipAngle",
+    "DiffusionBValue",
+    "ComplexImageComponent",
+    "FrameReferenceTime",
+    "Rows",
+    "Columns",
+    "SamplesPerPixel",
+    "PhotometricInterpretation",
+    "BitsAllocated",
+    "BitsStored",
+    "PixelRepresentation",
+    "NumberOfFrames",
+    "ImagePositionPatient",
+    "ImageOrientationPatient",
+    "PixelSpacing",
+    "ImagerPixelSpacing",
+    "NominalScannedPixelSpacing",
+    "RescaleSlope",
+    "RescaleIntercept",
+    "ModalityLUTSequence",
+    "SharedFunctionalGroupsSequence",
+    "PerFrameFunctionalGroupsSequence",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class DicomFile:
+    """A DICOM object with the part of its header that geometry and choice need."""
+
+    path: Path
+    header: Dataset
+
+    @property
+    def series_instance_uid(self) -> str:
+        """The series, or an empty string."""
+        return str(self.header.get("SeriesInstanceUID") or "")
+
+    @property
+    def is_image(self) -> bool:
+        """Whether this is a scan rather than a report, a plan or a segmentation."""
+        header = self.header
+        if str(header.get("SOPClassUID", "")) in _RESULTS:
+            return False
+        return bool(header.get("Rows")) and bool(header.get("Columns"))
+
+    @property
+    def kind(self) -> str:
+        """What the object is, for a message."""
+        uid = str(self.header.get("SOPClassUID", ""))
+        name = pydicom.uid.UID(uid).name if uid else "unknown"
+        return _RESULTS.get(uid, name if name != uid else "private object")
+
+
+def is_dicom(start: bytes) -> bool:
+    """Whether the first 132 bytes look like a DICOM object, with or without a preamble."""
+    # Without one, the first element is of group 2 or 8, little-endian.
+    return start[128:132] == b"DICM" or start[:2] in (b"\x02\x00", b"\x08\x00")
+
+
+def read_header(path: Path) -> DicomFile:
+    """Read the header of one file.
+
+    Raises:
+        VolumeError: If the file is no DICOM object or damaged.
+    """
+    with parsing("DICOM file"):
+        try:
+            header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(_TAGS))
+        except InvalidDicomError:
+            header = pydicom.dcmread(
+                path, stop_before_pixels=True, specific_tags=list(_TAGS), force=True
+            )
+            if not header.get("SOPClassUID"):
+                raise
+        return DicomFile(path, header)
+
+
+def find_dicom(folder: Path) -> list[DicomFile]:
+    """List the DICOM objects in a folder and its subfolders, by path; pass over other files.
+
+    Raises:
+        VolumeError: If the folder cannot be read, or holds far too many files.
+    """
+    found = []
+    with parsing("folder"):
+        for path in _files(folder):
+            try:
+                with path.open("rb") as stream:
+                    start = stream.read(132)
+            except PermissionError as error:
+                raise VolumeError(
+                    "A file in the folder cannot be read: no permission; a scan without it "
+                    "could miss slices. Ask for it, or give a folder without that file."
+                ) from error
+            if is_dicom(start) and (file := _header_or_none(path, start)) is not None:
+                found.append(file)
+    return found
+
+
+def _header_or_none(path: Path, start: bytes) -> DicomFile | None:
+    try:
+        file = read_header(path)
+        # DICOMDIR lists files and has no series of its own.
+        return file if file.header.get("SOPClassUID") else None
+    except VolumeError:
+        if start[128:132] == b"DICM":
+            # A damaged slice must not go missing unnoticed.
+            raise
+        return None
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    count = 0
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for parent, folders, names in os.walk(folder, onerror=refuse):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(parent, name)
+            if name.startswith(".") or not path.is_file():
+                continue
+            count += 1
+            if count > MAX_FILES:
+                raise VolumeError(
+                    f"The folder holds more than {MAX_FILES} files; "
+                    "give the folder of one study or series."
+                )
+            yield path
+
+
+def unpack_dicom_zip(path: Path) -> tempfile.TemporaryDirectory[str]:
+    """Unpack the DICOM objects of a zip into a temporary folder.
+
+    Members get new names, so that no name in the zip can point outside the folder.
+
+    Returns:
+        The folder, deleted with the object; subfolders of the zip are kept apart by order only.
+
+    Raises:
+        VolumeError: If the zip is damaged, encrypted, or unpacks to far more than it holds.
+    """
+    with parsing("zip file"):
+        folder = tempfile.TemporaryDirectory(prefix="pumit-")
+        try:
+            with zipfile.ZipFile(path) as archive:
+                members = [m for m in archive.infolist() if not m.is_dir() and m.file_size > 132]
+                _check_zip(members, path.stat().st_size, folder.name)
+                for index, member in enumerate(members):
+                    _unpack(archive, member, Path(folder.name, f"{index:06d}.dcm"))
+        except BaseException:
+            folder.cleanup()
+            raise
+        return folder
+
+
+def _check_zip(members: list[zipfile.ZipInfo], packed: int, folder: str) -> None:
+    unpacked = sum(m.file_size for m in members)
+    is_bomb = unpacked > RATIO_FROM_BYTES and unpacked > MAX_ZIP_RATIO * packed
+    if len(members) > MAX_FILES or unpacked > MAX_UNPACKED_BYTES or is_bomb:
+        raise VolumeError(
+            f"The zip would unpack to {unpacked / 2**30:.1f} GiB in {len(members)} files, too "
+            "much for a scan; unpack it yourself and give the series' folder."
+        )
+    if unpacked > shutil.disk_usage(folder).free:
+        raise VolumeError(
+            f"The zip unpacks to {unpacked / 2**30:.1f} GiB, more than the temporary folder's "
+            "disk has left; make room, or set TMPDIR to a larger disk."
+        )
+    if any(m.flag_bits & 0x1 for m in members):
+        raise VolumeError("The zip is encrypted; unpack it with its password first.")
+
+
+def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
+    with archive.open(member) as packed:
+        start = packed.read(132)
+        if not is_dicom(start):
+            return
+        with target.open("wb") as out:
+            out.write(start)
+            shutil.copyfileobj(packed, out, 1 << 20)
+
+
+def first_value(header: Dataset, keyword: str) -> Any:
+    """An attribute's value, or None where it is absent, empty or unreadable."""
+    try:
+        value = header.get(keyword)
+    except PARSER_ERRORS:
+        return None
+    return None if value is None or value == "" else value

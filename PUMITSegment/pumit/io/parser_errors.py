@@ -1,0 +1,106 @@
+"""Parsers meet files of every kind: whatever they raise becomes one line for the user."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import threading
+import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pumit.errors import PumitError, VolumeError
+
+# What pydicom, pillow, SimpleITK, gzip and zipfile were seen to raise on damaged files.
+PARSER_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
+
+_STDERR_LOCK = threading.Lock()
+
+
+@contextmanager
+def parsing(what: str) -> Iterator[None]:
+    """Turn what a parser raises inside the block into one line.
+
+    The libraries' own messages quote paths and header values, which may name a patient, so
+    they stay behind as the error's cause and are not repeated. Python warnings of the
+    libraries are muted for the same reason.
+
+    Args:
+        what: What is being read, as a noun: "NIfTI file".
+
+    Raises:
+        VolumeError: For everything that a damaged, missing, forbidden or huge file causes.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except PumitError:
+        raise
+    except PermissionError as error:
+        raise VolumeError(
+            f"The {what} cannot be opened: you have no permission to read it; "
+            "ask for it or copy it to a folder of yours."
+        ) from error
+    except FileNotFoundError as error:
+        raise VolumeError(f"The {what} does not exist; check the path.") from error
+    except MemoryError as error:
+        raise VolumeError(
+            f"The {what} does not fit in memory, or its header is damaged; "
+            "crop the scan or use a machine with more memory."
+        ) from error
+    except PARSER_ERRORS as error:
+        if "Zero-valued spacing" in str(error):
+            raise VolumeError(
+                f"The {what} has zero voxel spacing; correct its header, or export it again."
+            ) from error
+        if "allocate memory" in str(error):
+            raise VolumeError(
+                f"The {what} does not fit in memory, or its header is damaged; "
+                "crop the scan or use a machine with more memory."
+            ) from error
+        raise VolumeError(
+            f"The {what} is damaged, truncated or of an unknown kind; copy or export it again."
+        ) from error
+
+
+@contextmanager
+def muted_stderr() -> Iterator[None]:
+    """Mute what C++ code writes straight to standard error, past Python.
+
+    ITK's readers explain a damaged file in several lines of their own, with its path. What
+    other threads write to standard error at that moment is lost too, so keep the block short.
+    """
+    with _STDERR_LOCK:
+        try:
+            saved = os.dup(2)
+        except OSError:
+            # A GUI without a console has no standard error.
+            yield
+            return
+        try:
+            if sys.stderr is not None:
+                sys.stderr.flush()
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 2)
+            os.close(null)
+            yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)

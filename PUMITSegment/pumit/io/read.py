@@ -1,0 +1,151 @@
+"""Read a scan of any supported kind; the content decides, not the extension."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from pumit.errors import VolumeError
+from pumit.io.parser_errors import parsing
+from pumit.volume import Array, Volume
+
+logger = logging.getLogger(__name__)
+
+# A scan of which more than this part is NaN or infinite is refused.
+MAX_NONFINITE_PART = 0.5
+
+_Kind = Literal["folder", "zip", "DICOM", "NIfTI", "NRRD", "MetaImage", "picture"]
+_START_BYTES = 1024
+
+
+def read_volume(path: Path, *, series: str | None = None) -> Volume:
+    """Read NIfTI, NRRD, MetaImage, DICOM (folder, zip or file), PNG or JPEG.
+
+    Intensities are the file's own, HU stays HU. Voxels that are NaN or infinite, which
+    registered scans have outside their field, get the smallest finite value; a scan of which
+    more than half is not finite is refused. Time points, vector components and colours are
+    channels, (C, D, H, W). A single slice is planar, whatever its format.
+
+    Args:
+        path: File or folder. Folders and zips are searched for DICOM, subfolders included.
+        series: SeriesInstanceUID, for a DICOM folder or zip with several series; `#k` behind
+            it chooses the k-th stack of a series. Other formats have no series and ignore it.
+
+    Returns:
+        The volume; DICOM files it came from are its `source`.
+
+    Raises:
+        VolumeError: If the path holds no scan, or one that cannot be used; with the reason.
+        AmbiguousSeriesError: If there are several series and none was chosen.
+    """
+    kind = _kind(path)
+    if kind in ("folder", "zip", "DICOM"):
+        volume = _read_dicom(path, kind, series)
+    elif kind == "NIfTI":
+        from pumit.io.nifti import read_nifti
+
+        volume = read_nifti(path)
+    elif kind == "picture":
+        from pumit.io.picture import read_picture
+
+        volume = read_picture(path)
+    else:
+        from pumit.io.itk_image import read_itk_image
+
+        volume = read_itk_image(path, kind)
+    logger.debug("Read a %s of shape %s, %s.", kind, volume.array.shape, volume.array.dtype)
+    array = _finite(volume.array)
+    return volume if array is volume.array else replace(volume, array=array)
+
+
+def _kind(path: Path) -> _Kind:
+    with parsing("file"):
+        if path.is_dir():
+            return "folder"
+        if not path.exists():
+            raise VolumeError(f"There is no file or folder {path.name!r}; check the path.")
+        if not path.is_file():
+            raise VolumeError("The path is neither a file nor a folder; give the scan itself.")
+        with path.open("rb") as stream:
+            start = stream.read(_START_BYTES)
+        if not start:
+            raise VolumeError("The file is empty; copy or export it again.")
+        kind = _kind_of_content(start)
+        if kind is None and start[:2] == b"\x1f\x8b":
+            kind = _kind_inside_gzip(path)
+    if kind is None:
+        raise VolumeError(
+            "The file is not an image of a known kind; give NIfTI, NRRD, MetaImage, DICOM "
+            "(folder, zip or file), PNG or JPEG."
+        )
+    return kind
+
+
+def _kind_of_content(start: bytes) -> _Kind | None:
+    from pumit.io.dicom_files import is_dicom
+    from pumit.io.nifti import is_nifti
+
+    if start.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")):
+        return "picture"
+    if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return "zip"
+    if start.startswith(b"NRRD000"):
+        return "NRRD"
+    if start.lstrip().startswith((b"ObjectType", b"NDims", b"Comment")):
+        return "MetaImage"
+    if is_nifti(start):
+        return "NIfTI"
+    return "DICOM" if is_dicom(start) else None
+
+
+def _kind_inside_gzip(path: Path) -> _Kind | None:
+    from pumit.io.nifti import is_nifti
+
+    with parsing("compressed file"), gzip.open(path) as stream:
+        return "NIfTI" if is_nifti(stream.read(12)) else None
+
+
+def _read_dicom(path: Path, kind: _Kind, series: str | None) -> Volume:
+    from pumit.io.dicom_choice import choose_stack
+    from pumit.io.dicom_files import find_dicom, read_header, unpack_dicom_zip
+    from pumit.io.dicom_stack import read_stack
+
+    if kind == "DICOM":
+        return read_stack(choose_stack([read_header(path)], series))
+    if kind == "folder":
+        return read_stack(choose_stack(find_dicom(path), series))
+    folder = unpack_dicom_zip(path)
+    try:
+        stack = choose_stack(find_dicom(Path(folder.name)), series)
+        return read_stack(stack, keep_alive=folder)
+    except BaseException:
+        folder.cleanup()
+        raise
+
+
+def _finite(array: Array) -> Array:
+    """The same array where all voxels are finite, else one with the others replaced."""
+    if array.dtype.kind != "f":
+        return array
+    is_finite = np.isfinite(array)
+    count = int(is_finite.sum())
+    if count == array.size:
+        return array
+    part = 1 - count / array.size
+    if part > MAX_NONFINITE_PART:
+        raise VolumeError(
+            f"{part:.0%} of the voxels are NaN or infinite; at most "
+            f"{MAX_NONFINITE_PART:.0%} can be: export the scan again."
+        )
+    smallest = array[is_finite].min()
+    logger.warning(
+        "%d voxels are NaN or infinite; they get the smallest finite value, %g.",
+        array.size - count,
+        smallest,
+    )
+    return np.where(is_finite, array, smallest)
