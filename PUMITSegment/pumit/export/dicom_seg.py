@@ -8,36 +8,20 @@ from pathlib import Path
 import highdicom as hd
 import numpy as np
 import numpy.typing as npt
-from pydicom import dcmread
 from pydicom.dataset import Dataset
-from pydicom.errors import InvalidDicomError
 from pydicom.sr.codedict import codes
 from pydicom.uid import generate_uid
-from pydicom.valuerep import DSfloat
 
 import pumit
 from pumit.errors import ExportError
 from pumit.export.source_frames import SourceFrame, mask_on_frames, source_frames
-from pumit.export.spacing import written_spacing_mm
+from pumit.export.source_headers import complete_headers, read_headers
 from pumit.io.atomic import atomic_path
 from pumit.segmentation import Algorithm, CodedConcept, Segment, Segmentation
 
 MANUFACTURER = "PUMIT"
 # Series of one study are told apart by number; scanners count from 1.
 SERIES_NUMBER = 1000
-
-# Required in every DICOM-SEG, though possibly empty; de-identified files often lack them.
-_MAY_BE_EMPTY = (
-    "PatientID",
-    "PatientName",
-    "PatientBirthDate",
-    "PatientSex",
-    "AccessionNumber",
-    "StudyID",
-    "StudyDate",
-    "StudyTime",
-    "ReferringPhysicianName",
-)
 
 
 def write_dicom_seg(
@@ -63,47 +47,14 @@ def write_dicom_seg(
         ExportError: If the volume has no DICOM source, a source file is gone or unusable, no
             segment meets a frame, or the file cannot be written.
     """
-    datasets = _read_source(segmentation)
-    frames = source_frames(datasets)
+    headers = read_headers(segmentation.volume.source)
+    frames = source_frames(headers)
+    complete_headers(headers, frames)
     pixels, first = _stack(segmentation, frames)
-    seg = _build(segmentation, datasets, frames[first : first + len(pixels)], pixels)
+    seg = _build(segmentation, headers, frames[first : first + len(pixels)], pixels)
     seg.SeriesDescription, seg.SeriesNumber = series_description, series_number
     with atomic_path(Path(path)) as temporary:
         seg.save_as(temporary)
-
-
-def _read_source(segmentation: Segmentation) -> list[Dataset]:
-    """Headers of the source series, with what the standard requires and allows to be empty."""
-    source = segmentation.volume.source
-    if source is None or not source.files:
-        raise ExportError(
-            "A DICOM-SEG must reference a DICOM series, and this image has none; "
-            "write .seg.nrrd or .nii.gz instead, or open the DICOM folder of the scan."
-        )
-    datasets = []
-    for file in source.files:
-        try:
-            datasets.append(dcmread(file, stop_before_pixels=True))
-        except (OSError, InvalidDicomError):
-            raise ExportError(
-                "A file of the source DICOM series is gone or damaged; "
-                "open the scan again, then write the DICOM-SEG."
-            ) from None
-    frame_of_reference = generate_uid()
-    for ds in datasets:
-        for keyword in _MAY_BE_EMPTY:
-            if keyword not in ds:
-                setattr(ds, keyword, "")
-        if "StudyInstanceUID" not in ds or "SOPInstanceUID" not in ds:
-            raise ExportError(
-                "The source DICOM files carry no study or instance identifiers, so nothing can "
-                "reference them; write .seg.nrrd instead."
-            )
-        if "ImagePositionPatient" in ds and "FrameOfReferenceUID" not in ds:
-            ds.FrameOfReferenceUID = frame_of_reference
-        if "ImagePositionPatient" in ds and "SliceThickness" not in ds:
-            ds.SliceThickness = None
-    return datasets
 
 
 def _stack(
@@ -135,17 +86,19 @@ def _stack(
 
 def _build(
     segmentation: Segmentation,
-    datasets: list[Dataset],
+    headers: list[Dataset],
     frames: Sequence[SourceFrame],
     pixels: npt.NDArray[np.uint8],
 ) -> hd.seg.Segmentation:
     algorithm = segmentation.algorithm
-    options = {}
-    if frames[0].geometry is not None:
-        options = _geometry(segmentation, datasets[0], frames)
+    positions = [
+        hd.PlanePositionSequence("PATIENT", frame.geometry.position_lps)
+        for frame in frames
+        if frame.geometry is not None
+    ]
     try:
         return hd.seg.Segmentation(
-            source_images=datasets,
+            source_images=headers,
             pixel_array=pixels,
             segmentation_type=hd.seg.SegmentationTypeValues.BINARY,
             segment_descriptions=[
@@ -161,7 +114,8 @@ def _build(
             software_versions=[f"pumit {pumit.__version__}", f"model {algorithm.version}"[:64]],
             device_serial_number=pumit.__version__,
             content_description=f"{len(segmentation.segments)} segments by {algorithm.name}"[:64],
-            **options,
+            # Orientation and spacing come from the headers.
+            plane_positions=positions or None,
         )
     except (ValueError, AttributeError, TypeError, KeyError) as error:
         # highdicom holds the source to the standard; its sentence names the attribute.
@@ -169,21 +123,6 @@ def _build(
         raise ExportError(
             f"The source DICOM series cannot be referenced ({reason}); write .seg.nrrd instead."
         ) from error
-
-
-def _geometry(
-    segmentation: Segmentation, source: Dataset, frames: Sequence[SourceFrame]
-) -> dict[str, object]:
-    geometries = [frame.geometry for frame in frames if frame.geometry is not None]
-    between = written_spacing_mm(segmentation.volume)[0]
-    measures = hd.PixelMeasuresSequence(
-        pixel_spacing=geometries[0].pixel_spacing_mm,
-        # Slices may overlap, so thickness and spacing differ; some files say 0.
-        slice_thickness=float(source.get("SliceThickness") or between),
-        spacing_between_slices=DSfloat(between, auto_format=True),
-    )
-    positions = [hd.PlanePositionSequence("PATIENT", g.position_lps) for g in geometries]
-    return {"pixel_measures": measures, "plane_positions": positions}
 
 
 def _code(concept: CodedConcept) -> hd.sr.CodedConcept:

@@ -13,8 +13,9 @@ from pumit.errors import ExportError
 from pumit.segmentation import Mask
 from pumit.volume import Floats, Triple, Volume
 
-# A frame lies on a slice if no pixel is further off than this part of a voxel: headers round.
-GRID_TOLERANCE_VOXELS = 0.02
+# A frame lies on a slice if no pixel is further off than this part of a voxel: reading takes
+# slices with a little jitter or drift as they are.
+GRID_TOLERANCE_VOXELS = 0.51
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +63,11 @@ def source_frames(datasets: Sequence[Dataset]) -> list[SourceFrame]:
         if "PerFrameFunctionalGroupsSequence" not in first:
             return [SourceFrame(int(d.Rows), int(d.Columns), _single(d)) for d in datasets]
         shared = first.SharedFunctionalGroupsSequence[0]
-        return [
-            SourceFrame(int(first.Rows), int(first.Columns), _of_group(frame, shared))
-            for frame in first.PerFrameFunctionalGroupsSequence
-        ]
+        geometries = [_of_group(frame, shared) for frame in first.PerFrameFunctionalGroupsSequence]
+        # Frames may also run over time or echoes; the segment lies on each place once.
+        places = {geometry.position_lps: geometry for geometry in reversed(geometries)}
+        unique = [g for g in geometries if places[g.position_lps] is g]
+        return [SourceFrame(int(first.Rows), int(first.Columns), g) for g in unique]
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
         raise ExportError(
             "A header of the source DICOM series has no usable size, position or orientation; "
@@ -96,6 +98,16 @@ def _geometry(
     x, y, z = (float(p) for p in position)
     row, column = np.asarray(cosines, dtype=np.float64).reshape(2, 3)
     return FrameGeometry((x, y, z), row, column, (float(spacing[0]), float(spacing[1])))
+
+
+def slice_spacing_mm(frames: Sequence[SourceFrame]) -> float | None:
+    """Usual distance between the planes of neighbouring frames, or None for a single plane."""
+    placed = [frame.geometry for frame in frames if frame.geometry is not None]
+    if len(placed) < 2:
+        return None
+    normal = np.cross(placed[0].row_lps, placed[0].column_lps)
+    offsets = np.sort([float(np.dot(g.position_lps, normal)) for g in placed])
+    return float(np.median(np.diff(offsets)))
 
 
 def mask_on_frames(volume: Volume, mask: Mask, frames: Sequence[SourceFrame]) -> Mask:
@@ -129,32 +141,44 @@ def mask_on_frames(volume: Volume, mask: Mask, frames: Sequence[SourceFrame]) ->
                 f"positions, the volume {volume.shape}; write .seg.nrrd instead."
             )
         return mask
+    geometries = [frame.geometry for frame in frames if frame.geometry is not None]
+    slices = [_slice_of(volume, g, rows, columns) for g in geometries]
+    if slices == list(range(len(mask))):
+        return mask
     result = np.zeros((len(frames), rows, columns), dtype=bool)
-    for target, frame in zip(result, frames, strict=True):
-        assert frame.geometry is not None
-        target[:] = _mask_on_frame(volume, mask, frame.geometry, rows, columns)
+    for target, geometry, k in zip(result, geometries, slices, strict=True):
+        target[:] = _sampled(volume, mask, geometry, rows, columns) if k is None else mask[k]
     return result
 
 
-def _mask_on_frame(
-    volume: Volume, mask: Mask, frame: FrameGeometry, rows: int, columns: int
-) -> npt.NDArray[np.bool_]:
-    origin, down, right = volume.world_to_index(
-        [frame.to_lps(0, 0), frame.to_lps(rows - 1, 0), frame.to_lps(0, columns - 1)]
-    )
+def _corner_indices(volume: Volume, frame: FrameGeometry, rows: int, columns: int) -> Floats:
+    """Indices (d, h, w) of a frame's first pixel, and of the last in its column and row."""
+    corners = [frame.to_lps(0, 0), frame.to_lps(rows - 1, 0), frame.to_lps(0, columns - 1)]
+    indices = volume.world_to_index(corners)
     if volume.is_planar:
         # A planar image has no thickness of its own.
-        origin[0] = down[0] = right[0] = 0.0
-    k = round(float(origin[0]))
-    corners = np.array([(k, 0, 0), (k, rows - 1, 0), (k, 0, columns - 1)], dtype=np.float64)
-    is_slice = mask.shape[1:] == (rows, columns) and 0 <= k < len(mask)
-    if is_slice and np.abs(np.stack([origin, down, right]) - corners).max() < GRID_TOLERANCE_VOXELS:
-        return mask[k]
+        indices[:, 0] = 0.0
+    return indices
+
+
+def _slice_of(volume: Volume, frame: FrameGeometry, rows: int, columns: int) -> int | None:
+    """Index of the slice that a frame lies on, or None."""
+    indices = _corner_indices(volume, frame, rows, columns)
+    k = round(float(indices[:, 0].mean()))
+    if volume.shape[1:] != (rows, columns) or not 0 <= k < volume.shape[0]:
+        return None
+    expected = np.array([(k, 0, 0), (k, rows - 1, 0), (k, 0, columns - 1)], dtype=np.float64)
+    return k if np.abs(indices - expected).max() < GRID_TOLERANCE_VOXELS else None
+
+
+def _sampled(
+    volume: Volume, mask: Mask, frame: FrameGeometry, rows: int, columns: int
+) -> npt.NDArray[np.bool_]:
+    """The mask at the voxel nearest to each pixel of a frame; outside the volume, False."""
+    origin, down, right = _corner_indices(volume, frame, rows, columns)
     # Indices are affine in (row, column): (Rows, Columns, 3)
-    step_down = (down - origin) / max(rows - 1, 1)
-    step_right = (right - origin) / max(columns - 1, 1)
-    along_column = np.arange(rows)[:, None, None] * step_down
-    along_row = np.arange(columns)[None, :, None] * step_right
+    along_column = np.arange(rows)[:, None, None] * (down - origin) / max(rows - 1, 1)
+    along_row = np.arange(columns)[None, :, None] * (right - origin) / max(columns - 1, 1)
     index = np.floor(origin + along_column + along_row + 0.5).astype(np.int64)
     inside = ((index >= 0) & (index < mask.shape)).all(axis=-1)
     result = np.zeros((rows, columns), dtype=bool)

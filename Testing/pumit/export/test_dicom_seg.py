@@ -95,6 +95,8 @@ def test_spacing_is_that_of_slices_though_they_overlap(tmp_path):
     for file in volume.source.files:
         ds = dcmread(file)
         ds.SliceThickness = "5"
+        # As some scanners have it: the gap between slices.
+        ds.SpacingBetweenSlices = "0"
         ds.save_as(file)
     write_dicom_seg(two_overlapping(volume), tmp_path / "out.dcm")
     shared = dcmread(tmp_path / "out.dcm").SharedFunctionalGroupsSequence[0]
@@ -154,6 +156,72 @@ def test_mask_of_a_resampled_grid_lands_on_the_source_frames(tmp_path):
     np.testing.assert_array_equal(masks["s"], fine[::2])
 
 
+def test_multi_frame_source_is_referenced(tmp_path):
+    volume = write_dicom_series(a_volume(), tmp_path / "series")
+    enhanced = hd.legacy.LegacyConvertedEnhancedCTImage(
+        [dcmread(file) for file in volume.source.files],
+        series_instance_uid=hd.UID(),
+        series_number=2,
+        sop_instance_uid=hd.UID(),
+        instance_number=1,
+    )
+    enhanced.save_as(tmp_path / "enhanced.dcm")
+    volume = Volume.read(tmp_path / "enhanced.dcm")
+    segmentation = two_overlapping(volume)
+    write_dicom_seg(segmentation, tmp_path / "out.dcm")
+    assert dciodvfy(tmp_path / "out.dcm") == []
+    masks = dcmqi_segments(tmp_path / "out.dcm", tmp_path / "dcmqi", volume)
+    assert_same_masks(masks, segmentation.segments)
+
+
+def test_slices_with_a_little_jitter_are_copied_as_they_are(tmp_path):
+    volume = write_dicom_series(a_volume(), tmp_path / "series")
+    rng = np.random.default_rng(3)
+    for file in volume.source.files:
+        ds = dcmread(file)
+        # Across the slices and sideways: less than reading straightens out.
+        shift = volume.direction @ (rng.uniform(-1, 1, 3) * (0.08, 0.08, 0.1))
+        ds.ImagePositionPatient = [f"{p:.6f}" for p in ds.ImagePositionPatient + shift]
+        ds.save_as(file)
+    read = Volume.read(tmp_path / "series")
+    np.testing.assert_array_equal(read.array, volume.array)
+    segmentation = two_overlapping(read)
+    write_dicom_seg(segmentation, tmp_path / "out.dcm")
+    assert read.source is not None
+    uids = [str(dcmread(file).SOPInstanceUID) for file in read.source.files]
+    pixels = hd.seg.segread(tmp_path / "out.dcm").get_pixels_by_source_instance(
+        uids, ignore_spatial_locations=True, assert_missing_frames_are_empty=True
+    )
+    for number, segment in enumerate(segmentation.segments):
+        np.testing.assert_array_equal(pixels[..., number].astype(bool), segment.mask)
+
+
+def test_tilted_gantry_gets_the_mask_on_its_own_frames(tmp_path):
+    volume = write_dicom_series(a_volume(np.eye(3), (20, 40, 40)), tmp_path / "series")
+    for k, file in enumerate(volume.source.files):
+        ds = dcmread(file)
+        x, y, z = ds.ImagePositionPatient
+        ds.ImagePositionPatient = [x, y + 0.9 * k, z]
+        ds.save_as(file)
+    read = Volume.read(tmp_path / "series")
+    centre_lps = read.index_to_world((np.array(read.shape) - 1) / 2)
+    grid = np.moveaxis(np.indices(read.shape), 0, -1)
+    ball = np.linalg.norm(read.index_to_world(grid) - centre_lps, axis=-1) < 9
+    write_dicom_seg(Segmentation(read, (Segment("s", ball),), ALGORITHM), tmp_path / "out.dcm")
+    assert dciodvfy(tmp_path / "out.dcm") == []
+    ds = dcmread(tmp_path / "out.dcm")
+    spacing = np.array([0.8, 0.7])
+    for frame, pixels in zip(ds.PerFrameFunctionalGroupsSequence, ds.pixel_array, strict=True):
+        position = np.array(frame.PlanePositionSequence[0].ImagePositionPatient)
+        row, column = np.nonzero(pixels)
+        points = position[:2] + np.stack([column, row], axis=-1) * spacing
+        distance = np.hypot(*(points - centre_lps[:2]).T)
+        expected = np.sqrt(81 - (position[2] - centre_lps[2]) ** 2)
+        assert distance.max() == pytest.approx(expected, abs=1.6)
+    measures = ds.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence[0]
+    assert float(measures.SpacingBetweenSlices) == pytest.approx(2.5)
+
+
 def test_deidentified_headers_are_enough(tmp_path):
     volume = write_dicom_series(a_volume(), tmp_path / "series")
     for file in volume.source.files:
@@ -161,6 +229,10 @@ def test_deidentified_headers_are_enough(tmp_path):
         for keyword in ("PatientName", "PatientBirthDate", "StudyDate", "StudyTime", "StudyID"):
             delattr(ds, keyword)
         del ds.FrameOfReferenceUID, ds.SliceThickness
+        # Written with fewer digits from slice to slice.
+        ds.ImageOrientationPatient = [
+            f"{c:.{4 + ds.InstanceNumber % 2}f}" for c in ds.ImageOrientationPatient
+        ]
         ds.save_as(file)
     segmentation = two_overlapping(volume)
     write_dicom_seg(segmentation, tmp_path / "out.dcm")

@@ -1,0 +1,102 @@
+"""Headers of a source series, completed so that a DICOM-SEG can reference them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+from pydicom import dcmread
+from pydicom.dataset import Dataset
+from pydicom.errors import InvalidDicomError
+from pydicom.uid import generate_uid
+from pydicom.valuerep import DSfloat
+
+from pumit.errors import ExportError
+from pumit.export.source_frames import SourceFrame, slice_spacing_mm
+from pumit.volume import DicomSource
+
+logger = logging.getLogger(__name__)
+
+# Required in every DICOM-SEG, though possibly empty; de-identified files often lack them.
+_MAY_BE_EMPTY = (
+    "PatientID",
+    "PatientName",
+    "PatientBirthDate",
+    "PatientSex",
+    "AccessionNumber",
+    "StudyID",
+    "StudyDate",
+    "StudyTime",
+    "ReferringPhysicianName",
+)
+# Cosines of one series that differ by less are one orientation, rounded differently.
+COSINE_TOLERANCE = 1e-2
+
+
+def read_headers(source: DicomSource | None) -> list[Dataset]:
+    """Read the headers of a series, without pixels, in slice order.
+
+    Raises:
+        ExportError: If there is no source, or a file is gone, damaged or without identifiers.
+    """
+    if source is None or not source.files:
+        raise ExportError(
+            "A DICOM-SEG references a DICOM series, and this image has none; "
+            "write .seg.nrrd or .nii.gz instead, or open the DICOM folder of the scan."
+        )
+    headers = []
+    for file in source.files:
+        try:
+            headers.append(dcmread(file, stop_before_pixels=True))
+        except (OSError, InvalidDicomError):
+            raise ExportError(
+                "A file of the source DICOM series is gone or damaged; "
+                "open the scan again, then write the DICOM-SEG."
+            ) from None
+    for keyword in ("StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "SOPClassUID"):
+        if any(not header.get(keyword) for header in headers):
+            raise ExportError(
+                f"The source DICOM files carry no {keyword}, so nothing can reference them; "
+                "write .seg.nrrd instead."
+            )
+    return headers
+
+
+def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> None:
+    """Fill in memory what the DICOM-SEG copies from its source; no file changes.
+
+    Missing patient and study attributes become empty, orientations that differ by rounding
+    become one, and the slice spacing becomes that of the slices' positions: the attribute is
+    often absent, and with some scanners means the gap between slices.
+    """
+    for header in headers:
+        for keyword in _MAY_BE_EMPTY:
+            if keyword not in header:
+                setattr(header, keyword, "")
+    if frames[0].geometry is None:
+        return
+    first = headers[0]
+    if "FrameOfReferenceUID" not in first:
+        logger.warning("The source series has no frame of reference; the DICOM-SEG gets its own.")
+        uid = generate_uid()
+        for header in headers:
+            header.FrameOfReferenceUID = uid
+    measures = first
+    if "PerFrameFunctionalGroupsSequence" in first:
+        shared = first.SharedFunctionalGroupsSequence[0]
+        measures = shared.get("PixelMeasuresSequence", [Dataset()])[0]
+    else:
+        _unify_orientation(headers)
+    spacing = slice_spacing_mm(frames)
+    if spacing:
+        measures.SpacingBetweenSlices = DSfloat(spacing, auto_format=True)
+    if not measures.get("SliceThickness"):
+        measures.SliceThickness = DSfloat(spacing, auto_format=True) if spacing else None
+
+
+def _unify_orientation(headers: Sequence[Dataset]) -> None:
+    cosines = headers[0].ImageOrientationPatient
+    for header in headers:
+        if np.allclose(header.ImageOrientationPatient, cosines, atol=COSINE_TOLERANCE):
+            header.ImageOrientationPatient = cosines
