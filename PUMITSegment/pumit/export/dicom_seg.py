@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,14 +48,17 @@ def write_dicom_seg(
         ExportError: If the volume has no DICOM source, a source file is gone or unusable, no
             segment meets a frame, or the file cannot be written.
     """
-    headers = read_headers(segmentation.volume.source)
-    frames = source_frames(headers)
-    complete_headers(headers, frames)
-    pixels, first = _stack(segmentation, frames)
-    seg = _build(segmentation, headers, frames[first : first + len(pixels)], pixels)
-    seg.SeriesDescription, seg.SeriesNumber = series_description, series_number
-    with atomic_path(Path(path)) as temporary:
-        seg.save_as(temporary)
+    # pydicom and highdicom quote odd values in warnings, patient names among them.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        headers = read_headers(segmentation.volume.source)
+        frames = source_frames(headers)
+        complete_headers(headers, frames)
+        pixels, first = _stack(segmentation, frames)
+        seg = _build(segmentation, headers, frames[first : first + len(pixels)], pixels)
+        seg.SeriesDescription, seg.SeriesNumber = series_description, series_number
+        with atomic_path(Path(path)) as temporary:
+            seg.save_as(temporary)
 
 
 def _stack(

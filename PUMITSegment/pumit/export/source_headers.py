@@ -66,14 +66,15 @@ def read_headers(source: DicomSource | None) -> list[Dataset]:
 def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) -> None:
     """Fill in memory what the DICOM-SEG copies from its source; no file changes.
 
-    Missing patient and study attributes become empty, orientations that differ by rounding
-    become one, and the slice spacing becomes that of the slices' positions: the attribute is
-    often absent, and with some scanners means the gap between slices.
+    Text becomes Unicode, missing patient and study attributes become empty, orientations that
+    differ by rounding become one, and the slice spacing becomes that of the slices' positions:
+    the attribute is often absent, and with some scanners means the gap between slices.
     """
     for header in headers:
         for keyword in _MAY_BE_EMPTY:
             if keyword not in header:
                 setattr(header, keyword, "")
+        _to_unicode(header)
     if frames[0].geometry is None:
         return
     first = headers[0]
@@ -93,6 +94,15 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
         measures.SpacingBetweenSlices = DSfloat(spacing, auto_format=True)
     if not measures.get("SliceThickness"):
         measures.SliceThickness = DSfloat(spacing, auto_format=True) if spacing else None
+
+
+def _to_unicode(header: Dataset) -> None:
+    """Decode names from the file's character set, which may be an old or an empty one."""
+    header.decode()
+    for element in header:
+        if element.VR == "PN" and element.VM == 1:
+            element.value = str(element.value)
+    header.SpecificCharacterSet = "ISO_IR 192"
 
 
 def _unify_orientation(headers: Sequence[Dataset]) -> None:

@@ -222,6 +222,27 @@ def test_tilted_gantry_gets_the_mask_on_its_own_frames(tmp_path):
     assert float(measures.SpacingBetweenSlices) == pytest.approx(2.5)
 
 
+@pytest.mark.parametrize(
+    ("charset", "name"),
+    [
+        ("", "ANON"),
+        ("ISO_IR 100", "Müller^Jörg"),
+        (["", "ISO 2022 IR 87"], "Yamada^Tarou=山田^太郎"),
+    ],
+)
+def test_patient_name_survives_and_shows_in_no_warning(tmp_path, recwarn, charset, name):
+    volume = write_dicom_series(a_volume(), tmp_path / "series")
+    for file in volume.source.files:
+        ds = dcmread(file)
+        ds.SpecificCharacterSet = charset
+        ds.PatientName = name
+        ds.save_as(file)
+    recwarn.clear()
+    write_dicom_seg(two_overlapping(volume), tmp_path / "out.dcm")
+    assert [str(w.message) for w in recwarn if name in str(w.message)] == []
+    assert str(dcmread(tmp_path / "out.dcm").PatientName) == name
+
+
 def test_deidentified_headers_are_enough(tmp_path):
     volume = write_dicom_series(a_volume(), tmp_path / "series")
     for file in volume.source.files:
