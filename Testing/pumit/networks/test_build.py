@@ -85,7 +85,7 @@ def test_overrides_change_sizes_and_lists_stand_for_tuples() -> None:
 
 
 def test_ba_sam_adds_one_slope_per_head_and_block() -> None:
-    plain, adaptive = build_meta("pumit_vit_b"), build_meta("pumit_vit_b", train_tokens=500)
+    plain, adaptive = build_meta("pumit_vit_b"), build_meta("pumit_vit_b", train_tokens=501)
 
     assert count(adaptive) - count(plain) == 12 * 12
 

@@ -79,8 +79,8 @@ class UniversalViT(nn.Module):
         position_table: Size of the learned position table in patches, (D, H, W).
         patch_halvings: In-plane patch size as a power of two, for the adaptive patch embedding.
         fixed_patch: Patch size (D, H, W) in voxels of a plain patch embedding instead.
-        train_tokens: Patches of a training image, for BA-SAM's scaling factor and distance bias;
-            None for plain attention.
+        train_tokens: Tokens of a training image, the class token included, for BA-SAM's scaling
+            factor and distance bias; None for plain attention.
 
     Source:
         PUMIT, section "Universal ViT"; Fang et al., EVA-02, 2023.
