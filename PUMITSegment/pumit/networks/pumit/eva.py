@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pumit.networks.ba_sam import ba_attention
+from pumit.networks.ba_attention import ba_attention
 from pumit.networks.pumit.rope import AdditiveRotaryEmbedding3D
 
 

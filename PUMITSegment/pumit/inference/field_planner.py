@@ -1,0 +1,120 @@
+"""Which fields to look at: around a click at several sizes, around a box at one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.preprocessing.fields import Field, field_shape
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FieldPlanner:
+    """Plan fields on a volume.
+
+    Attributes:
+        shape: Volume grid (d, h, w), depth axis first.
+        spacing_mm: Voxel size (d, h, w), mm.
+        size: In-plane voxels of a field.
+        growth: Ratio of one field size to the next.
+        max_levels: Most field sizes for a first click.
+    """
+
+    shape: tuple[int, int, int]
+    spacing_mm: tuple[float, float, float]
+    size: int
+    growth: float = 2.0
+    max_levels: int = 5
+
+    @property
+    def finest_mm(self) -> float:
+        """In-plane spacing of the finest field: the volume's own."""
+        return math.sqrt(self.spacing_mm[1] * self.spacing_mm[2])
+
+    @property
+    def coarsest_mm(self) -> float:
+        """In-plane spacing at which one field covers the whole volume."""
+        extents = [n * s for n, s in zip(self.shape, self.spacing_mm, strict=True)]
+        whole = max(extents[1], extents[2]) / self.size
+        if self.shape[0] > 1:
+            # An elongated volume needs no field that covers its whole length.
+            whole = max(whole, min(extents[0] / self.size, 2 * whole))
+        return max(whole, self.finest_mm)
+
+    def field(self, centre_index: npt.ArrayLike, in_plane_mm: float) -> Field:
+        """A field around an index, moved into the volume as far as it fits there.
+
+        Slices are never finer than the volume's own.
+        """
+        in_plane_mm = min(max(in_plane_mm, self.finest_mm * 0.5), self.coarsest_mm * 1.05)
+        planar = self.shape[0] == 1
+        slice_mm = self.spacing_mm[0] if planar else max(self.spacing_mm[0], in_plane_mm)
+        ratio = slice_mm / in_plane_mm
+        da0 = 5 if planar else min(5, math.floor(math.log2(max(ratio, 1.0)) + 1e-6))
+        steps = (
+            slice_mm / self.spacing_mm[0],
+            in_plane_mm / self.spacing_mm[1],
+            in_plane_mm / self.spacing_mm[2],
+        )
+        grid = field_shape(da0, self.size)
+        centre = np.asarray(centre_index, dtype=np.float64).copy()
+        for axis in range(3):
+            half = grid[axis] * steps[axis] / 2
+            low, high = half - 0.5, self.shape[axis] - 0.5 - half
+            middle = (self.shape[axis] - 1) / 2
+            centre[axis] = min(max(centre[axis], low), high) if low < high else middle
+        if grid[0] == 1 and not planar:
+            centre[0] = round(float(np.asarray(centre_index)[0]))
+        # A lattice of an eighth of a field: neighbouring clicks share an embedding.
+        return Field((centre[0], centre[1], centre[2]), steps, grid, ratio, da0)
+
+    def around_click(self, index: npt.ArrayLike) -> list[Field]:
+        """Fields of growing size around a click, the finest first."""
+        spacings = [self.finest_mm]
+        while spacings[-1] * self.growth < self.coarsest_mm * 0.8:
+            spacings.append(spacings[-1] * self.growth)
+        if self.coarsest_mm > 1.1 * spacings[-1]:
+            spacings.append(self.coarsest_mm)
+        return [self.field(index, s) for s in spacings[-self.max_levels :]]
+
+    def around_box(self, lower: npt.ArrayLike, upper: npt.ArrayLike, margin: float = 1.4) -> Field:
+        """The field that holds a box with some surroundings; bounds are volume indices."""
+        low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
+        extent_mm = (high - low + 1) * np.asarray(self.spacing_mm)
+        in_plane = max(float(extent_mm[1:].max()) * margin / self.size, self.finest_mm)
+        centre = (low + high) / 2
+        for _ in range(6):
+            field = self.field(centre, in_plane)
+            if field.shape[0] == 1 or field.da0 >= 5:
+                return field
+            below, above = field.bounds()
+            if above[0] - below[0] >= (high[0] - low[0] + 1) * min(margin, 1.15):
+                return field
+            if in_plane >= self.coarsest_mm:
+                return field
+            in_plane *= 1.25
+        return self.field(centre, in_plane)
+
+
+def face_contact(mask: npt.NDArray[np.bool_], field: Field, shape: tuple[int, int, int]) -> float:
+    """How much of a mask is cut off by the field's faces, 0 (not at all) to 1.
+
+    Faces beyond the volume's border do not count: nothing is missing there.
+    """
+    low, high = field.bounds()
+    area = 0.0
+    for axis in range(3):
+        if mask.shape[axis] == 1:
+            continue
+        if low[axis] > 0:
+            area += float(mask.take(0, axis=axis).sum())
+        if high[axis] < shape[axis] - 1:
+            area += float(mask.take(-1, axis=axis).sum())
+    volume = float(mask.sum())
+    exponent = 2 / 3 if mask.shape[0] > 1 else 1 / 2
+    return min(1.0, area / max(volume**exponent, 1.0))

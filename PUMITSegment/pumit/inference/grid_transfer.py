@@ -1,0 +1,93 @@
+"""Move an answer between a field's grid and the volume's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pumit.preprocessing.fields import Field
+
+
+@dataclass
+class Patch:
+    """Logits on a box of the volume's own grid.
+
+    Attributes:
+        start: First voxel (d, h, w).
+        logits: (d, h, w) float32; what lies outside of the box is background.
+    """
+
+    start: tuple[int, int, int]
+    logits: Tensor
+
+    @property
+    def window(self) -> tuple[slice, slice, slice]:
+        """The box as slices of the volume."""
+        d, h, w = (slice(s, s + n) for s, n in zip(self.start, self.logits.shape, strict=True))
+        return (d, h, w)
+
+
+def _interpolate(x: Tensor, axis: int, at: npt.NDArray[np.floating[Any]]) -> Tensor:
+    """Linear interpolation of x along one axis at fractional indices, edges replicated."""
+    n = x.shape[axis]
+    position = torch.from_numpy(np.clip(at, 0, n - 1)).float()
+    lower = position.floor().clamp_max(max(n - 2, 0)).long()
+    weight = (position - lower).view([-1 if a == axis else 1 for a in range(3)])
+    low = x.index_select(axis, lower)
+    if n == 1:
+        return low
+    return low.lerp(x.index_select(axis, lower + 1), weight)
+
+
+def to_volume(logits: Tensor, field: Field, shape: tuple[int, int, int]) -> Patch | None:
+    """Bring a field's logits (d, h, w) to the volume's grid, where they are foreground.
+
+    Only the box around the foreground is computed: the cost follows the segment, not the volume.
+
+    Returns:
+        The patch, or None where nothing is foreground.
+    """
+    mask = logits > 0
+    if not bool(mask.any()):
+        return None
+    starts, axes = [], []
+    for axis in range(3):
+        others = tuple(a for a in range(3) if a != axis)
+        hit = torch.nonzero(mask.any(others[1]).any(others[0])).flatten()
+        edge = np.array([float(hit[0]) - 1, float(hit[-1]) + 1])
+        step, centre = field.step[axis], field.centre_index[axis]
+        low, high = (edge - (field.shape[axis] - 1) / 2) * step + centre
+        start = int(max(0, np.floor(low)))
+        stop = int(min(shape[axis], np.ceil(high) + 1))
+        # Voxels beyond the field belong to others.
+        outer_low, outer_high = (b[axis] for b in field.bounds())
+        start = max(start, int(np.ceil(outer_low)))
+        stop = min(stop, int(np.floor(outer_high)) + 1)
+        if stop <= start:
+            return None
+        starts.append(start)
+        axes.append((np.arange(start, stop) - centre) / step + (field.shape[axis] - 1) / 2)
+    out = logits
+    for axis in (0, 1, 2):
+        out = _interpolate(out, axis, axes[axis])
+    return Patch((starts[0], starts[1], starts[2]), out)
+
+
+def to_field(patch: Patch | None, field: Field) -> Tensor:
+    """Foreground probability of a patch on a field's grid, (d, h, w); 0 outside of the patch."""
+    if patch is None:
+        return torch.zeros(field.shape)
+    out = patch.logits
+    inside = torch.ones(field.shape, dtype=torch.bool)
+    for axis in range(3):
+        offset = np.arange(field.shape[axis]) - (field.shape[axis] - 1) / 2
+        at = offset * field.step[axis] + field.centre_index[axis] - patch.start[axis]
+        valid = torch.from_numpy((at > -0.5) & (at < patch.logits.shape[axis] - 0.5))
+        inside &= valid.view([-1 if a == axis else 1 for a in range(3)])
+        out = _interpolate(out, axis, at)
+    return out.sigmoid() * inside

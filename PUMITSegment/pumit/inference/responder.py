@@ -1,0 +1,225 @@
+"""From prompts to an answer: try fields, keep the most trustworthy, refine what is uncertain.
+
+An answer is a function of the prompts in their order alone: the prompts are replayed one by one,
+each step starting from the answer of the one before, and steps are cached. So undo costs nothing,
+and a session rebuilt from its prompts gives the same masks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pumit.errors import Cancelled
+from pumit.inference.field_planner import FieldPlanner, face_contact
+from pumit.inference.field_prompts import IndexPrompts, for_network
+from pumit.inference.grid_transfer import Patch, to_field, to_volume
+from pumit.inference.segmenter import Segmenter
+from pumit.networks.promptable.image_encoder import ImageEmbedding
+from pumit.preprocessing.fields import Field, Pyramid
+
+CACHED_EMBEDDINGS = 24
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an answer is looked for.
+
+    Attributes:
+        field_scale: In-plane voxels of an inference field over those of a training field.
+        growth: Ratio of one tried field size to the next.
+        contact_penalty: What an answer loses that its field cuts off.
+        miss_penalty: What an answer loses that contradicts its clicks.
+        stay: Bonus of the field that was chosen before.
+    """
+
+    field_scale: float = 4 / 3
+    growth: float = 2.0
+    contact_penalty: float = 0.5
+    miss_penalty: float = 0.5
+    stay: float = 0.05
+
+
+@dataclass
+class View:
+    """One field with its own answer so far.
+
+    Attributes:
+        field: Where.
+        logits: Answer (D, H, W), or None.
+        score: How far the answer is to be trusted.
+    """
+
+    field: Field
+    logits: Tensor | None = None
+    score: float = -1.0
+
+
+@dataclass
+class Answer:
+    """The state after some prompts.
+
+    Attributes:
+        views: The fields that are being looked at.
+        chosen: Index of the most trustworthy.
+        patch: The answer on the volume's grid, or None where nothing is foreground.
+        iou: The estimate for the chosen answer.
+    """
+
+    views: list[View] = field(default_factory=list)
+    chosen: int = 0
+    patch: Patch | None = None
+    iou: float = 0.0
+
+
+class Responder:
+    """Answer prompts on one volume.
+
+    Args:
+        segmenter: The model.
+        array: Intensities, shape (d, h, w), depth axis first.
+        spacing_mm: Voxel size (d, h, w), mm.
+        settings: How to look.
+    """
+
+    def __init__(
+        self,
+        segmenter: Segmenter,
+        array: npt.NDArray[np.generic],
+        spacing_mm: tuple[float, float, float],
+        settings: Settings | None = None,
+    ) -> None:
+        self.segmenter = segmenter
+        self.settings = settings or Settings()
+        self.pyramid = Pyramid(array, spacing_mm)
+        d, h, w = array.shape
+        self.shape = (d, h, w)
+        size = round(segmenter.field_size * self.settings.field_scale / 8) * 8
+        self.planner = FieldPlanner(self.shape, spacing_mm, size, self.settings.growth)
+        self._embeddings: OrderedDict[Field, ImageEmbedding] = OrderedDict()
+
+    def warm_up(self) -> None:
+        """Build the pyramid and embed the coarsest field, before the first click."""
+        centre = (np.asarray(self.shape) - 1) / 2
+        self.embedding(self.planner.around_click(centre)[-1])
+
+    def embedding(self, where: Field) -> ImageEmbedding:
+        """The embedding of a field, computed once."""
+        if where in self._embeddings:
+            self._embeddings.move_to_end(where)
+            return self._embeddings[where]
+        embedding = self.segmenter.embed(self.pyramid, where)
+        self._embeddings[where] = embedding
+        if len(self._embeddings) > CACHED_EMBEDDINGS:
+            self._embeddings.popitem(last=False)
+        return embedding
+
+    def answer(
+        self,
+        prompts: IndexPrompts,
+        before: Answer | None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Answer:
+        """Answer prompts, going on from the answer to all but the newest of them.
+
+        Args:
+            prompts: All prompts of the segment.
+            before: The earlier answer, or None for the first.
+            cancelled: Asked between the fields.
+
+        Raises:
+            Cancelled: If `cancelled` says so.
+        """
+        views = self._views(prompts, before)
+        out = Answer(views=[], chosen=0)
+        best = -np.inf
+        for i, view in enumerate(views):
+            if cancelled is not None and cancelled():
+                raise Cancelled("The prediction was cancelled.")
+            new = self._look(view, prompts)
+            score = new.score
+            if before is not None and before.views and i == before.chosen and len(views) > 1:
+                score += self.settings.stay
+            out.views.append(new)
+            if score > best:
+                best, out.chosen = score, i
+        chosen = out.views[out.chosen]
+        assert chosen.logits is not None
+        out.iou = chosen.score
+        out.patch = to_volume(chosen.logits, chosen.field, self.shape)
+        return out
+
+    def _views(self, prompts: IndexPrompts, before: Answer | None) -> list[View]:
+        """The fields to look at, each with its own earlier answer."""
+        newest = np.array([p[:3] for p in prompts.points[-1:]]).reshape(-1, 3)
+        if before is not None and before.views:
+            covered = [v for v in before.views if _covers(v.field, newest)]
+            if len(covered) == len(before.views):
+                return before.views
+            fields = self._fresh_fields(prompts)
+            return [View(f, _as_logits(to_field(before.patch, f))) for f in fields]
+        fields = self._fresh_fields(prompts)
+        if prompts.mask is not None:
+            start = Patch((0, 0, 0), torch.from_numpy(np.where(prompts.mask, 4.0, -4.0)).float())
+            return [View(f, _as_logits(to_field(start, f))) for f in fields]
+        return [View(f) for f in fields]
+
+    def _fresh_fields(self, prompts: IndexPrompts) -> list[Field]:
+        if prompts.box is not None:
+            return [self.planner.around_box(*prompts.box)]
+        if prompts.mask is not None:
+            where = np.argwhere(prompts.mask)
+            return [self.planner.around_box(where.min(0), where.max(0), margin=1.6)]
+        positives = prompts.positives
+        low, high = positives.min(0), positives.max(0)
+        fields = self.planner.around_click((low + high) / 2)
+        holding = [f for f in fields if _covers(f, positives)]
+        return holding or [fields[-1]]
+
+    def _look(self, view: View, prompts: IndexPrompts) -> View:
+        """Ask the network about one field."""
+        embedding = self.embedding(view.field)
+        prior = None if view.logits is None else view.logits.sigmoid()
+        batch = for_network(prompts, view.field, prior)
+        logits, iou = self.segmenter.decode(embedding, batch)
+        is_first_click = prior is None and len(prompts.points) == 1 and prompts.box is None
+        count = len(iou) if is_first_click else 1
+        best: View | None = None
+        for i in range(count):
+            mask = (logits[i] > 0).numpy()
+            score = float(iou[i])
+            score -= self.settings.miss_penalty * _contradicted(mask, view.field, prompts)
+            score -= self.settings.contact_penalty * face_contact(mask, view.field, self.shape)
+            if best is None or score > best.score:
+                best = replace(view, logits=logits[i], score=score)
+        assert best is not None
+        return best
+
+
+def _covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:
+    """Whether all indices lie in a field."""
+    at = where.to_field(indices)
+    return bool(((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all())
+
+
+def _as_logits(probability: Tensor) -> Tensor:
+    return torch.logit(probability, eps=1e-4)
+
+
+def _contradicted(mask: npt.NDArray[np.bool_], where: Field, prompts: IndexPrompts) -> float:
+    """Share of the clicks in a field that its answer contradicts."""
+    wrong = total = 0
+    limit = np.asarray(where.shape) - 1
+    for d, h, w, is_positive in prompts.points:
+        at = np.round(where.to_field((d, h, w))).astype(int)
+        if (at < 0).any() or (at > limit).any():
+            continue
+        total += 1
+        wrong += bool(mask[tuple(at)]) != is_positive
+    return wrong / total if total else 0.0

@@ -1,0 +1,154 @@
+"""A loaded promptable model: where it computes, in which precision, and its two steps."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pumit.errors import CheckpointError, PumitError
+from pumit.models.checkpoint import load_checkpoint
+from pumit.models.index import find_model
+from pumit.networks.build import build_network
+from pumit.networks.promptable.image_encoder import ImageEmbedding
+from pumit.networks.promptable.network import PromptableNetwork
+from pumit.networks.promptable.prompt_encoder import PromptBatch
+from pumit.networks.pumit import Anisotropy
+from pumit.preprocessing.fields import Field, Pyramid
+from pumit.preprocessing.intensity import field_channels
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Segmenter:
+    """A promptable model ready to answer.
+
+    Attributes:
+        network: The network, in evaluation mode on its device.
+        name: Model name.
+        version: Model version.
+        sha256: Fingerprint of the weights.
+        recipe: Everything the checkpoint says of itself.
+        torch_device: Where it computes.
+        precision: Type of the heavy arithmetic.
+    """
+
+    network: PromptableNetwork
+    name: str
+    version: str
+    sha256: str
+    recipe: dict[str, Any]
+    torch_device: torch.device
+    precision: torch.dtype
+
+    @property
+    def device(self) -> str:
+        """Device as text, such as `cpu` or `cuda:0`."""
+        return str(self.torch_device)
+
+    @property
+    def field_size(self) -> int:
+        """In-plane voxels of a training field."""
+        return self.network.field_size
+
+    def _cast(self) -> AbstractContextManager[Any]:
+        if self.precision == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.torch_device.type, self.precision)
+
+    @torch.inference_mode()
+    def embed(self, pyramid: Pyramid, field: Field) -> ImageEmbedding:
+        """Sample and embed a field of a volume."""
+        image, inside = pyramid.sample(field)
+        channels = field_channels(image, inside)[None].to(self.torch_device)
+        with self._cast():
+            return self.network.embed(channels, Anisotropy(field.da0))
+
+    @torch.inference_mode()
+    def decode(self, embedding: ImageEmbedding, prompts: PromptBatch) -> tuple[Tensor, Tensor]:
+        """Mask logits (M, D, H, W) and IoU estimates (M,), on the CPU, float32."""
+        moved = PromptBatch(**{k: v.to(self.torch_device) for k, v in vars(prompts).items()})
+        with self._cast():
+            logits, iou = self.network.decode(embedding, moved)
+        return logits[0].float().cpu(), iou[0].float().cpu()
+
+
+def pick_device(device: str) -> torch.device:
+    """Resolve "auto" and check that the device is there.
+
+    Raises:
+        PumitError: If the device is unknown or absent.
+    """
+    if device == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise PumitError(f"Unknown device {device!r}; use auto, cpu, cuda or cuda:0.") from None
+    is_present = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available() and (chosen.index or 0) < torch.cuda.device_count(),
+        "mps": torch.backends.mps.is_available(),
+    }.get(chosen.type, False)
+    if not is_present:
+        raise PumitError(f"Device {device!r} is not available here; use auto or cpu.")
+    return chosen
+
+
+def pick_precision(device: torch.device) -> torch.dtype:
+    """Bfloat16 where the hardware multiplies it, else float32."""
+    if device.type == "cuda" and torch.cuda.is_bf16_supported():
+        return torch.bfloat16
+    if device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return torch.bfloat16
+    return torch.float32
+
+
+def load_segmenter(model: str | Path = "default", device: str = "auto") -> Segmenter:
+    """Load a promptable model.
+
+    Args:
+        model: A name from the model index, or a checkpoint file.
+        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
+
+    Raises:
+        CheckpointError: If the model is unknown, damaged, or of another network.
+        PumitError: If the device is absent.
+    """
+    target = pick_device(device)
+    path = find_model(model)
+    checkpoint = load_checkpoint(path)
+    recipe = checkpoint.recipe
+    if recipe.get("network") != "promptable":
+        raise CheckpointError(
+            f"{path.name} holds the network {recipe.get('network')!r}, which takes no prompts; "
+            "choose a promptable model."
+        )
+    try:
+        network = build_network("promptable", **recipe.get("sizes", {}))
+        state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
+        network.load_state_dict(state)
+    except (RuntimeError, TypeError, PumitError):
+        raise CheckpointError(
+            f"The weights in {path.name} do not fit the network it names; fetch the model again."
+        ) from None
+    assert isinstance(network, PromptableNetwork)
+    network.eval().to(target)
+    logger.info("model %s %s on %s", recipe.get("name"), recipe.get("version"), target)
+    return Segmenter(
+        network,
+        str(recipe.get("name", path.stem)),
+        str(recipe.get("version", "0")),
+        checkpoint.sha256,
+        recipe,
+        target,
+        pick_precision(target),
+    )

@@ -1,0 +1,240 @@
+"""An interactive session: one volume, several segments, prompts with undo and redo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import PromptError, VolumeError
+from pumit.inference.field_prompts import check_prompt, to_index
+from pumit.inference.responder import Answer, Responder, Settings
+from pumit.inference.segmenter import Segmenter
+from pumit.preprocessing.fields import depth_first
+from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
+from pumit.volume import Volume
+
+State = dict[str, tuple[Prompt, ...]]
+CACHED_ANSWERS = 64
+
+
+class InteractiveSession:
+    """Prompts in, masks out, on the volume's own grid.
+
+    The image is embedded once per field; segments share the embeddings and may overlap. Every
+    change of the prompts can be undone, and a mask follows from the prompts alone.
+
+    Args:
+        segmenter: A loaded model.
+        settings: How answers are looked for.
+    """
+
+    def __init__(self, segmenter: Segmenter, settings: Settings | None = None) -> None:
+        self.segmenter = segmenter
+        self._settings = settings
+        self._volume: Volume | None = None
+        self._responder: Responder | None = None
+        self._order = (0, 1, 2)
+        self._state: State = {}
+        self._past: list[State] = []
+        self._future: list[State] = []
+        self._answers: dict[tuple[Prompt, ...], Answer] = {}
+
+    def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
+        """Start on a volume; prompts of an earlier one are gone.
+
+        Args:
+            volume: The scan. Colour images are used as grey.
+            channel: Which channel of a multi-channel image, unless it is a colour image.
+
+        Raises:
+            VolumeError: If nothing can be told apart in it.
+        """
+        array = _grey(volume, channel)
+        sample = array[:: max(1, array.shape[0] // 64), ::2, ::2]
+        if not np.isfinite(sample.astype(np.float32)).all():
+            raise VolumeError("The volume has NaN or infinite voxels; repair it or read it anew.")
+        if array.min() == array.max():
+            raise VolumeError(
+                f"Every voxel has the same value ({array.flat[0]}); there is nothing to segment."
+            )
+        self._order = depth_first(volume.spacing_mm)
+        spacing = tuple(volume.spacing_mm[a] for a in self._order)
+        responder = Responder(
+            self.segmenter,
+            array.transpose(self._order),
+            spacing,  # type: ignore[arg-type]
+            self._settings,
+        )
+        responder.warm_up()
+        self._volume, self._responder = volume, responder
+        self._state, self._past, self._future, self._answers = {}, [], [], {}
+
+    @property
+    def volume(self) -> Volume:
+        """The present volume.
+
+        Raises:
+            VolumeError: If none is set.
+        """
+        if self._volume is None:
+            raise VolumeError("No volume is open; call set_volume first.")
+        return self._volume
+
+    @property
+    def segments(self) -> list[str]:
+        """Names of the segments that have prompts."""
+        return list(self._state)
+
+    def prompts(self, segment: str = "1") -> list[Prompt]:
+        """Prompts of a segment in the order they were given."""
+        return list(self._state.get(segment, ()))
+
+    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
+        """Add any prompt to a segment.
+
+        Raises:
+            PromptError: If the volume cannot hold it; nothing changes then.
+        """
+        check_prompt(prompt, self.volume)
+        self._commit({**self._state, segment: (*self._state.get(segment, ()), prompt)})
+
+    def add_point(
+        self, point_lps: Sequence[float], positive: bool = True, segment: str = "1"
+    ) -> None:
+        """Add a click at a world position, LPS mm."""
+        self.add_prompt(PointPrompt(tuple(point_lps), positive), segment)  # type: ignore[arg-type]
+
+    def add_box(
+        self, lower_lps: Sequence[float], upper_lps: Sequence[float], segment: str = "1"
+    ) -> None:
+        """Add a box by two opposite corners, LPS mm; flat in one direction it is a 2D box."""
+        self.add_prompt(BoxPrompt.from_bounds(lower_lps, upper_lps), segment)
+
+    def add_scribble(
+        self, points_lps: Sequence[Sequence[float]], positive: bool = True, segment: str = "1"
+    ) -> None:
+        """Add a polyline drawn in or out of the segment, (N, 3) LPS mm."""
+        points = tuple(tuple(p) for p in points_lps)
+        self.add_prompt(ScribblePrompt(points, positive), segment)  # type: ignore[arg-type]
+
+    def set_mask_prior(self, mask: npt.ArrayLike, segment: str = "1") -> None:
+        """Go on from a mask, bool (D, H, W); it replaces the segment's earlier prompts' effect."""
+        self.add_prompt(MaskPrompt(np.array(mask, dtype=bool)), segment)
+
+    def remove_prompt(self, position: int, segment: str = "1") -> None:
+        """Remove one prompt of a segment by its place in `prompts`.
+
+        Raises:
+            PromptError: If there is no such prompt.
+        """
+        prompts = self._state.get(segment, ())
+        if not 0 <= position < len(prompts):
+            raise PromptError(f"Segment {segment!r} has no prompt {position}.")
+        rest = prompts[:position] + prompts[position + 1 :]
+        self._commit({**self._state, segment: rest})
+
+    def undo(self) -> bool:
+        """Take back the last change of the prompts; False where there is none."""
+        if not self._past:
+            return False
+        self._future.append(self._state)
+        self._state = self._past.pop()
+        return True
+
+    def redo(self) -> bool:
+        """Repeat what was taken back; False where there is nothing."""
+        if not self._future:
+            return False
+        self._past.append(self._state)
+        self._state = self._future.pop()
+        return True
+
+    def reset(self, segment: str | None = None) -> None:
+        """Remove the prompts of one segment, or of all. Can be undone."""
+        rest = {} if segment is None else {k: v for k, v in self._state.items() if k != segment}
+        if rest != self._state:
+            self._commit(rest)
+
+    def predict(
+        self,
+        segment: str = "1",
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> npt.NDArray[np.bool_]:
+        """Answer the prompts of a segment.
+
+        Args:
+            segment: Which segment.
+            cancelled: Asked between the steps; True stops.
+            progress: Told the finished share, 0 to 1.
+
+        Returns:
+            Mask (D, H, W) on the volume's own grid.
+
+        Raises:
+            PromptError: If there is no prompt yet, or only negative ones.
+            Cancelled: If `cancelled` said so; the session stays usable.
+        """
+        answer = self._answer(segment, cancelled, progress)
+        mask = np.zeros(tuple(self.volume.shape[a] for a in self._order), dtype=bool)
+        if answer.patch is not None:
+            mask[answer.patch.window] = (answer.patch.logits > 0).numpy()
+        return mask.transpose(np.argsort(self._order))
+
+    def estimated_iou(self, segment: str = "1") -> float:
+        """The model's own estimate of the IoU of its answer, 0 to 1."""
+        return float(np.clip(self._answer(segment, None, None).iou, 0, 1))
+
+    def _answer(
+        self,
+        segment: str,
+        cancelled: Callable[[], bool] | None,
+        progress: Callable[[float], None] | None,
+    ) -> Answer:
+        volume, responder = self.volume, self._responder
+        assert responder is not None
+        prompts = self._state.get(segment, ())
+        if not prompts:
+            raise PromptError("There is no prompt yet; click a point or draw a box.")
+        if not to_index(prompts, volume, self._order).is_answerable:
+            raise PromptError("There are only negative points; add one inside the structure.")
+        answer: Answer | None = None
+        for count in range(1, len(prompts) + 1):
+            key = prompts[:count]
+            known = self._answers.get(key)
+            if known is None:
+                asked = to_index(prompts[:count], volume, self._order)
+                if not asked.is_answerable:
+                    continue
+                is_new_mask = isinstance(prompts[count - 1], MaskPrompt)
+                before = None if is_new_mask else answer
+                known = responder.answer(asked, before, cancelled)
+                self._answers[key] = known
+            answer = known
+            if progress is not None:
+                progress(count / len(prompts))
+        while len(self._answers) > CACHED_ANSWERS:
+            self._answers.pop(next(iter(self._answers)))
+        assert answer is not None
+        return answer
+
+    def _commit(self, state: State) -> None:
+        self._past.append(self._state)
+        self._future.clear()
+        self._state = state
+
+
+def _grey(volume: Volume, channel: int) -> npt.NDArray[Any]:
+    """One channel (D, H, W): luminance of a colour image, else the chosen channel."""
+    if volume.channels == 1:
+        return volume.array.reshape(volume.shape)
+    if volume.channels in (3, 4) and volume.array.dtype == np.uint8:
+        weights = np.array([0.299, 0.587, 0.114], dtype=np.float32)
+        return np.tensordot(weights, volume.array[:3], axes=1)
+    if not 0 <= channel < volume.channels:
+        raise VolumeError(f"The volume has {volume.channels} channels; there is no {channel}.")
+    return volume.array[channel]

@@ -1,0 +1,108 @@
+"""Checkpoints: one safetensors file whose metadata holds the whole recipe. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pumit.errors import CheckpointError
+from pumit.io.atomic import atomic_path
+
+FORMAT = "pumit-checkpoint-1"
+
+
+@dataclass
+class Checkpoint:
+    """Weights and their recipe.
+
+    Attributes:
+        state: Tensors by parameter name.
+        recipe: Network name, sizes, training data, metrics, licence and so on; JSON values.
+        sha256: Fingerprint of the tensors, hexadecimal.
+    """
+
+    state: dict[str, Tensor]
+    recipe: dict[str, Any]
+    sha256: str
+
+
+def fingerprint(state: Mapping[str, Tensor]) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes of the tensors, in order of the names."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().contiguous().cpu()
+        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str, Any]) -> str:
+    """Write weights with their recipe; returns the fingerprint.
+
+    Raises:
+        ExportError: If the target cannot be written.
+    """
+    tensors = {name: t.detach().contiguous().cpu().clone() for name, t in state.items()}
+    sha256 = fingerprint(tensors)
+    metadata = {"format": FORMAT, "sha256": sha256, "recipe": json.dumps(dict(recipe))}
+    with atomic_path(path) as temporary:
+        save_file(tensors, str(temporary), metadata=metadata)
+    return sha256
+
+
+def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
+    """Read recipe and fingerprint without the weights.
+
+    Raises:
+        CheckpointError: If the file is not a checkpoint of ours.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"There is no checkpoint {path.name}; `pumit models list` shows all.")
+    if path.read_bytes()[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK"):
+        raise CheckpointError(
+            f"{path.name} is a pickle, which could run any code; only safetensors files are read."
+        )
+    try:
+        with safe_open(str(path), framework="pt") as handle:
+            metadata = handle.metadata() or {}
+    except (SafetensorError, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(f"{path.name} is not a whole safetensors file: {reason}.") from None
+    if metadata.get("format") != FORMAT:
+        raise CheckpointError(f"{path.name} holds no PUMIT recipe; it is another program's file.")
+    try:
+        recipe = json.loads(metadata["recipe"])
+        if not isinstance(recipe, dict):
+            raise TypeError
+        return recipe, metadata["sha256"]
+    except (KeyError, TypeError, json.JSONDecodeError):
+        raise CheckpointError(
+            f"The recipe inside {path.name} is damaged; fetch it again."
+        ) from None
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read weights and recipe and verify the fingerprint.
+
+    Raises:
+        CheckpointError: If the file is damaged, incomplete, a pickle, or not a checkpoint.
+    """
+    recipe, sha256 = read_recipe(path)
+    try:
+        with safe_open(str(path), framework="pt") as handle:
+            state = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(f"{path.name} is damaged: {reason}.") from None
+    if fingerprint(state) != sha256:
+        raise CheckpointError(f"{path.name} is damaged: its checksum differs; fetch it again.")
+    return Checkpoint(state, recipe, sha256)

@@ -1,0 +1,155 @@
+"""The model index: what models there are, where they come from, and whether they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pumit.errors import CheckpointError
+from pumit.io.atomic import atomic_path
+
+INDEX_FILE = "index.yaml"
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One model of the index.
+
+    Attributes:
+        name: What the user types.
+        file: File name of the checkpoint.
+        sha256: SHA-256 of the whole file, hexadecimal.
+        task: What it is for, such as "promptable".
+        description: One sentence.
+        licence: Licence of the weights.
+        source: "package", or the address that `pumit models fetch` reads.
+        folder: Where the checkpoint lies, or would lie once fetched.
+    """
+
+    name: str
+    file: str
+    sha256: str
+    task: str
+    description: str
+    licence: str
+    source: str
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """The checkpoint."""
+        return self.folder / self.file
+
+
+def user_folder() -> Path:
+    """Folder of the user's own models: $PUMIT_MODELS, else ~/.pumit/models."""
+    return Path(os.environ.get("PUMIT_MODELS", Path.home() / ".pumit" / "models"))
+
+
+def _read_index(folder: Path, fetched: Path) -> list[ModelEntry]:
+    path = folder / INDEX_FILE
+    if not path.is_file():
+        return []
+    try:
+        rows: list[dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))["models"]
+        entries = []
+        for row in rows:
+            home = (
+                folder if row["source"] == "package" or (folder / row["file"]).exists() else fetched
+            )
+            entries.append(ModelEntry(**{k: str(v) for k, v in row.items()}, folder=home))
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise CheckpointError(f"The model index {path.name} is damaged: {error}.") from None
+    return entries
+
+
+def package_folder() -> Path:
+    """Folder of the models that ship."""
+    return Path(str(resources.files("pumit.models")))
+
+
+def list_models() -> list[ModelEntry]:
+    """Models of the package, then the user's own."""
+    user = user_folder()
+    return _read_index(package_folder(), user) + _read_index(user, user)
+
+
+def find_model(model: str | Path) -> Path:
+    """Resolve a name of the index or a file to a checkpoint path.
+
+    Raises:
+        CheckpointError: If there is no such model, or it has to be fetched first.
+    """
+    path = Path(model)
+    if path.suffix or path.parent != Path(""):
+        return path
+    for entry in list_models():
+        if entry.name == str(model):
+            if not entry.path.is_file():
+                raise CheckpointError(
+                    f"Model {entry.name!r} is not on this machine; run `pumit models fetch "
+                    f"{entry.name}`."
+                )
+            return entry.path
+    names = ", ".join(e.name for e in list_models())
+    raise CheckpointError(
+        f"Unknown model {str(model)!r}; known: {names}; or give a checkpoint file."
+    )
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def verify_model(entry: ModelEntry) -> None:
+    """Check a model against its index entry.
+
+    Raises:
+        CheckpointError: If the file is absent or differs.
+    """
+    if not entry.path.is_file():
+        raise CheckpointError(f"Model {entry.name!r} is not on this machine; fetch it first.")
+    if file_sha256(entry.path) != entry.sha256:
+        raise CheckpointError(
+            f"Model {entry.name!r} differs from its checksum; it is damaged or was replaced."
+        )
+
+
+def fetch_model(entry: ModelEntry, *, timeout_s: float = 30.0) -> Path:
+    """Download a model and check it before it is put in place.
+
+    Raises:
+        CheckpointError: If it cannot be downloaded or differs from its checksum.
+    """
+    if entry.path.is_file():
+        verify_model(entry)
+        return entry.path
+    if not entry.source.startswith("https://"):
+        raise CheckpointError(f"Model {entry.name!r} has no https address to fetch it from.")
+    import requests
+
+    entry.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with atomic_path(entry.path) as temporary:
+            with requests.get(entry.source, stream=True, timeout=timeout_s) as answer:
+                answer.raise_for_status()
+                with temporary.open("wb") as handle:
+                    for block in answer.iter_content(1 << 20):
+                        handle.write(block)
+            if file_sha256(temporary) != entry.sha256:
+                raise CheckpointError(f"What was downloaded as {entry.name!r} fails its checksum.")
+    except requests.RequestException as error:
+        reason = type(error).__name__
+        raise CheckpointError(f"Model {entry.name!r} cannot be downloaded ({reason}).") from None
+    return entry.path

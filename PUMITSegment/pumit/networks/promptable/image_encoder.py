@@ -1,0 +1,116 @@
+"""Image encoder: a light adaptive convolution stem and the universal ViT on top of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.networks.promptable.layers import ChannelNorm, ResidualBlock
+from pumit.networks.pumit import (
+    AdditiveRotaryEmbedding3D,
+    Anisotropy,
+    SACConv,
+    SACDownsample,
+)
+from pumit.networks.pumit.eva import EvaBlock
+from pumit.networks.pumit.sac import token_positions
+
+
+@dataclass
+class ImageEmbedding:
+    """What the encoder leaves for the decoder, computed once per field.
+
+    Attributes:
+        image: The encoder's input, (B, C, D, H, W).
+        full: Stem features at full resolution.
+        half: Stem features at 1/2 in-plane.
+        quarter: Stem features at 1/4 in-plane.
+        tokens: ViT features at 1/8 in-plane.
+        anisotropy: State of `full`.
+    """
+
+    image: Tensor
+    full: Tensor
+    half: Tensor
+    quarter: Tensor
+    tokens: Tensor
+    anisotropy: Anisotropy
+
+    def repeat(self, count: int) -> ImageEmbedding:
+        """The same embedding for `count` prompts per image: batch (B count)."""
+        return ImageEmbedding(
+            image=self.image.repeat_interleave(count, 0),
+            full=self.full.repeat_interleave(count, 0),
+            half=self.half.repeat_interleave(count, 0),
+            quarter=self.quarter.repeat_interleave(count, 0),
+            tokens=self.tokens.repeat_interleave(count, 0),
+            anisotropy=self.anisotropy,
+        )
+
+
+class ImageEncoder(nn.Module):
+    """Stem and universal ViT.
+
+    The ViT's patch embedding is the chain of adaptive down-samplings of the stem (early
+    convolutions), 8^3 in all; its attention carries BA-SAM's scaling factor and bias, so that a
+    field larger than the training one still works.
+
+    Args:
+        in_channels: Image channels.
+        widths: Channels at full, 1/2 and 1/4 resolution.
+        dim: Width of the ViT.
+        depth: Number of EVA-02 blocks.
+        num_heads: Attention heads.
+        train_tokens: Tokens of a training field, N_train of BA-SAM.
+
+    Source:
+        PUMIT, "Universal Vision Transformer"; BA-SAM, eqs. 9-10. Differs from the source: a
+        convolutional stem in place of one 16^3 patch embedding.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        widths: tuple[int, int, int],
+        dim: int,
+        depth: int,
+        num_heads: int,
+        train_tokens: int,
+    ) -> None:
+        super().__init__()
+        full, half, quarter = widths
+        self.stem = SACConv(in_channels, full)
+        self.full_norm, self.full_conv = ChannelNorm(full), SACConv(full, full)
+        self.to_half = SACDownsample(full, half, 1)
+        self.half_block = ResidualBlock(half)
+        self.to_quarter = SACDownsample(half, quarter, 1)
+        self.quarter_block = ResidualBlock(quarter)
+        self.to_tokens = SACDownsample(quarter, dim, 1)
+        self.rope = AdditiveRotaryEmbedding3D(dim // num_heads)
+        hidden = dim * 8 // 3
+        self.blocks = nn.ModuleList(
+            EvaBlock(dim, num_heads, hidden, train_tokens) for _ in range(depth)
+        )
+        self.norm = nn.LayerNorm(dim, eps=1e-5)
+
+    def forward(self, image: Tensor, anisotropy: Anisotropy) -> ImageEmbedding:
+        """Embed a field.
+
+        Args:
+            image: Shape (B, C, D, H, W); H and W divisible by 8, D by what the anisotropy halves.
+            anisotropy: State at full resolution.
+        """
+        a = anisotropy
+        full = self.stem(image, a)
+        full = full + self.full_conv(F.silu(self.full_norm(full)), a)
+        half = self.half_block(self.to_half(full, a), a.down(1))
+        quarter = self.quarter_block(self.to_quarter(half, a.down(1)), a.down(2))
+        grid = self.to_tokens(quarter, a.down(2))  # (B, dim, d, h, w)
+        positions = token_positions(*grid.shape[2:], device=grid.device)
+        tokens = grid.flatten(2).transpose(1, 2)  # (B, N, dim)
+        for block in self.blocks:
+            tokens = block(tokens, self.rope, positions)
+        tokens = self.norm(tokens).transpose(1, 2).unflatten(2, grid.shape[2:])
+        return ImageEmbedding(image, full, half, quarter, tokens, a)

@@ -1,0 +1,29 @@
+"""Building blocks shared by the image encoder and the mask decoder."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.networks.pumit import Anisotropy, SACConv
+
+
+class ChannelNorm(nn.GroupNorm):
+    """Group norm with groups of eight channels."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(max(channels // 8, 1), channels)
+
+
+class ResidualBlock(nn.Module):
+    """Two adaptive 3^3 convolutions with a residual, pre-activation."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm1, self.conv1 = ChannelNorm(channels), SACConv(channels, channels)
+        self.norm2, self.conv2 = ChannelNorm(channels), SACConv(channels, channels)
+
+    def forward(self, x: Tensor, anisotropy: Anisotropy) -> Tensor:
+        """Map (B, C, D, H, W) to the same shape."""
+        y = self.conv1(F.silu(self.norm1(x)), anisotropy)
+        return x + self.conv2(F.silu(self.norm2(y)), anisotropy)

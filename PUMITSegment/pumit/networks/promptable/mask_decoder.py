@@ -1,0 +1,192 @@
+"""Mask decoder: two-way transformer, then adaptive up-sampling with stem skips."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.networks.promptable.image_encoder import ImageEmbedding
+from pumit.networks.promptable.layers import ChannelNorm, ResidualBlock
+from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder
+from pumit.networks.pumit import SACConv, SACDownsample, SACUpsample
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention with a key padding mask."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None = None) -> Tensor:
+        """Attend from q (B, N, C) to k and v (B, M, C), but where padding (B, M) is True."""
+        queries, keys, values = (
+            layer(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, heads, N, d)
+            for layer, x in ((self.q, q), (self.k, k), (self.v, v))
+        )
+        mask = None if padding is None else ~padding[:, None, None]
+        out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        return self.proj(out.transpose(1, 2).flatten(-2))
+
+
+class TwoWayBlock(nn.Module):
+    """Self-attention of the prompt tokens, tokens to image, MLP, image to tokens.
+
+    Source:
+        Kirillov et al., Segment Anything, 2023, "Mask decoder".
+    """
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.self_attention = CrossAttention(dim, num_heads)
+        self.to_image = CrossAttention(dim, num_heads)
+        self.to_tokens = CrossAttention(dim, num_heads)
+        self.mlp = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim))
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(4))
+
+    def forward(
+        self, tokens: Tensor, image: Tensor, token_pe: Tensor, image_pe: Tensor, padding: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Update tokens (B, P, C) and image (B, N, C), given their position codes."""
+        n1, n2, n3, n4 = self.norms
+        q = n1(tokens) + token_pe
+        tokens = tokens + self.self_attention(q, q, n1(tokens), padding)
+        tokens = tokens + self.to_image(n2(tokens) + token_pe, image + image_pe, image)
+        tokens = tokens + self.mlp(n3(tokens))
+        keys = n4(tokens)
+        image = image + self.to_tokens(image + image_pe, keys + token_pe, keys, padding)
+        return tokens, image
+
+
+class IoUHead(nn.Module):
+    """Estimate the IoU of each answer from the tokens and from the answer itself.
+
+    The mask's own soft statistics tell more than the prompts: how decided it is, and what the
+    features are inside it and along its border. No gradient flows back into the masks.
+
+    Args:
+        dim: Width of the tokens.
+        channels: Channels of the full-resolution features.
+    """
+
+    def __init__(self, dim: int, channels: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(
+            nn.Linear(2 * dim + 2 * channels + 3, dim), nn.GELU(), nn.Linear(dim, 1)
+        )
+
+    def forward(self, iou_token: Tensor, mask_tokens: Tensor, x: Tensor, logits: Tensor) -> Tensor:
+        """Tokens (B, C) and (B, M, C), features (B, F, ...), logits (B, M, ...) -> (B, M)."""
+        features = x.detach().flatten(2).float()  # (B, F, V)
+        p = logits.detach().flatten(2).sigmoid()  # (B, M, V)
+        hard = (p > 0.5).float()
+        border = p * (1 - p)
+        size = p.mean(-1, keepdim=True)
+        agreement = (
+            2 * (p * hard).sum(-1, keepdim=True) / (p + hard).sum(-1, keepdim=True).clamp_min(1)
+        )
+        doubt = border.sum(-1, keepdim=True) / p.sum(-1, keepdim=True).clamp_min(1)
+        inside = torch.einsum("bmv,bfv->bmf", p, features) / p.sum(-1, keepdim=True).clamp_min(1)
+        edge = torch.einsum("bmv,bfv->bmf", border, features)
+        edge = edge / border.sum(-1, keepdim=True).clamp_min(1)
+        statistics = torch.cat((agreement, doubt, size.clamp_min(1e-5).log() / 10), dim=-1)
+        iou = iou_token[:, None].expand_as(mask_tokens)
+        parts = (iou, mask_tokens.detach(), inside, edge, statistics)
+        return self.mlp(torch.cat([q.to(x.dtype) for q in parts], dim=-1))[..., 0].float().sigmoid()
+
+
+class MaskDecoder(nn.Module):
+    """Turn an image embedding and prompts into masks and their estimated IoU.
+
+    Args:
+        widths: Stem channels at full, 1/2 and 1/4 resolution.
+        dim: Width of the tokens.
+        prompt_channels: Channels of the prompt maps.
+        num_masks: Answers; the first is for several prompts, the rest for one ambiguous click.
+        num_blocks: Two-way blocks.
+        num_heads: Attention heads.
+    """
+
+    def __init__(
+        self,
+        widths: tuple[int, int, int],
+        dim: int,
+        prompt_channels: int,
+        num_masks: int,
+        num_blocks: int,
+        num_heads: int,
+    ) -> None:
+        super().__init__()
+        full, half, quarter = widths
+        self.num_masks = num_masks
+        self.join_half = SACConv(half + prompt_channels, half)
+        self.to_quarter = SACDownsample(half, quarter, 1)
+        self.join_quarter = SACConv(2 * quarter, quarter)
+        self.to_tokens = SACDownsample(quarter, dim, 1)
+        self.mask_tokens = nn.Embedding(num_masks, dim)
+        self.iou_token = nn.Embedding(1, dim)
+        self.blocks = nn.ModuleList(TwoWayBlock(dim, num_heads) for _ in range(num_blocks))
+        self.norm = nn.LayerNorm(dim)
+        self.up_quarter = SACUpsample(dim, quarter, 1)
+        self.up_quarter_block = ResidualBlock(quarter)
+        self.up_half = SACUpsample(quarter, half, 1)
+        self.up_half_block = ResidualBlock(half)
+        self.up_full = SACUpsample(half, full, 1)
+        self.last = SACConv(full, full)
+        self.last_norm = ChannelNorm(full)
+        self.hyper = nn.ModuleList(
+            nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, full + 1))
+            for _ in range(num_masks)
+        )
+        self.iou_head = IoUHead(dim, full)
+
+    def forward(
+        self, embedding: ImageEmbedding, prompts: PromptBatch, encoder: PromptEncoder
+    ) -> tuple[Tensor, Tensor]:
+        """Answer prompts.
+
+        Returns:
+            Mask logits (B, num_masks, D, H, W) and IoU estimates in [0, 1], (B, num_masks).
+        """
+        a = embedding.anisotropy
+        dense = encoder.dense(prompts, embedding).to(embedding.half.dtype)
+        half = self.join_half(torch.cat((embedding.half, dense), dim=1), a.down(1))
+        quarter = torch.cat((self.to_quarter(half, a.down(1)), embedding.quarter), dim=1)
+        quarter = self.join_quarter(quarter, a.down(2))
+        grid = self.to_tokens(quarter, a.down(2)) + embedding.tokens
+        tokens, grid = self._transform(grid, embedding, prompts, encoder)
+
+        x = self.up_quarter(grid, a.down(3)) + quarter
+        x = self.up_quarter_block(x, a.down(2))
+        x = self.up_half_block(self.up_half(x, a.down(2)) + half, a.down(1))
+        x = F.silu(self.up_full(x, a.down(1)) + embedding.full)
+        x = F.silu(self.last_norm(self.last(x, a)))  # (B, full, D, H, W)
+
+        weights = torch.stack([h(tokens[:, 1 + i]) for i, h in enumerate(self.hyper)], dim=1)
+        logits = torch.einsum("bmc,bcdhw->bmdhw", weights[..., :-1].to(x.dtype), x)
+        logits = logits.float() + weights[..., -1].float()[..., None, None, None]
+        return logits, self.iou_head(tokens[:, 0], tokens[:, 1 : 1 + self.num_masks], x, logits)
+
+    def _transform(
+        self,
+        grid: Tensor,
+        embedding: ImageEmbedding,
+        prompts: PromptBatch,
+        encoder: PromptEncoder,
+    ) -> tuple[Tensor, Tensor]:
+        """Two-way transformer; returns tokens (B, T, dim) and the image grid."""
+        batch = grid.shape[0]
+        sparse, padding = encoder.sparse(prompts, embedding)
+        own = torch.cat((self.iou_token.weight, self.mask_tokens.weight))
+        own = own[None].expand(batch, -1, -1)
+        token_pe = torch.cat((own, sparse), dim=1)
+        padding = torch.cat((padding.new_zeros(batch, own.shape[1]), padding), dim=1)
+        positions = encoder.grid_positions(grid.shape[2:], embedding, prompts.slice_ratio)
+        image_pe = encoder.positional(positions).flatten(1, 3)
+        image, tokens = grid.flatten(2).transpose(1, 2), token_pe
+        for block in self.blocks:
+            tokens, image = block(tokens, image, token_pe, image_pe, padding)
+        return self.norm(tokens), image.transpose(1, 2).reshape(grid.shape)

@@ -1,0 +1,67 @@
+"""The promptable network: image encoder, prompt encoder and mask decoder together."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from pumit.networks.promptable.image_encoder import ImageEmbedding, ImageEncoder
+from pumit.networks.promptable.mask_decoder import MaskDecoder
+from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder
+from pumit.networks.pumit import Anisotropy
+
+IMAGE_CHANNELS = 3  # intensity, equalised intensity, inside the volume
+
+
+class PromptableNetwork(nn.Module):
+    """Segment what the prompts point at, in a field of any degree of anisotropy.
+
+    Args:
+        widths: Channels at full, 1/2 and 1/4 in-plane resolution.
+        dim: Width of the ViT and of the prompt tokens.
+        depth: EVA-02 blocks of the image encoder.
+        num_heads: Attention heads.
+        field_size: In-plane voxels of a training field, divisible by 8.
+        num_masks: Answers per prompt set.
+        num_decoder_blocks: Two-way blocks of the mask decoder.
+    """
+
+    def __init__(
+        self,
+        *,
+        widths: tuple[int, int, int],
+        dim: int,
+        depth: int,
+        num_heads: int,
+        field_size: int,
+        num_masks: int,
+        num_decoder_blocks: int,
+    ) -> None:
+        super().__init__()
+        self.field_size = field_size
+        self.num_masks = num_masks
+        self.image_encoder = ImageEncoder(
+            IMAGE_CHANNELS, widths, dim, depth, num_heads, (field_size // 8) ** 3
+        )
+        self.prompt_encoder = PromptEncoder(dim, field_size, IMAGE_CHANNELS - 1)
+        self.mask_decoder = MaskDecoder(
+            widths,
+            dim,
+            self.prompt_encoder.dense_channels,
+            num_masks,
+            num_decoder_blocks,
+            num_heads,
+        )
+
+    def embed(self, image: Tensor, anisotropy: Anisotropy) -> ImageEmbedding:
+        """Embed a field (B, 3, D, H, W); done once, whatever the number of clicks."""
+        return self.image_encoder(image, anisotropy)
+
+    def decode(self, embedding: ImageEmbedding, prompts: PromptBatch) -> tuple[Tensor, Tensor]:
+        """Mask logits (B, num_masks, D, H, W) and IoU estimates (B, num_masks)."""
+        return self.mask_decoder(embedding, prompts, self.prompt_encoder)
+
+    def forward(
+        self, image: Tensor, anisotropy: Anisotropy, prompts: PromptBatch
+    ) -> tuple[Tensor, Tensor]:
+        """Embed and decode."""
+        return self.decode(self.embed(image, anisotropy), prompts)

@@ -1,0 +1,176 @@
+"""Prompt encoder: prompts as tokens, and as maps that lie on the image."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.networks.promptable.image_encoder import ImageEmbedding
+
+NO_LABEL, NEGATIVE, POSITIVE, BOX_LOWER, BOX_UPPER = -1, 0, 1, 2, 3
+
+
+@dataclass
+class PromptBatch:
+    """Prompts of a batch of fields, in field coordinates.
+
+    Coordinates count in-plane voxels from the centre of the field's first voxel, depth included:
+    a slice further is `slice_ratio` further. Physical units, but for the in-plane spacing.
+
+    Attributes:
+        points: (B, P, 3), (z, h, w).
+        labels: (B, P) long: `POSITIVE`, `NEGATIVE`, or `NO_LABEL` for padding.
+        boxes: (B, 2, 3), lower and upper corner.
+        has_box: (B,) bool.
+        prior: (B, 1, D, H, W) foreground probability of an earlier answer; zeros without one.
+        has_prior: (B,) bool.
+        slice_ratio: (B,) slice spacing over in-plane spacing; 0 for a planar image, where depth
+            does not count.
+    """
+
+    points: Tensor
+    labels: Tensor
+    boxes: Tensor
+    has_box: Tensor
+    prior: Tensor
+    has_prior: Tensor
+    slice_ratio: Tensor
+
+
+class PromptEncoder(nn.Module):
+    """Encode points, boxes and a prior mask.
+
+    Tokens as in SAM: Fourier features of the position plus a learned vector per kind, and here
+    plus the image feature under the point. Maps, at 1/2 resolution: nearness to positive and
+    negative points, likeness to the clicked intensities, the box, and the prior mask.
+
+    Args:
+        dim: Width of the tokens.
+        field_size: In-plane voxels of a training field; positions are scaled by it.
+        image_channels: Channels of the image that likeness is measured on.
+
+    Source:
+        Kirillov et al., Segment Anything, 2023, section "Prompt encoder".
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, dim: int, field_size: int, image_channels: int) -> None:
+        super().__init__()
+        self.field_size = field_size
+        self.image_channels = image_channels
+        generator = torch.Generator().manual_seed(0)
+        self.register_buffer(
+            "frequencies", torch.randn(3, dim // 2, generator=generator), persistent=True
+        )
+        self.kinds = nn.Embedding(4, dim)
+        self.no_point = nn.Parameter(torch.zeros(dim))
+        self.feature = nn.Linear(dim, dim)
+
+    @property
+    def dense_channels(self) -> int:
+        """Channels of the maps of `dense`."""
+        return 7 + 2 * self.image_channels
+
+    def positional(self, positions: Tensor) -> Tensor:
+        """Fourier features of positions (..., 3) in in-plane voxels, shape (..., dim)."""
+        scaled = (2 * math.pi / self.field_size) * positions
+        phase = scaled.to(self.frequencies.dtype) @ self.frequencies
+        return torch.cat((phase.sin(), phase.cos()), dim=-1)
+
+    def grid_positions(
+        self, shape: torch.Size | tuple[int, ...], embedding: ImageEmbedding, slice_ratio: Tensor
+    ) -> Tensor:
+        """Centres of a feature grid (d, h, w) of the field, (B, d, h, w, 3), in in-plane voxels."""
+        full = embedding.image.shape[2:]
+        axes = []
+        for n, m in zip(shape, full, strict=True):
+            step = m / n
+            axes.append(
+                (torch.arange(n, device=slice_ratio.device, dtype=torch.float32) + 0.5) * step - 0.5
+            )
+        grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+        scale = torch.ones(len(slice_ratio), 3, device=slice_ratio.device)
+        scale[:, 0] = slice_ratio
+        return grid[None] * scale[:, None, None, None]
+
+    def _look_up(self, feature: Tensor, prompts: PromptBatch, embedding: ImageEmbedding) -> Tensor:
+        """Trilinear look-up of (B, C, d, h, w) at the points, (B, P, C)."""
+        size = torch.tensor(embedding.image.shape[2:], device=feature.device, dtype=torch.float32)
+        scale = torch.ones_like(prompts.slice_ratio[:, None]).repeat(1, 3)
+        scale[:, 0] = prompts.slice_ratio.clamp_min(1e-6)
+        index = prompts.points / scale[:, None]
+        index = torch.where(
+            (prompts.slice_ratio == 0)[:, None, None] & (torch.arange(3, device=index.device) == 0),
+            torch.zeros_like(index),
+            index,
+        )
+        normal = (index + 0.5) / size * 2 - 1
+        grid = normal.flip(-1)[:, :, None, None].to(feature.dtype)  # (x, y, z) order
+        out = F.grid_sample(feature, grid, padding_mode="border", align_corners=False)
+        return out[..., 0, 0].transpose(1, 2)
+
+    def sparse(self, prompts: PromptBatch, embedding: ImageEmbedding) -> tuple[Tensor, Tensor]:
+        """Prompt tokens (B, P + 2, dim) and their padding mask (B, P + 2), True = padding."""
+        known = prompts.labels >= 0
+        points = self.positional(prompts.points) + self.kinds(prompts.labels.clamp_min(0))
+        points = points + self.feature(self._look_up(embedding.tokens.float(), prompts, embedding))
+        points = torch.where(known[..., None], points, self.no_point.expand_as(points))
+        corner_kinds = torch.tensor([BOX_LOWER, BOX_UPPER], device=points.device)
+        corners = self.positional(prompts.boxes) + self.kinds(corner_kinds)
+        padding = torch.cat((~known, ~prompts.has_box[:, None].expand(-1, 2)), dim=1)
+        return torch.cat((points, corners), dim=1), padding
+
+    def dense(self, prompts: PromptBatch, embedding: ImageEmbedding) -> Tensor:
+        """Prompt maps at the grid of `embedding.half`, (B, dense_channels, d, h, w)."""
+        d, h, w = embedding.half.shape[2:]
+        shape = (d, h, w)
+        image = F.adaptive_avg_pool3d(embedding.image[:, : self.image_channels].float(), shape)
+        grid = self.grid_positions(shape, embedding, prompts.slice_ratio)
+        kernel = (3 if shape[0] > 2 else 1, 3, 3)
+        smooth = F.avg_pool3d(
+            image, kernel, 1, tuple(k // 2 for k in kernel), count_include_pad=False
+        )
+        at_points = self._look_up(smooth, prompts, embedding)  # (B, P, C)
+        maps = []
+        for label in (POSITIVE, NEGATIVE):
+            near, far, alike = self._point_maps(prompts, label, grid, image, at_points)
+            maps += [near, far, *alike]
+        lower, upper = prompts.boxes[:, 0], prompts.boxes[:, 1]
+        # Signed distance to the box faces, in tenths of the field: sharp near, saturated far.
+        lower, upper = lower[:, None, None, None], upper[:, None, None, None]
+        margin = torch.minimum(grid - lower, upper - grid)
+        planar = (prompts.slice_ratio == 0)[:, None, None, None]
+        depth_margin = torch.where(planar, torch.full_like(margin[..., 0], 1e3), margin[..., 0])
+        margin = torch.minimum(depth_margin, margin[..., 1:].amin(-1))
+        box = torch.tanh(margin * (10.0 / self.field_size)) * prompts.has_box[:, None, None, None]
+        maps.append(box)
+        maps.append(prompts.has_box[:, None, None, None].expand_as(box).to(box.dtype))
+        prior = F.adaptive_avg_pool3d(prompts.prior.float(), shape)[:, 0]
+        maps.append((2 * prior - 1) * prompts.has_prior[:, None, None, None])
+        return torch.stack(maps, dim=1)
+
+    def _point_maps(
+        self, prompts: PromptBatch, label: int, grid: Tensor, image: Tensor, at_points: Tensor
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Nearness at two ranges and likeness per channel for the points of one label."""
+        near = torch.zeros(grid.shape[:4], device=grid.device)
+        far = torch.zeros_like(near)
+        alike = [torch.zeros_like(near) for _ in range(self.image_channels)]
+        for p in range(prompts.points.shape[1]):
+            chosen = (prompts.labels[:, p] == label).to(near.dtype)[:, None, None, None]
+            if not bool(chosen.any()):
+                continue
+            offset = grid - prompts.points[:, p][:, None, None, None]
+            distance = offset.square().sum(-1).sqrt()
+            near = torch.maximum(near, chosen * torch.exp(-0.5 * (distance / 2.0).square()))
+            far = torch.maximum(far, chosen * torch.exp(-distance / (0.2 * self.field_size)))
+            for c in range(self.image_channels):
+                difference = image[:, c] - at_points[:, p, c][:, None, None, None]
+                like = torch.exp(-(difference / 0.1).square())
+                alike[c] = torch.maximum(alike[c], chosen * like)
+        return near, far, alike

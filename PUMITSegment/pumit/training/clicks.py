@@ -1,0 +1,118 @@
+"""The simulated user of training: first prompts, and corrections of the model's own errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+Mask = npt.NDArray[np.bool_]
+Rng = np.random.Generator
+
+
+@dataclass
+class PromptState:
+    """Prompts of one sample while it is being corrected, in field voxel indices (d, h, w).
+
+    Attributes:
+        points: Clicks so far with their polarity.
+        box: Lower and upper corner, or None.
+        prior: Earlier answer as probabilities (D, H, W), or None.
+    """
+
+    points: list[tuple[float, float, float, bool]] = field(default_factory=list)
+    box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
+    prior: npt.NDArray[np.float32] | None = None
+
+
+def largest(mask: Mask) -> Mask:
+    """Largest connected piece."""
+    labels, count = ndimage.label(mask)
+    if count <= 1:
+        return mask
+    return np.asarray(labels == 1 + int(np.argmax(np.bincount(labels.ravel())[1:])))
+
+
+def click_in(
+    mask: Mask, ratio: float, rng: Rng, *, deepest: float = 0.7
+) -> tuple[float, float, float]:
+    """A voxel of `mask` where a user would click: the deepest, or one drawn towards the depth."""
+    spacing = (ratio if ratio > 0 else 1.0, 1.0, 1.0)
+    piece = largest(mask)
+    window = ndimage.find_objects(piece.astype(np.uint8))[0]
+    depth = ndimage.distance_transform_edt(np.pad(piece[window], 1), sampling=spacing)[
+        1:-1, 1:-1, 1:-1
+    ]
+    if rng.random() < deepest:
+        index = int(depth.argmax())
+    else:
+        weight = depth.ravel() ** 1.5
+        index = int(rng.choice(weight.size, p=weight / weight.sum()))
+    local = np.unravel_index(index, depth.shape)
+    d, h, w = (float(i + s.start) for i, s in zip(local, window, strict=True))
+    return d, h, w
+
+
+def draw_box(mask: Mask, rng: Rng) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Box around a mask: tight, a voxel loose, or as careless as 15 % of its size."""
+    window = ndimage.find_objects(mask.astype(np.uint8))[0]
+    low = np.array([s.start for s in window], dtype=np.float64)
+    high = np.array([s.stop - 1 for s in window], dtype=np.float64)
+    slack = 0.15 * (high - low + 1) if rng.random() < 0.3 else np.array([0.5, 1.0, 1.0])
+    low = low - rng.uniform(-0.3, 1.0, 3) * slack
+    high = high + rng.uniform(-0.3, 1.0, 3) * slack
+    return np.minimum(low, high - 0.5), np.maximum(high, low + 0.5)
+
+
+def degraded(mask: Mask, rng: Rng) -> npt.NDArray[np.float32]:
+    """A mask as a coarser answer would have it: blurred, grown, shrunk, with parts off."""
+    probability = mask.astype(np.float32)
+    factor = int(rng.integers(2, 5))
+    coarse = ndimage.zoom(probability, [1 if n < 8 else 1 / factor for n in mask.shape], order=1)
+    soft = ndimage.zoom(
+        coarse, [a / b for a, b in zip(mask.shape, coarse.shape, strict=True)], order=1
+    )
+    noise = ndimage.gaussian_filter(rng.standard_normal(mask.shape), rng.uniform(1.5, 5.0))
+    noise /= max(float(noise.std()), 1e-6)
+    soft = soft + rng.uniform(0.0, 0.3) * noise + rng.uniform(-0.25, 0.25)
+    sharpness = rng.uniform(3.0, 12.0)
+    return np.asarray(1 / (1 + np.exp(-sharpness * (soft - 0.5))), dtype=np.float32)
+
+
+def first_prompts(target: Mask, ratio: float, rng: Rng) -> PromptState:
+    """What the user starts with: a click, a box, a scribble, or an earlier answer to refine."""
+    state = PromptState()
+    kind = rng.random()
+    if kind < 0.52:
+        state.points.append((*click_in(target, ratio, rng), True))
+    elif kind < 0.80:
+        state.box = draw_box(target, rng)
+        if rng.random() < 0.15:
+            state.points.append((*click_in(target, ratio, rng), True))
+    elif kind < 0.87:
+        inside = np.argwhere(target)
+        for index in rng.choice(len(inside), min(len(inside), int(rng.integers(2, 6)))):
+            d, h, w = map(float, inside[index])
+            state.points.append((d, h, w, True))
+    else:
+        state.prior = degraded(target, rng)
+        if rng.random() < 0.5:
+            state.points.append((*click_in(target, ratio, rng), True))
+    return state
+
+
+def correct(
+    state: PromptState, target: Mask, answer: npt.NDArray[np.float32], ratio: float, rng: Rng
+) -> None:
+    """Add the click that a user would add, in the largest error, and keep the answer as prior."""
+    mask = answer > 0.5
+    missing, excess = target & ~mask, mask & ~target
+    state.prior = answer
+    if not missing.any() and not excess.any():
+        return
+    sizes = [int(largest(m).sum()) if m.any() else 0 for m in (missing, excess)]
+    is_positive = sizes[0] >= sizes[1]
+    place = click_in(missing if is_positive else excess, ratio, rng)
+    state.points.append((*place, is_positive))

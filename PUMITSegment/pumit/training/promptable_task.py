@@ -1,0 +1,228 @@
+"""The objective of the promptable network: answer prompts, then corrections of its own errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.networks.promptable.network import PromptableNetwork
+from pumit.networks.promptable.prompt_encoder import NEGATIVE, NO_LABEL, POSITIVE, PromptBatch
+from pumit.networks.pumit import Anisotropy
+from pumit.preprocessing.intensity import field_channels
+from pumit.training.clicks import PromptState, correct, first_prompts
+from pumit.training.real_scans import RealScans
+from pumit.training.synthesis.scene import Scene, draw_scene
+
+DEGREES = (0, 1, 2, 3, 4, 5)
+DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
+
+
+@dataclass
+class FieldBatch:
+    """Fields of one degree of anisotropy with a target each.
+
+    Attributes:
+        image: (B, 3, D, H, W).
+        target: (B, D, H, W) bool.
+        ratio: (B,) slice ratio, 0 in 2D.
+        da0: Degree of anisotropy.
+        rng: Randomness of the simulated user.
+    """
+
+    image: Tensor
+    target: Tensor
+    ratio: Tensor
+    da0: int
+    rng: np.random.Generator
+
+
+class PromptableTask(nn.Module):
+    """Draw fields, simulate a user on them, and score the answers.
+
+    Args:
+        network: The network to train.
+        scans: Real scans to mix in, or None for generated ones only.
+        real_share: Share of fields that come from real scans.
+        batch_size: Fields per step.
+        targets_per_field: Targets asked for in one field.
+    """
+
+    def __init__(
+        self,
+        network: PromptableNetwork,
+        *,
+        scans: RealScans | None = None,
+        real_share: float = 0.35,
+        batch_size: int = 4,
+        targets_per_field: int = 2,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.scans = scans
+        self.real_share = real_share
+        self.batch_size = batch_size
+        self.targets_per_field = targets_per_field
+
+    def _scene(self, da0: int, generator: torch.Generator) -> Scene:
+        size = self.network.field_size
+        if self.scans is not None and torch.rand((), generator=generator) < self.real_share:
+            for _ in range(4):
+                scene = self.scans.draw(da0, size, generator)
+                if scene is not None:
+                    return scene
+        return draw_scene(da0, size, generator)
+
+    def draw(self, da0: int, generator: torch.Generator) -> FieldBatch:
+        """Draw a batch of one degree; thinner fields come in larger batches."""
+        count = self.batch_size * {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}[da0]
+        images, targets, ratios = [], [], []
+        for _ in range(count):
+            scene = self._scene(da0, generator)
+            image = _flip_and_turn(torch.stack([scene.image, *scene.targets]), generator)
+            scene = Scene(image[0], [t > 0.5 for t in image[1:]], scene.slice_ratio)
+            images.append(field_channels(scene.image, torch.ones_like(scene.image)))
+            pick = torch.randint(len(scene.targets), (self.targets_per_field,), generator=generator)
+            targets += [scene.targets[int(i)] for i in pick]
+            ratios += [0.0 if da0 == 5 else scene.slice_ratio] * self.targets_per_field
+        seed = int(torch.randint(2**31, (), generator=generator))
+        return FieldBatch(
+            torch.stack(images),
+            torch.stack(targets),
+            torch.tensor(ratios),
+            da0,
+            np.random.default_rng(seed),
+        )
+
+    def forward(self, batch: FieldBatch) -> dict[str, Tensor]:
+        """Loss over the first answer and the corrections.
+
+        Returns:
+            `loss`, and for the log `dice_first`, `dice_last`, `iou_error`.
+        """
+        rng = batch.rng
+        embedding = self.network.embed(batch.image, Anisotropy(batch.da0))
+        embedding = embedding.repeat(self.targets_per_field)
+        targets = batch.target.numpy()
+        ratios = batch.ratio.tolist()
+        states = [first_prompts(t, r, rng) for t, r in zip(targets, ratios, strict=True)]
+        rounds = int(rng.choice([2, 3, 5, 7], p=[0.35, 0.35, 0.2, 0.1]))
+        # Gradients through the first answer and the last two; the ones between only make errors.
+        graded = {0, rounds - 1, *([rounds - 2] if rounds > 2 else [])}
+        losses, first, last, iou_error = [], None, None, []
+        for i in range(rounds):
+            prompts = prompt_batch(states, batch.ratio, batch.target.shape[1:])
+            with torch.set_grad_enabled(torch.is_grad_enabled() and i in graded):
+                logits, iou = self.network.decode(embedding, prompts)
+                ambiguous = torch.tensor(
+                    [len(s.points) == 1 and s.box is None and s.prior is None for s in states]
+                )
+                loss, chosen, error = score(logits, iou, batch.target, ambiguous)
+            if i in graded:
+                losses.append(loss)
+                iou_error.append(error.detach())
+            answer = logits.detach()[torch.arange(len(logits)), chosen]
+            dice = hard_dice(answer, batch.target)
+            first, last = (dice if first is None else first), dice
+            if i + 1 < rounds:
+                probability = answer.sigmoid().numpy()
+                for s, t, p, r in zip(states, targets, probability, ratios, strict=True):
+                    correct(s, t, p, r, rng)
+        assert first is not None
+        assert last is not None
+        return {
+            "loss": torch.stack(losses).mean(),
+            "dice_first": first.mean(),
+            "dice_last": last.mean(),
+            "iou_error": torch.stack(iou_error).mean(),
+        }
+
+
+def _flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:
+    """The same random flips and quarter turns for every channel of (C, D, H, W)."""
+    for axis in (1, 2, 3):
+        if torch.rand((), generator=generator) < 0.5:
+            stack = stack.flip(axis)
+    turns = int(torch.randint(4, (), generator=generator))
+    return torch.rot90(stack.float(), turns, dims=(2, 3))
+
+
+def prompt_batch(states: list[PromptState], ratio: Tensor, shape: torch.Size) -> PromptBatch:
+    """Collate prompt states; see `PromptBatch` for the coordinates."""
+    count = max(1, max(len(s.points) for s in states))
+    batch = len(states)
+    scale = torch.ones(batch, 3)
+    scale[:, 0] = ratio
+    points = torch.zeros(batch, count, 3)
+    labels = torch.full((batch, count), NO_LABEL, dtype=torch.long)
+    boxes = torch.zeros(batch, 2, 3)
+    prior = torch.zeros(batch, 1, *shape)
+    for i, state in enumerate(states):
+        for j, (d, h, w, is_positive) in enumerate(state.points):
+            points[i, j] = torch.tensor([d, h, w])
+            labels[i, j] = POSITIVE if is_positive else NEGATIVE
+        if state.box is not None:
+            boxes[i] = torch.from_numpy(np.stack(state.box)).float()
+        if state.prior is not None:
+            prior[i, 0] = torch.from_numpy(state.prior)
+    return PromptBatch(
+        points * scale[:, None],
+        labels,
+        boxes * scale[:, None],
+        torch.tensor([s.box is not None for s in states]),
+        prior,
+        torch.tensor([s.prior is not None for s in states]),
+        ratio,
+    )
+
+
+def hard_dice(logits: Tensor, target: Tensor) -> Tensor:
+    """Dice of logits > 0 with a bool target, per sample, (B,)."""
+    mask = (logits > 0).flatten(1)
+    truth = target.flatten(1)
+    return 2 * (mask & truth).sum(1) / (mask.sum(1) + truth.sum(1)).clamp_min(1)
+
+
+def mask_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """Soft Dice plus focal cross-entropy, per sample and mask, (B, M)."""
+    truth = target[:, None].expand_as(logits).to(logits.dtype).flatten(2)
+    x = logits.flatten(2)
+    p = x.sigmoid()
+    smooth = 10.0
+    dice = 1 - (2 * (p * truth).sum(-1) + smooth) / (p.sum(-1) + truth.sum(-1) + smooth)
+    cross = F.binary_cross_entropy_with_logits(x, truth, reduction="none")
+    focal = (cross * (p - truth).square()).mean(-1)
+    # Small targets weigh as much as large ones.
+    share = truth.mean(-1).clamp_min(0.02)
+    return dice + 0.5 * focal / share.sqrt() * 3
+
+
+def score(
+    logits: Tensor, iou: Tensor, target: Tensor, ambiguous: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Loss of the masks and of the IoU estimate.
+
+    An ambiguous prompt (one click) trains the best of all masks, the first a little as well; any
+    other prompt trains the first mask.
+
+    Returns:
+        Loss, index of the mask that a user would be shown (B,), error of the IoU estimate.
+    """
+    losses = mask_loss(logits, target)  # (B, M)
+    best = losses.detach().argmin(1)
+    rows = torch.arange(len(losses))
+    single = losses[:, 0]
+    several = 0.7 * losses[rows, best] + 0.3 * single
+    mask = torch.where(ambiguous, several, single)
+    hard = (logits.detach() > 0).flatten(2)
+    truth = target[:, None].flatten(2)
+    true_iou = (hard & truth).sum(-1) / (hard | truth).sum(-1).clamp_min(1)
+    wanted = torch.ones_like(iou)
+    wanted[:, 1:] = ambiguous[:, None].to(iou.dtype)
+    error = ((iou - true_iou).abs() * wanted).sum() / wanted.sum()
+    squared = ((iou - true_iou).square() * wanted).sum() / wanted.sum()
+    chosen = torch.where(ambiguous, iou.detach().argmax(1), torch.zeros_like(best))
+    return mask.mean() + squared, chosen, error

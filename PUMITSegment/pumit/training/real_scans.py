@@ -1,0 +1,186 @@
+"""Fields cut from real scans: labelled structures, and pieces of coherent intensity."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import ndimage
+from torch import Tensor
+
+from pumit.errors import VolumeError
+from pumit.preprocessing.fields import Field, Pyramid, depth_first, field_shape
+from pumit.training.synthesis.grid import uniform
+from pumit.training.synthesis.scene import MAX_SHARE, MIN_SHARE, Scene, slice_ratio_for
+from pumit.volume import Volume
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class RealScan:
+    """A scan with its label map, depth axis first.
+
+    Attributes:
+        image: Pyramid of the intensities.
+        labels: Pyramid of the label map (read at full resolution only), or None.
+        places: Per label a sample of its voxels, (n, 3), and its extent in mm.
+    """
+
+    image: Pyramid
+    labels: Pyramid | None
+    places: dict[int, tuple[npt.NDArray[np.int64], float]]
+
+
+def load_scan(image_path: Path, label_path: Path | None) -> RealScan:
+    """Read one scan and, where there is one, its label map."""
+    volume = Volume.read(image_path)
+    array = volume.array[0] if volume.channels > 1 else volume.array
+    order = depth_first(volume.spacing_mm)
+    spacing = tuple(volume.spacing_mm[a] for a in order)
+    image = Pyramid(np.ascontiguousarray(array.transpose(order), dtype=np.float32), spacing)  # type: ignore[arg-type]
+    if label_path is None:
+        return RealScan(image, None, {})
+    label = Volume.read(label_path).array
+    if label.shape != array.shape:
+        raise VolumeError(f"A label map of {label.shape} does not fit a scan of {array.shape}.")
+    label = np.ascontiguousarray(label.transpose(order), dtype=np.int16)
+    places = {}
+    rng = np.random.default_rng(0)
+    for value in np.unique(label[label > 0]):
+        voxels = np.argwhere(label == value)
+        if len(voxels) < 30:
+            continue
+        extent = float((np.ptp(voxels, axis=0)[1:] * np.asarray(spacing[1:])).max())
+        keep = rng.choice(len(voxels), min(len(voxels), 500), replace=False)
+        places[int(value)] = (voxels[keep], max(extent, 2 * spacing[1]))
+    return RealScan(image, Pyramid(label, spacing), places)  # type: ignore[arg-type]
+
+
+class RealScans:
+    """Draw scenes from a folder of `<case>/{image,label}.nii.gz` and from unlabelled scans.
+
+    Args:
+        folder: Folder of cases.
+        cases: Which of them; only these are read.
+        unlabelled: Further scans without labels.
+    """
+
+    def __init__(self, folder: Path, cases: Sequence[str], unlabelled: Sequence[Path] = ()) -> None:
+        self.scans = []
+        for case in cases:
+            label = folder / case / "label.nii.gz"
+            self.scans.append(
+                load_scan(folder / case / "image.nii.gz", label if label.exists() else None)
+            )
+        self.scans += [load_scan(path, None) for path in unlabelled]
+        logger.info("%d real scans", len(self.scans))
+
+    def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
+        """Draw a scene of the given degree, or None where the drawn place has no usable target."""
+        rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
+        scan = self.scans[int(rng.integers(len(self.scans)))]
+        ratio = slice_ratio_for(da0, generator)
+        spacing = np.asarray(scan.image.spacing_mm)
+        value = 0
+        if scan.places and rng.random() < 0.65:
+            value = int(rng.choice(list(scan.places)))
+            voxels, extent = scan.places[value]
+            centre = voxels[int(rng.integers(len(voxels)))].astype(np.float64)
+            in_plane = extent / (size * uniform(generator, 0.2, 1.2))
+        else:
+            centre = rng.uniform(0.2, 0.8, 3) * np.asarray(scan.image.array.shape)
+            whole = float(np.max(np.asarray(scan.image.array.shape[1:]) * spacing[1:]))
+            in_plane = whole / size * float(np.exp(rng.uniform(np.log(0.25), np.log(1.1))))
+        in_plane = float(np.clip(in_plane, 0.7 * spacing[1], None))
+        # Slices are never finer than the scan's own.
+        if da0 < 5:
+            in_plane = max(in_plane, float(spacing[0]) / ratio)
+        slice_mm = float(spacing[0]) if da0 == 5 else in_plane * ratio
+        step = (slice_mm / spacing[0], in_plane / spacing[1], in_plane / spacing[2])
+        shape = field_shape(da0, size)
+        room = np.asarray(shape) * np.asarray(step)
+        centre = centre + rng.uniform(-0.3, 0.3, 3) * room
+        if da0 == 5:
+            centre[0] = np.round(np.clip(centre[0], 0, scan.image.array.shape[0] - 1))
+        field = Field(tuple(centre), step, shape, ratio, da0)
+        rotation = _rotation(rng, is_isotropic=da0 == 0 and spacing[0] < 1.6 * spacing[1])
+        image, inside = scan.image.sample(field, rotation)
+        if float(inside.mean()) < 0.4:
+            return None
+        image = torch.where(inside > 0, image, image[inside > 0].min())
+        targets = []
+        if scan.labels is not None and value:
+            targets = _label_targets(scan.labels.sample_nearest(field, rotation), value, rng)
+        if not targets or rng.random() < 0.3:
+            targets += coherent_pieces(image.numpy(), inside.numpy() > 0, rng)
+        if not targets:
+            return None
+        return Scene(_vary(image, rng), targets, ratio)
+
+
+def _rotation(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
+    """Random in-plane rotation and flips; any axis becomes depth where voxels allow it."""
+    angle = rng.uniform(-np.pi, np.pi) if rng.random() < 0.7 else 0.0
+    c, s = np.cos(angle), np.sin(angle)
+    matrix = np.array([[1.0, 0, 0], [0, c, -s], [0, s, c]])
+    matrix = matrix * rng.choice([-1.0, 1.0], 3)[:, None]
+    if is_isotropic:
+        matrix = matrix[rng.permutation(3)]
+    return matrix
+
+
+def _label_targets(labels: Tensor, value: int, rng: np.random.Generator) -> list[Tensor]:
+    """The drawn structure, and others that the field shows."""
+    targets = []
+    others = [int(u) for u in np.unique(labels.numpy()) if u > 0]
+    for v in [value, *map(int, rng.permutation(others))][:5]:
+        mask = labels == v
+        if MIN_SHARE <= float(mask.float().mean()) <= MAX_SHARE and int(mask.sum()) >= 8:
+            targets.append(mask)
+    return targets
+
+
+def coherent_pieces(
+    image: npt.NDArray[np.float32], inside: npt.NDArray[np.bool_], rng: np.random.Generator
+) -> list[Tensor]:
+    """Connected pieces between two intensity thresholds of the smoothed image.
+
+    Pseudo-targets with real borders and textures: what a user could reasonably click on because
+    it stands out from its neighbours.
+    """
+    sigma = rng.uniform(0.6, 2.0)
+    smooth = ndimage.gaussian_filter(image, [0 if n == 1 else sigma for n in image.shape])
+    cuts = np.quantile(smooth[inside], np.sort(rng.uniform(0.05, 0.95, int(rng.integers(2, 5)))))
+    bands = np.digitize(smooth, cuts)
+    targets = []
+    for band in rng.permutation(int(bands.max()) + 1)[:3]:
+        mask = (bands == band) & inside
+        # Opened, so that noise does not hang together.
+        mask = ndimage.binary_opening(mask, np.ones((1, 3, 3))) if rng.random() < 0.8 else mask
+        labels, count = ndimage.label(mask)
+        sizes = np.bincount(labels.ravel(), minlength=count + 1)[1:]
+        for index in np.argsort(-sizes)[:3]:
+            piece = ndimage.binary_fill_holes(labels == index + 1)
+            if max(MIN_SHARE, 0.004) <= piece.mean() <= 0.4:
+                targets.append(torch.from_numpy(np.ascontiguousarray(piece)))
+    return targets
+
+
+def _vary(image: Tensor, rng: np.random.Generator) -> Tensor:
+    """Gamma, inversion, noise and slice brightness, as other scanners would have it."""
+    low, high = image.min(), image.max()
+    x = (image - low) / (high - low).clamp_min(1e-6)
+    if rng.random() < 0.5:
+        x = x ** float(np.exp(rng.uniform(-0.6, 0.6)))
+    if rng.random() < 0.3:
+        x = 1 - x
+    if rng.random() < 0.5:
+        noise = torch.from_numpy(rng.standard_normal(tuple(x.shape), dtype=np.float32))
+        x = x + float(rng.uniform(0.0, 0.05)) * noise
+    return x

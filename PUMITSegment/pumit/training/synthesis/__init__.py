@@ -1,0 +1,1 @@
+"""Generated scans: label maps from families of shapes, intensities by domain randomisation."""

@@ -1,0 +1,148 @@
+"""Intensities for a label map: domain randomisation, then what scanners do to an image."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pumit.training.synthesis.grid import Grid, chance, log_uniform, uniform
+from pumit.training.synthesis.layout import Layout
+
+
+def region_means(grid: Grid, layout: Layout) -> Tensor:
+    """A mean per label in [0, 1], mostly apart from what lies underneath, shape (labels,)."""
+    g = grid.generator
+    means = torch.rand(layout.count, generator=g)
+    if chance(g, 0.5):
+        means[0] = uniform(g, 0.0, 0.08)  # air
+    floor = log_uniform(g, 0.06, 0.35)
+    for label in sorted(layout.parents):
+        under = float(means[layout.parents[label]])
+        if abs(float(means[label]) - under) < floor and chance(g, 0.9):
+            room = [x for x in (under - floor, under + floor) if 0 <= x <= 1]
+            if room:
+                pick = room[int(torch.randint(len(room), (), generator=g))]
+                away = (pick - under) * uniform(g, 0.0, 0.8)
+                means[label] = min(max(pick + away, 0.0), 1.0)
+    return means
+
+
+def textured(grid: Grid, layout: Layout) -> Tensor:
+    """Mean plus texture per label, shape (D', H, W)."""
+    g = grid.generator
+    means = region_means(grid, layout)
+    image = means[layout.labels]
+    strength = torch.rand(layout.count, generator=g) * uniform(g, 0.0, 0.14)
+    image = image + grid.fractal(log_uniform(g, 1.5, 12.0)) * strength[layout.labels]
+    if chance(g, 0.5):
+        other = torch.rand(layout.count, generator=g) * uniform(g, 0.0, 0.10)
+        image = image + grid.fractal(log_uniform(g, 1.5, 5.0), 1) * other[layout.labels]
+    if chance(g, 0.3):
+        # A gradient across every region, as perfusion or coil sensitivity leaves.
+        image = image + grid.noise(max(grid.extent))[0] * uniform(g, 0.0, 0.12)
+    return image
+
+
+def gaussian_blur(image: Tensor, sigma: tuple[float, float, float]) -> Tensor:
+    """Separable Gaussian blur of (D, H, W), sigma in voxels, edges replicated."""
+    x = image[None, None]
+    for axis, s in enumerate(sigma):
+        if s < 0.2 or image.shape[axis] == 1:
+            continue
+        radius = max(1, math.ceil(2.5 * s))
+        t = torch.arange(-radius, radius + 1, dtype=x.dtype, device=x.device)
+        kernel = torch.exp(-0.5 * (t / s) ** 2)
+        shape, pad = [1, 1, 1, 1, 1], [0] * 6
+        shape[2 + axis] = 2 * radius + 1
+        pad[2 * (2 - axis)] = pad[2 * (2 - axis) + 1] = radius
+        weight = (kernel / kernel.sum()).reshape(shape)
+        x = F.conv3d(F.pad(x, pad, mode="replicate"), weight)
+    return x[0, 0]
+
+
+def _noise(grid: Grid, image: Tensor) -> Tensor:
+    """Gaussian, Rician or speckle noise, sometimes correlated by reconstruction."""
+    g = grid.generator
+    sigma = log_uniform(g, 0.004, 0.12)
+    noise = torch.randn(image.shape, generator=g)
+    if chance(g, 0.4):
+        blur = uniform(g, 0.4, 1.0)
+        noise = gaussian_blur(noise, (0.0, blur, blur))
+        noise = noise / noise.std().clamp_min(1e-3)
+    kind = uniform(g, 0, 1)
+    if kind < 0.6:
+        return image + sigma * noise
+    if kind < 0.85:
+        other = torch.randn(image.shape, generator=g)
+        return torch.sqrt((image + sigma * noise).square() + (sigma * other).square())
+    return image * (1 + 1.5 * sigma * noise)
+
+
+def _streaks(grid: Grid, image: Tensor) -> Tensor:
+    """Bright and dark rays from a point, as around metal in CT."""
+    g = grid.generator
+    xyz = grid.coordinates()[1:, : image.shape[0]]
+    centre = torch.tensor([uniform(g, -0.4, 0.4) * grid.size for _ in range(2)])
+    h, w = xyz - centre[:, None, None, None]
+    angle = torch.atan2(h, w)
+    rays = torch.cos(angle * round(uniform(g, 4, 14)) + uniform(g, 0, 6.3)).clamp_min(0) ** 6
+    fade = torch.exp(-torch.sqrt(h * h + w * w) / (0.4 * grid.size))
+    return image + uniform(g, -0.25, 0.25) * rays * fade
+
+
+def _ghost(grid: Grid, image: Tensor) -> Tensor:
+    """A faint shifted copy along one in-plane axis: motion in MR."""
+    g = grid.generator
+    shift = int(uniform(g, 0.1, 0.5) * grid.size)
+    axis = 1 + int(chance(g, 0.5))
+    return image + uniform(g, 0.03, 0.15) * torch.roll(image, shift, dims=axis)
+
+
+def _ringing(grid: Grid, image: Tensor) -> Tensor:
+    """Gibbs ringing: the in-plane spectrum cut off."""
+    keep = uniform(grid.generator, 0.55, 0.9)
+    spectrum = torch.fft.fftshift(torch.fft.fft2(image), dim=(-2, -1))
+    n = grid.size
+    t = (torch.arange(n) - n // 2).abs() <= keep * n / 2
+    spectrum = spectrum * (t[:, None] & t[None, :])
+    return torch.fft.ifft2(torch.fft.ifftshift(spectrum, dim=(-2, -1))).real
+
+
+def acquire(grid: Grid, image: Tensor) -> Tensor:
+    """What a scanner makes of it: slices, partial volume, bias field, noise, artefacts.
+
+    Args:
+        grid: Grid with the oversampling the image was drawn at.
+        image: Shape (D', H, W).
+
+    Returns:
+        Shape (D, H, W), about [0, 1].
+    """
+    g = grid.generator
+    d, m = grid.depth, grid.oversampling
+    if m > 1:
+        slabs = image.reshape(d, m, *image.shape[1:])
+        # A slice is thinner than its spacing where there is a gap.
+        image = slabs.mean(1) if chance(g, 0.7) else slabs[:, m // 2]
+    coarse = Grid(d, grid.size, grid.slice_ratio, 1, g)
+    blur = uniform(g, 0.0, 1.0) if chance(g, 0.8) else uniform(g, 1.0, 1.8)
+    along = blur / grid.slice_ratio if chance(g, 0.7) else 0.0
+    image = gaussian_blur(image, (along, blur, blur))
+    if chance(g, 0.5):
+        image = image * torch.exp(coarse.noise(max(grid.extent) * 0.8)[0] * uniform(g, 0.0, 0.3))
+    if chance(g, 0.06):
+        image = _streaks(coarse, image)
+    if chance(g, 0.06):
+        image = _ghost(coarse, image)
+    if chance(g, 0.06):
+        image = _ringing(coarse, image)
+    if chance(g, 0.15):
+        image = image + torch.randn((d, 1, 1), generator=g) * 0.03  # slices of unequal brightness
+    image = _noise(coarse, image)
+    if chance(g, 0.4):
+        span = image.max() - image.min()
+        image = ((image - image.min()) / span.clamp_min(1e-6)) ** log_uniform(g, 0.5, 2.0)
+    return 1 - image if chance(g, 0.4) else image

@@ -1,0 +1,91 @@
+"""The grid a scene is drawn on: coordinates in in-plane voxels, and smooth random fields on it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def uniform(generator: torch.Generator, low: float, high: float) -> float:
+    """One number from U(low, high)."""
+    return low + (high - low) * float(torch.rand((), generator=generator))
+
+
+def log_uniform(generator: torch.Generator, low: float, high: float) -> float:
+    """One number whose logarithm is uniform between those of `low` and `high`."""
+    return math.exp(uniform(generator, math.log(low), math.log(high)))
+
+
+def integer(generator: torch.Generator, low: int, high: int) -> int:
+    """One integer from low to high, both included."""
+    return int(torch.randint(low, high + 1, (), generator=generator))
+
+
+def chance(generator: torch.Generator, probability: float) -> bool:
+    """True with the given probability."""
+    return bool(torch.rand((), generator=generator) < probability)
+
+
+@dataclass
+class Grid:
+    """Voxel coordinates of a scene, finer along depth than the slices where these are thick.
+
+    Attributes:
+        depth: Slices of the finished field.
+        size: In-plane voxels per side.
+        slice_ratio: Slice spacing over in-plane spacing.
+        oversampling: Sub-slices drawn per slice.
+        generator: Source of all randomness.
+    """
+
+    depth: int
+    size: int
+    slice_ratio: float
+    oversampling: int
+    generator: torch.Generator
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape (D * oversampling, H, W) the scene is drawn at."""
+        return (self.depth * self.oversampling, self.size, self.size)
+
+    @property
+    def extent(self) -> tuple[float, float, float]:
+        """Physical size (z, h, w) in in-plane voxels."""
+        return (self.depth * self.slice_ratio, float(self.size), float(self.size))
+
+    def coordinates(self) -> Tensor:
+        """Positions relative to the centre, in in-plane voxels, shape (3, D', H, W)."""
+        axes = []
+        for n, extent in zip(self.shape, self.extent, strict=True):
+            step = extent / n
+            axes.append((torch.arange(n, dtype=torch.float32) - (n - 1) / 2) * step)
+        return torch.stack(torch.meshgrid(*axes, indexing="ij"))
+
+    def noise(self, length: float, channels: int = 1) -> Tensor:
+        """Smooth noise of unit variance with a correlation length in in-plane voxels.
+
+        Returns:
+            Shape (channels, D', H, W).
+        """
+        cells = [
+            max(2, min(n, math.ceil(e / length) + 1))
+            for n, e in zip(self.shape, self.extent, strict=True)
+        ]
+        if self.shape[0] == 1:
+            cells[0] = 1
+        coarse = torch.randn((1, channels, *cells), generator=self.generator)
+        field = F.interpolate(coarse, size=self.shape, mode="trilinear", align_corners=True)[0]
+        # Interpolation takes variance away between the nodes.
+        return field / field.std().clamp_min(1e-3)
+
+    def fractal(self, length: float, octaves: int = 2) -> Tensor:
+        """Sum of noises at length, length / 2, ..., each half as strong; shape (D', H, W)."""
+        total = self.noise(length)[0]
+        for octave in range(1, octaves):
+            total = total + self.noise(max(length / 2**octave, 1.0))[0] * 0.5**octave
+        return total

@@ -1,0 +1,81 @@
+"""A generated scan with its targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy import ndimage
+from torch import Tensor
+
+from pumit.training.synthesis.appearance import acquire, textured
+from pumit.training.synthesis.grid import Grid, chance, uniform
+from pumit.training.synthesis.layout import draw_layout
+
+MIN_SHARE, MAX_SHARE = 0.002, 0.55  # of the field: outside of this a target teaches little
+
+
+@dataclass
+class Scene:
+    """An image and masks of what a user might want from it.
+
+    Attributes:
+        image: Shape (D, H, W), arbitrary units.
+        targets: Bool masks, each (D, H, W), at least one.
+        slice_ratio: Slice spacing over in-plane spacing, at least 1; very large in 2D.
+    """
+
+    image: Tensor
+    targets: list[Tensor]
+    slice_ratio: float
+
+
+def slice_ratio_for(da0: int, generator: torch.Generator) -> float:
+    """A slice spacing ratio of the given degree of anisotropy, log-uniform in its octave."""
+    if da0 == 0:
+        return uniform(generator, 1.0, 1.9)
+    return float(2.0 ** (da0 + uniform(generator, 0.0, 0.95)))
+
+
+def connected(mask: Tensor, *, smallest: int) -> list[Tensor]:
+    """Connected pieces of a mask of at least `smallest` voxels, largest first."""
+    labels, _ = ndimage.label(mask.numpy())
+    sizes = np.bincount(labels.ravel())[1:]
+    order = [i for i in np.argsort(-sizes)[:3] if sizes[i] >= smallest]
+    return [torch.from_numpy(labels == i + 1) for i in order]
+
+
+def draw_scene(da0: int, size: int, generator: torch.Generator) -> Scene:
+    """Draw a scan of the given degree of anisotropy.
+
+    Args:
+        da0: 0 (isotropic) to 5 (2D).
+        size: In-plane voxels per side; depth is max(size >> da0, 1).
+        generator: Source of randomness; the same state gives the same scene.
+
+    Returns:
+        Scene with one to several targets of 0.2 % to 55 % of the field.
+    """
+    depth = max(size >> da0, 1)
+    planar = da0 == 5
+    ratio = slice_ratio_for(da0, generator)
+    oversampling = 1 if planar or ratio < 1.5 else min(3, round(ratio))
+    # In 2D the drawing plane is one thin slice of a thick world.
+    grid = Grid(depth, size, 1.0 if planar else ratio, oversampling, generator)
+    while True:
+        layout = draw_layout(grid)
+        labels = layout.labels[grid.oversampling // 2 :: grid.oversampling]
+        targets = []
+        for parts in layout.objects:
+            mask = torch.isin(labels, torch.tensor(parts))
+            whole = chance(generator, 0.15)  # several pieces under one name
+            pieces = [mask] if whole else connected(mask, smallest=8)
+            for piece in pieces:
+                share = float(piece.float().mean())
+                if MIN_SHARE <= share <= MAX_SHARE and int(piece.sum()) >= 8:
+                    targets.append(piece)
+        if targets:
+            break
+    image = acquire(grid, textured(grid, layout))
+    return Scene(image, targets, ratio)

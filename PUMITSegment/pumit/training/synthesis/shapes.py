@@ -1,0 +1,139 @@
+"""Families of shapes, as signed functions on a grid: positive inside.
+
+Each family is a function `(grid, coordinates, size) -> (D', H, W)` float, with `size` the typical
+radius in in-plane voxels; `draw_shape` picks one. Shapes follow what anatomy offers: solid
+organs, hollow ones, vessels, walls, clusters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
+
+MAX_TUBE_NODES = 24  # balls along a tube; more would cost more than they show
+
+
+def rotation(grid: Grid) -> Tensor:
+    """A rotation matrix, uniform over all orientations, shape (3, 3)."""
+    q, r = torch.linalg.qr(torch.randn(3, 3, generator=grid.generator))
+    return q * r.diagonal().sign()
+
+
+def _local(grid: Grid, xyz: Tensor, centre: Tensor, stretch: float = 2.5) -> Tensor:
+    """Coordinates around `centre`, rotated and stretched by up to `stretch` along each axis."""
+    g = grid.generator
+    scale = torch.tensor(
+        [log_uniform(g, 1 / math.sqrt(stretch), math.sqrt(stretch)) for _ in range(3)]
+    )
+    matrix = rotation(grid) / scale[:, None]
+    return torch.einsum("ij,j...->i...", matrix, xyz - centre[:, None, None, None])
+
+
+def random_centre(grid: Grid, margin: float = 0.45) -> Tensor:
+    """A point in the field, (z, h, w) in in-plane voxels from its centre."""
+    return torch.tensor([uniform(grid.generator, -margin, margin) * e for e in grid.extent])
+
+
+def ellipsoid(grid: Grid, xyz: Tensor, size: float, centre: Tensor | None = None) -> Tensor:
+    """Deformed ellipsoid or superquadric."""
+    g = grid.generator
+    p = _local(grid, xyz, random_centre(grid) if centre is None else centre)
+    if chance(g, 0.3):
+        power = uniform(g, 2.0, 6.0)
+        radius = (p.abs() ** power).sum(0) ** (1 / power)
+    else:
+        radius = p.square().sum(0).sqrt()
+    wobble = grid.fractal(max(size * uniform(g, 0.5, 1.5), 2.0)) * uniform(g, 0.0, 0.28)
+    return 1 + wobble - radius / size
+
+
+def shell(grid: Grid, xyz: Tensor, size: float) -> Tensor:
+    """Wall of a hollow organ: a deformed shell, often open on one side as a cup is."""
+    g = grid.generator
+    centre = random_centre(grid, 0.25)
+    solid = ellipsoid(grid, xyz, size, centre)
+    wall = uniform(g, 0.12, 0.45)
+    thickness = wall * (1 + 0.3 * grid.noise(max(size, 3.0))[0])
+    inside = torch.minimum(solid, thickness - solid)
+    if chance(g, 0.4):
+        normal = rotation(grid)[0]
+        plane = torch.einsum("i,i...->...", normal, xyz - centre[:, None, None, None]) / size
+        inside = torch.minimum(inside, uniform(g, -0.2, 0.7) - plane)
+    return inside
+
+
+def tube(grid: Grid, xyz: Tensor, size: float) -> Tensor:
+    """Vessel, bowel or cord: a curved tube, sometimes with branches."""
+    g = grid.generator
+    radius = max(size * uniform(g, 0.15, 0.5), 1.3)
+    out = torch.full(grid.shape, -1e3)
+    start, heading = random_centre(grid), rotation(grid)[0]
+    for _ in range(integer(g, 1, 3) if chance(g, 0.35) else 1):
+        position = start.clone()
+        direction = heading + 0.5 * torch.randn(3, generator=g)
+        step = radius * 0.9
+        nodes = []
+        reach = max(grid.extent)
+        for i in range(2 * integer(g, 4, max(5, int(reach / step)))):
+            direction = direction + 0.25 * torch.randn(3, generator=g)
+            direction = direction / direction.norm()
+            position = position + direction * step
+            nodes.append(position.clone())
+            if i == 3:
+                start, heading = position.clone(), direction.clone()
+        for node in nodes[:MAX_TUBE_NODES]:
+            distance = (xyz - node[:, None, None, None]).square().sum(0).sqrt()
+            out = torch.maximum(out, 1 - distance / radius)
+        radius *= 0.75
+    return out
+
+
+def sheet(grid: Grid, xyz: Tensor, size: float) -> Tensor:
+    """Thin wall: the band around the zero level of a smooth field."""
+    g = grid.generator
+    length = max(size * 2.0, 6.0)
+    level = grid.noise(length)[0] - uniform(g, -0.5, 0.5)
+    return uniform(g, 0.15, 0.45) - level.abs()
+
+
+def blob(grid: Grid, xyz: Tensor, size: float) -> Tensor:
+    """Where a smooth random field is high: irregular, lobed, sometimes in pieces."""
+    level = grid.fractal(max(size * 1.6, 4.0), octaves=3)
+    centre = random_centre(grid, 0.3)
+    distance = (xyz - centre[:, None, None, None]).square().sum(0).sqrt() / (1.6 * size)
+    return level + 1.2 - distance * 1.6
+
+
+def cluster(grid: Grid, xyz: Tensor, size: float) -> Tensor:
+    """A bunch of small balls: nodes, grapes, nodules."""
+    g = grid.generator
+    centre = random_centre(grid, 0.35)
+    out = torch.full(grid.shape, -1e3)
+    for _ in range(integer(g, 3, 9)):
+        c = centre + torch.randn(3, generator=g) * size * 0.8
+        r = max(size * uniform(g, 0.25, 0.6), 1.5)
+        out = torch.maximum(out, 1 - (xyz - c[:, None, None, None]).square().sum(0).sqrt() / r)
+    return out
+
+
+FAMILIES: dict[str, tuple[float, Callable[[Grid, Tensor, float], Tensor]]] = {
+    "ellipsoid": (0.42, ellipsoid),
+    "shell": (0.16, shell),
+    "tube": (0.12, tube),
+    "sheet": (0.05, sheet),
+    "blob": (0.18, blob),
+    "cluster": (0.07, cluster),
+}
+
+
+def draw_shape(grid: Grid, xyz: Tensor, size: float) -> Tensor:
+    """Draw one shape of a random family; bool mask (D', H, W)."""
+    weights = torch.tensor([w for w, _ in FAMILIES.values()])
+    index = int(torch.multinomial(weights, 1, generator=grid.generator))
+    family = list(FAMILIES.values())[index][1]
+    return family(grid, xyz, size) > 0

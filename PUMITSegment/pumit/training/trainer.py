@@ -1,0 +1,246 @@
+"""The one training loop: any task that maps a batch to a dictionary with `loss`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from pumit.io.atomic import atomic_path
+
+logger = logging.getLogger(__name__)
+
+
+class Task(Protocol):
+    """What the loop needs to know of an objective."""
+
+    @property
+    def network(self) -> nn.Module:
+        """The network to train."""
+
+    def draw(self, da0: int, generator: torch.Generator) -> Any:
+        """Draw a batch of one degree of anisotropy."""
+
+    def forward(self, batch: Any) -> dict[str, Tensor]:
+        """Score a batch: `loss`, and whatever else the log should show."""
+
+
+@dataclass
+class Schedule:
+    """Length and step size of a run.
+
+    Attributes:
+        steps: Optimiser steps in all.
+        learning_rate: Peak rate.
+        warm_up: Steps of linear increase.
+        decay: Steps of the final linear decrease to zero.
+        weight_decay: On matrices and kernels only.
+        clip: Largest gradient norm.
+        average: Decay of the running average of the weights.
+        seconds: Budget after which the run stops at a checkpoint, or None.
+        checkpoint_seconds: How often to save.
+        log_every: Steps per progress line.
+    """
+
+    steps: int = 10000
+    learning_rate: float = 6e-4
+    warm_up: int = 200
+    decay: int = 1500
+    weight_decay: float = 0.02
+    clip: float = 1.0
+    average: float = 0.998
+    seconds: float | None = None
+    checkpoint_seconds: float = 120.0
+    log_every: int = 20
+
+    def rate_at(self, step: int) -> float:
+        """Learning rate of a step: warm-up, plateau, linear decay."""
+        rise = min(1.0, (step + 1) / max(self.warm_up, 1))
+        fall = min(1.0, max(self.steps - step, 0) / max(self.decay, 1))
+        return self.learning_rate * min(rise, fall)
+
+
+class WeightAverage:
+    """Exponential moving average of the floating-point entries of a network's state."""
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.state = {k: v.detach().clone().float() for k, v in network.state_dict().items()}
+
+    def update(self, network: nn.Module, step: int) -> None:
+        """Blend in the present weights; early on faster, so that the start is forgotten."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        for name, value in network.state_dict().items():
+            self.state[name].lerp_(value.detach().float(), 1 - decay)
+
+
+def optimizer_for(network: nn.Module, schedule: Schedule) -> torch.optim.AdamW:
+    """AdamW without weight decay on vectors (biases, norms, embeddings of one dimension)."""
+    matrices = [p for p in network.parameters() if p.requires_grad and p.ndim > 1]
+    vectors = [p for p in network.parameters() if p.requires_grad and p.ndim <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": schedule.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=schedule.learning_rate, betas=(0.9, 0.98))
+
+
+def average_gradients(network: nn.Module) -> None:
+    """Mean of the gradients over all processes; a parameter unused in one counts as zero there."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    flat = torch.cat(
+        [(p.grad if p.grad is not None else torch.zeros_like(p)).reshape(-1) for p in parameters]
+    )
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    start = 0
+    for p in parameters:
+        p.grad = flat[start : start + p.numel()].view_as(p).clone()
+        start += p.numel()
+
+
+def train(
+    task: Task,
+    folder: Path,
+    schedule: Schedule,
+    *,
+    seed: int = 0,
+    degrees: Mapping[int, float],
+    report: Callable[[dict[str, Any]], None],
+    on_checkpoint: Callable[[dict[str, Tensor], int], None] | None = None,
+) -> dict[str, Tensor]:
+    """Train until the schedule ends, saving on the way and resuming from `folder`.
+
+    Every process of a `torchrun` draws its own fields, of the same degree at the same step.
+
+    Args:
+        task: Network and objective.
+        folder: For `last.safetensors` (weights, average, optimiser) and `log.jsonl`.
+        schedule: Length and rates.
+        seed: Of everything random.
+        degrees: Share of steps per degree of anisotropy.
+        report: Called with a progress record every `log_every` steps, on the first process.
+        on_checkpoint: Called with the averaged weights and the step at every save.
+
+    Returns:
+        The averaged weights.
+    """
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    network = task.network
+    optimizer = optimizer_for(network, schedule)
+    average = WeightAverage(network, schedule.average)
+    step = _resume(folder, network, average, optimizer)
+    started = saved = time.monotonic()
+    sums: dict[str, float] = {}
+    count = 0
+    shares = torch.tensor(list(degrees.values()))
+    while step < schedule.steps:
+        shared = torch.Generator().manual_seed(seed * 1_000_003 + step)
+        da0 = list(degrees)[int(torch.multinomial(shares, 1, generator=shared))]
+        own = torch.Generator().manual_seed((seed * 1_000_003 + step) * 64 + rank + 1)
+        batch = task.draw(da0, own)
+        with torch.autocast("cpu", torch.bfloat16):
+            result = task.forward(batch)
+        optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(result["loss"])
+        average_gradients(network)
+        norm = nn.utils.clip_grad_norm_(network.parameters(), schedule.clip)
+        for group in optimizer.param_groups:
+            group["lr"] = schedule.rate_at(step)
+        if bool(torch.isfinite(norm)):
+            optimizer.step()
+            average.update(network, step)
+        else:
+            logger.warning("step %d: the gradient is not finite; skipped", step)
+        step += 1
+        count += 1
+        for name, value in {**result, "norm": norm}.items():
+            sums[name] = sums.get(name, 0.0) + float(value.detach())
+        now = time.monotonic()
+        if rank == 0 and step % schedule.log_every == 0:
+            record = {"step": step, "seconds": round(now - started, 1)}
+            record |= {k: round(v / count, 4) for k, v in sums.items()}
+            report(record)
+            sums, count = {}, 0
+        stop = _agreed(schedule.seconds is not None and now - started > schedule.seconds)
+        if rank == 0 and (
+            now - saved > schedule.checkpoint_seconds or stop or step == schedule.steps
+        ):
+            _save(folder, network, average, optimizer, step, schedule)
+            if on_checkpoint is not None:
+                on_checkpoint(average.state, step)
+            saved = now
+        if stop:
+            break
+    return average.state
+
+
+def _agreed(stop: bool) -> bool:
+    """Whether any process wants to stop: all stop at the same step."""
+    if not dist.is_initialized():
+        return stop
+    flag = torch.tensor(float(stop))
+    dist.all_reduce(flag)
+    return bool(flag > 0)
+
+
+def _save(
+    folder: Path,
+    network: nn.Module,
+    average: WeightAverage,
+    optimizer: torch.optim.Optimizer,
+    step: int,
+    schedule: Schedule,
+) -> None:
+    tensors = {f"network.{k}": v.detach().contiguous() for k, v in network.state_dict().items()}
+    tensors |= {f"average.{k}": v.contiguous() for k, v in average.state.items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{k}": torch.as_tensor(v) for k, v in state.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    metadata = {"step": str(step), "schedule": json.dumps(asdict(schedule))}
+    with atomic_path(folder / "last.safetensors") as temporary:
+        save_file(tensors, str(temporary), metadata=metadata)
+
+
+def _resume(
+    folder: Path,
+    network: nn.Module,
+    average: WeightAverage,
+    optimizer: torch.optim.Optimizer,
+) -> int:
+    """Load the last save, where there is one; returns the step to go on from."""
+    path = folder / "last.safetensors"
+    if not path.exists():
+        return 0
+    from safetensors import safe_open
+
+    tensors = load_file(str(path))
+    with safe_open(str(path), framework="pt") as handle:
+        step = int(handle.metadata()["step"])
+    network.load_state_dict(
+        {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
+    )
+    average.state = {
+        k.removeprefix("average."): v for k, v in tensors.items() if k.startswith("average.")
+    }
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".", 2)
+            states.setdefault(int(index), {})[key] = value
+    saved = optimizer.state_dict()
+    saved["state"] = states
+    optimizer.load_state_dict(saved)
+    logger.info("resumed at step %d", step)
+    return step
