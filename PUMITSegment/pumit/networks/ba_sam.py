@@ -61,21 +61,23 @@ def slopes_per_head(beta: Tensor | Sequence[float] | float) -> Tensor:
     return slopes.reshape(-1)
 
 
-def grid_distance(queries: Tensor, keys: Tensor) -> Tensor:
+def grid_distance(queries: Tensor, keys: Tensor, *, dtype: torch.dtype) -> Tensor:
     """Euclidean distance between grid positions.
 
     Args:
         queries: Positions, shape (Nq, 1..3), in tokens or in any one unit.
         keys: Positions, shape (Nk, same), same unit.
+        dtype: Floating dtype of the result; the computation is in float32 at least.
 
     Returns:
-        Distances, shape (Nq, Nk), float64 where either input is, else float32.
+        Distances, shape (Nq, Nk).
     """
-    dtype = torch.promote_types(torch.promote_types(queries.dtype, keys.dtype), torch.float32)
+    wide = torch.promote_types(dtype, torch.float32)
     # Differences, not the matrix product form: that one loses the exact zero of the diagonal.
-    return torch.cdist(
-        queries.to(dtype), keys.to(dtype), compute_mode="donot_use_mm_for_euclid_dist"
+    distance = torch.cdist(
+        queries.to(wide), keys.to(wide), compute_mode="donot_use_mm_for_euclid_dist"
     )
+    return distance.to(dtype)
 
 
 def bias_mode_mask(positions: Tensor, beta: Tensor | Sequence[float] | float) -> Tensor:
@@ -102,7 +104,7 @@ def bias_mode_mask(positions: Tensor, beta: Tensor | Sequence[float] | float) ->
     """
     check_positions(positions)
     slopes = slopes_per_head(beta).to(positions.device)
-    distance = grid_distance(positions, positions).to(slopes.dtype)
+    distance = grid_distance(positions, positions, dtype=slopes.dtype)
     return -slopes[:, None, None] * distance  # (heads, N, N)
 
 

@@ -1,0 +1,310 @@
+"""BA-SAM's attention, a chunk of queries at a time, never holding a heads x N x N tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import scaled_dot_product_attention
+
+from pumit.networks.ba_sam import length_scale, slopes_per_head
+from pumit.networks.token_distance import TokenDistance, token_distance
+
+# torch's CPU kernel works on 256 queries at a time from 768 on, and on fewer, slower, below.
+_CHUNK_QUERIES = 1024
+# Bias entries held at once: 16 MiB where that is enough work for every core ...
+_CHUNK_ENTRIES = 1 << 22
+# ... and never more than 256 MiB, however many cores there are.
+_MAX_CHUNK_ENTRIES = 1 << 26
+
+
+def ba_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    positions: Tensor | TokenDistance,
+    beta: Tensor | Sequence[float] | float,
+    *,
+    n_train: int,
+    num_prefix_tokens: int = 0,
+    axis_scores: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Attention with BA-SAM's new scaling factor and bias-mode mask.
+
+    Computes softmax(lambda * (q k^T - beta_h * distance) + axis scores) v with
+    lambda = log_{n_train}(N) / sqrt(d): the bias is inside lambda, as the paper prints it, so
+    1 / sqrt(d) multiplies it too. Queries are taken about a thousand at a time, and the backward
+    pass computes each chunk again, so memory is bounded in training as well.
+
+    Args:
+        q: Queries, shape (B, heads, N, d); N counts every token, prefix tokens included.
+        k: Keys, same shape.
+        v: Values, same shape.
+        positions: Grid positions of the N - num_prefix_tokens other tokens, shape
+            (N - num_prefix_tokens, 1..3), or what `token_distance` made of them. A full grid in
+            raster order is fastest.
+        beta: Slope per head, shape (heads,), or one for all. May require a gradient.
+        n_train: Number of tokens at training, prefix tokens included; N = n_train gives the plain
+            1 / sqrt(d).
+        num_prefix_tokens: Leading tokens without a position, such as a class token; their bias is
+            0 in both directions.
+        axis_scores: SAM's decomposed relative positions, outside lambda, for two grid axes:
+            shapes (B, heads, N, H) and (B, heads, N, W), added for the key at (h, w). Needs a
+            grid of H * W tokens in raster order and no prefix tokens.
+
+    Returns:
+        Shape (B, heads, N, d).
+
+    Raises:
+        ValueError: If shapes disagree.
+
+    Source:
+        Song et al., BA-SAM, CVPR 2024, eq. 9 and 10; sign and distance as in `bias_mode_mask`.
+    """
+    heads, length = q.shape[1], q.shape[2]
+    slopes = slopes_per_head(beta).to(q.device)
+    _check(q, k, v, slopes, num_prefix_tokens)
+    scale = length_scale(length, n_train) / math.sqrt(q.shape[-1])
+    if length == num_prefix_tokens or (
+        axis_scores is None and not slopes.requires_grad and not slopes.any()
+    ):
+        return scaled_dot_product_attention(q, k, v, scale=scale)
+    if torch.is_autocast_enabled(q.device.type):
+        low = torch.get_autocast_dtype(q.device.type)
+        q, k, v = q.to(low), k.to(low), v.to(low)
+        if axis_scores is not None:
+            axis_scores = (axis_scores[0].to(low), axis_scores[1].to(low))
+    dtype = _bias_dtype(q)
+    distance = positions if isinstance(positions, TokenDistance) else token_distance(positions)
+    if distance.length != length - num_prefix_tokens:
+        raise ValueError(
+            f"{length - num_prefix_tokens} tokens need a position, got {distance.length} positions."
+        )
+    scores_h, scores_w = axis_scores or (None, None)
+    with torch.autocast(q.device.type, enabled=False):
+        # Queries reversed: see TokenDistance.
+        out = _BiasedAttention.apply(  # type: ignore[no-untyped-call]
+            q[:, :, num_prefix_tokens:].flip(2),
+            k,
+            v,
+            slopes.expand(heads),
+            None if scores_h is None else scores_h.flip(2),
+            None if scores_w is None else scores_w.flip(2),
+            distance.to(dtype),
+            scale,
+        ).flip(2)
+        if num_prefix_tokens == 0:
+            return out
+        prefix = scaled_dot_product_attention(q[:, :, :num_prefix_tokens], k, v, scale=scale)
+        return torch.cat([prefix, out], dim=2)
+
+
+class BiasModeSlopes(nn.Module):
+    """BA-SAM's slope per head.
+
+    Attributes:
+        beta: Shape (heads,). A parameter when trainable; else a buffer outside the state
+            dictionary, so that a network's checkpoint has the same keys with it and without.
+
+    Args:
+        heads: Number of heads.
+        initial: Start value of every slope; the paper found 0.1 best.
+        is_trainable: Whether the slopes are learned, as the paper does for fine-tuning.
+    """
+
+    beta: Tensor
+
+    def __init__(self, heads: int, *, initial: float = 0.1, is_trainable: bool = True) -> None:
+        super().__init__()
+        beta = torch.full((heads,), float(initial))
+        if is_trainable:
+            self.beta = nn.Parameter(beta)
+        else:
+            self.register_buffer("beta", beta, persistent=False)
+
+    def forward(self) -> Tensor:
+        """Return the slopes, shape (heads,)."""
+        return self.beta
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, num_prefix_tokens: int) -> None:
+    if q.ndim != 4 or q.shape != k.shape or q.shape != v.shape:
+        raise ValueError(
+            "Queries, keys and values need one shape (B, heads, N, d), got "
+            f"{tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}."
+        )
+    if len(slopes) not in (1, q.shape[1]):
+        raise ValueError(f"{q.shape[1]} heads need as many slopes or one, got {len(slopes)}.")
+    if not 0 <= num_prefix_tokens <= q.shape[2]:
+        raise ValueError(f"{q.shape[2]} tokens cannot have {num_prefix_tokens} prefix tokens.")
+
+
+def _bias_dtype(q: Tensor) -> torch.dtype:
+    # The CPU kernel adds a float32 bias to low-precision scores; the others want one dtype.
+    if q.device.type == "cpu":
+        return torch.promote_types(q.dtype, torch.float32)
+    return q.dtype
+
+
+@dataclass
+class _Chunk:
+    """A part of the score matrix: some (reversed) queries of some heads, every key.
+
+    Attributes:
+        rows: Reversed queries.
+        heads: Heads.
+        distance: Distances, any shape with rows * tokens entries.
+        bias: Scratch for the bias, shape (B or 1, heads or 1, rows, N).
+    """
+
+    rows: slice
+    heads: slice
+    distance: Tensor
+    bias: Tensor
+
+
+def _head_groups(batch: int, heads: int, entries: int, blocks: int, threads: int) -> int:
+    """How many heads to take at once: work for every thread, but bounded memory."""
+    wanted = max(_CHUNK_ENTRIES // entries, math.ceil(threads / (blocks * batch)), 1)
+    return min(heads, wanted, max(_MAX_CHUNK_ENTRIES // entries, 1))
+
+
+def _chunks(
+    q: Tensor, distance: TokenDistance, keys: int, bias_shape: tuple[int, int]
+) -> Iterator[_Chunk]:
+    """Cut the score matrix of `q` into chunks; `bias_shape` is the bias's (batch, heads).
+
+    One scratch tensor serves every chunk: a fresh one each time would cost its page faults.
+    """
+    batch, heads = q.shape[:2]
+    threads = torch.get_num_threads() if q.device.type == "cpu" else batch * heads * 64
+    scratch = q.new_empty(0, dtype=_bias_dtype(q))
+    for start, stop in distance.chunks(_CHUNK_QUERIES):
+        rows = stop - start
+        entries = bias_shape[0] * rows * keys
+        group = heads
+        if bias_shape[1] > 1:
+            group = _head_groups(batch, heads, entries, math.ceil(rows / 256), threads)
+        part = distance.rows(start, stop)
+        for first in range(0, heads, group):
+            count = min(group, heads - first)
+            shape = (bias_shape[0], min(count, bias_shape[1]), rows, keys)
+            if scratch.numel() < math.prod(shape):
+                scratch = scratch.new_empty(math.prod(shape))
+            bias = scratch[: math.prod(shape)].view(shape)
+            yield _Chunk(slice(start, stop), slice(first, first + count), part, bias)
+
+
+def _fill_bias(
+    chunk: _Chunk, slopes: Tensor, scores_h: Tensor | None, scores_w: Tensor | None, scale: float
+) -> Tensor:
+    """Write -lambda * beta * distance plus the axis scores into the chunk's scratch."""
+    bias, distance = chunk.bias, chunk.distance
+    prefix = bias.shape[-1] - distance.numel() // bias.shape[-2]
+    bias[..., :prefix] = 0
+    grid = bias[..., prefix:].view(*bias.shape[:2], *distance.shape)
+    factor = (-scale * slopes[chunk.heads][: bias.shape[1]]).to(bias.dtype)
+    factor = factor.reshape(1, -1, *[1] * distance.ndim)
+    if scores_h is None or scores_w is None:
+        torch.mul(distance, factor, out=grid)
+        return bias
+    height = scores_h[:, chunk.heads, chunk.rows, :, None]  # (B, heads, rows, H, 1)
+    width = scores_w[:, chunk.heads, chunk.rows, None, :]
+    torch.add(height, width, out=bias.view(*bias.shape[:3], height.shape[3], width.shape[4]))
+    grid.addcmul_(distance, factor)
+    return bias
+
+
+class _BiasedAttention(torch.autograd.Function):
+    """softmax(scale * (q k^T - slope * distance) + axis scores) v, with the queries reversed."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        slopes: Tensor,
+        scores_h: Tensor | None,
+        scores_w: Tensor | None,
+        distance: TokenDistance,
+        scale: float,
+    ) -> Tensor:
+        out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        # Heads of one slope share one bias.
+        is_shared = scores_h is None and bool((slopes == slopes[0]).all())
+        shape = (1 if scores_h is None else len(q), 1 if is_shared else q.shape[1])
+        for chunk in _chunks(q, distance, k.shape[2], shape):
+            bias = _fill_bias(chunk, slopes, scores_h, scores_w, scale)
+            heads, rows = chunk.heads, chunk.rows
+            out[:, heads, rows] = scaled_dot_product_attention(
+                q[:, heads, rows], k[:, heads], v[:, heads], attn_mask=bias, scale=scale
+            )
+        ctx.save_for_backward(q, k, v, slopes, scores_h, scores_w, out)
+        ctx.distance, ctx.scale = distance, scale
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, slopes, scores_h, scores_w, out = ctx.saved_tensors
+        wide = torch.promote_types(q.dtype, torch.float32)
+        grads = [torch.zeros_like(t, dtype=wide) for t in (q, k, v, slopes)]
+        axis_grads: list[Tensor | None] = [None, None]
+        if scores_h is not None:
+            axis_grads = [torch.empty_like(scores_h), torch.empty_like(scores_w)]
+        shape = (1 if scores_h is None else len(q), q.shape[1])
+        for chunk in _chunks(q, ctx.distance, k.shape[2], shape):
+            bias = _fill_bias(chunk, slopes, scores_h, scores_w, ctx.scale)
+            grad_scores = _chunk_gradients(chunk, bias, (q, k, v, out), grad_out, grads, ctx.scale)
+            if ctx.needs_input_grad[3]:
+                grads[3][chunk.heads] -= ctx.scale * _distance_moment(chunk, grad_scores)
+            if axis_grads[0] is not None and axis_grads[1] is not None:
+                where = (slice(None), chunk.heads, chunk.rows)
+                sizes = (scores_h.shape[-1], scores_w.shape[-1])
+                grid = grad_scores.view(*grad_scores.shape[:3], *sizes)
+                axis_grads[0][where] = grid.sum(-1).to(scores_h.dtype)
+                axis_grads[1][where] = grid.sum(-2).to(scores_w.dtype)
+        inputs = (q, k, v, slopes)
+        typed = [g.to(t.dtype) for g, t in zip(grads, inputs, strict=True)]
+        return (*typed, *axis_grads, None, None)
+
+
+def _chunk_gradients(
+    chunk: _Chunk,
+    bias: Tensor,
+    tensors: tuple[Tensor, Tensor, Tensor, Tensor],
+    grad_out: Tensor,
+    grads: list[Tensor],
+    scale: float,
+) -> Tensor:
+    """Add a chunk's part to the gradients of q, k and v; return that of its scores.
+
+    The softmax is computed again from whole rows: FlashAttention's backward pass (Dao et al.,
+    NeurIPS 2022, algorithm 4) without the tiling over keys.
+    """
+    heads, rows = chunk.heads, chunk.rows
+    wide = grads[0].dtype
+    q, out, d_out = (t[:, heads, rows].to(wide) for t in (tensors[0], tensors[3], grad_out))
+    k, v = (t[:, heads].to(wide) for t in tensors[1:3])
+    scores = torch.matmul(q, k.transpose(-1, -2)).mul_(scale).add_(bias)  # (B, heads, rows, N)
+    weights = scores.softmax(-1)
+    grads[2][:, heads] += weights.transpose(-1, -2) @ d_out
+    delta = (d_out * out).sum(-1, keepdim=True)
+    grad_scores = torch.matmul(d_out, v.transpose(-1, -2), out=scores).sub_(delta).mul_(weights)
+    grads[0][:, heads, rows] = (grad_scores @ k).mul_(scale)
+    grads[1][:, heads] += (grad_scores.transpose(-1, -2) @ q).mul_(scale)
+    return grad_scores
+
+
+def _distance_moment(chunk: _Chunk, grad_scores: Tensor) -> Tensor:
+    """Sum of score gradient times distance over batch, queries and keys; shape (heads,)."""
+    total = grad_scores.sum(0)  # (heads, rows, N)
+    tokens = chunk.distance.numel() // total.shape[1]
+    distance = chunk.distance.reshape(total.shape[1], tokens).to(total.dtype)
+    return torch.einsum("hqk,qk->h", total[..., total.shape[2] - tokens :], distance)
