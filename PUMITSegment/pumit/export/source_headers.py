@@ -70,14 +70,14 @@ def complete_headers(headers: Sequence[Dataset], frames: Sequence[SourceFrame]) 
     differ by rounding become one, and the slice spacing becomes that of the slices' positions:
     the attribute is often absent, and with some scanners means the gap between slices.
     """
-    for header in headers:
-        for keyword in _MAY_BE_EMPTY:
-            if keyword not in header:
-                setattr(header, keyword, "")
-        _to_unicode(header)
+    # Patient and study are copied from the first header.
+    first = headers[0]
+    for keyword in _MAY_BE_EMPTY:
+        if keyword not in first:
+            setattr(first, keyword, "")
+    _to_unicode(first)
     if frames[0].geometry is None:
         return
-    first = headers[0]
     if "FrameOfReferenceUID" not in first:
         logger.warning("The source series has no frame of reference; the DICOM-SEG gets its own.")
         uid = generate_uid()
