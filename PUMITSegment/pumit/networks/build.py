@@ -82,13 +82,13 @@ RECIPES: dict[str, NetworkRecipe] = {
         {**_VIT_B_UNIVERSAL, "num_tokens": _TOKENIZER_CODEBOOK},
     ),
     "pumit_segmentation_btcv": NetworkRecipe(
-        "pumit.networks.pumit.segmentation",
+        "pumit.networks.pumit.segmentation_network",
         "SegmentationNetwork",
         # 48 x 192 x 192 crops of CT at 3 x 0.75 x 0.75 mm; 13 organs and the background.
         {**_SEGMENTATION, "in_channels": 1, "num_classes": 14, "position_table": (12, 12, 12)},
     ),
     "pumit_segmentation_chaos": NetworkRecipe(
-        "pumit.networks.pumit.segmentation",
+        "pumit.networks.pumit.segmentation_network",
         "SegmentationNetwork",
         # 32 x 192 x 192 crops of MR at 9 x 1.62 x 1.62 mm, two phases; 4 organs, background.
         {**_SEGMENTATION, "in_channels": 2, "num_classes": 5, "position_table": (8, 12, 12)},

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from pumit.errors import PumitError
-from pumit.networks.pumit.segmentation import SegmentationNetwork
+from pumit.networks.pumit.segmentation_network import SegmentationNetwork
 
 SIZES = {
     "dim": 16,
