@@ -1,0 +1,37 @@
+"""`python -m pumit.server`: what a local worker runs. Speaks JSON lines on standard output."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from pumit.errors import PumitError
+from pumit.server.engine import Engine
+from pumit.server.serve import add_arguments, run
+
+
+def main(arguments: list[str] | None = None, *, engine: Engine | None = None) -> int:
+    """Serve, and tell the parent in one JSON line when ready or why not.
+
+    Args:
+        arguments: Options of `pumit serve`; those of the process where None.
+        engine: The model; loaded as the options say where None.
+
+    Returns:
+        Exit status: 2 for what the user can repair.
+    """
+    parser = argparse.ArgumentParser(prog="pumit.server", description=__doc__)
+    add_arguments(parser)
+    args = parser.parse_args(arguments)
+    args.json = True
+    try:
+        return run(args, engine=engine)
+    except PumitError as error:
+        line = {"event": "error", "error": type(error).__name__, "detail": str(error)}
+        sys.stdout.write(json.dumps(line) + "\n")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

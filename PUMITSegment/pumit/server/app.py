@@ -1,0 +1,130 @@
+"""The HTTP application: routes, the guard before them, and one sentence for every refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from pumit import __version__
+from pumit.errors import Cancelled, PumitError
+from pumit.server import lease_routes, protocol, session_routes
+from pumit.server.engine import Engine
+from pumit.server.guard import Guard, refusal
+from pumit.server.limits import Limits
+from pumit.server.state import ServerState
+
+LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+
+_STATUS: dict[type[PumitError], HTTPStatus] = {
+    protocol.LeaseExpired: HTTPStatus.GONE,
+    protocol.BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+    protocol.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    Cancelled: HTTPStatus.CONFLICT,
+}
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    int(status): {"description": meaning}
+    for status, meaning in (
+        (HTTPStatus.BAD_REQUEST, "The request cannot be used; `detail` says why"),
+        (HTTPStatus.UNAUTHORIZED, "Missing or wrong bearer token"),
+        (HTTPStatus.CONFLICT, "Cancelled, or superseded by a newer request"),
+        (HTTPStatus.GONE, "The lease is unknown or has expired"),
+        (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Larger than the server allows"),
+        (HTTPStatus.SERVICE_UNAVAILABLE, "Every session is taken, or too much is waiting"),
+    )
+}
+
+
+def create_app(
+    engine: Engine,
+    *,
+    token: str,
+    limits: Limits | None = None,
+    allowed_hosts: Collection[str] | None = LOOPBACK_NAMES,
+) -> FastAPI:
+    """Build the application around a loaded model.
+
+    Args:
+        engine: The model that opens sessions.
+        token: The bearer token that clients must send.
+        limits: What clients may take.
+        allowed_hosts: Host names a request may be meant for; None for any.
+
+    Raises:
+        PumitError: If the token is empty.
+    """
+    if not token:
+        raise PumitError("A server needs a bearer token; an empty one would let anybody in.")
+    limits = limits or Limits()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        state = app.state.server = ServerState(engine, limits)
+        sweeper = asyncio.create_task(_sweep(state))
+        try:
+            yield
+        finally:
+            sweeper.cancel()
+            state.close()
+
+    app = FastAPI(
+        title="PUMIT",
+        version=__version__,
+        summary="Promptable segmentation of any medical scan",
+        lifespan=lifespan,
+        responses=_REFUSALS,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.include_router(lease_routes.router)
+    app.include_router(session_routes.router)
+    app.add_exception_handler(PumitError, _answer_error)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_middleware(Guard, token=token, limits=limits, allowed_hosts=allowed_hosts)
+    return app
+
+
+async def _sweep(state: ServerState) -> None:
+    """Free abandoned sessions, even while nobody asks for anything."""
+    timeout_s = min(state.limits.idle_timeout_s, state.limits.liveness_timeout_s)
+    while True:
+        await asyncio.sleep(min(15.0, timeout_s / 4))
+        state.leases.sweep()
+
+
+async def _answer_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, PumitError)
+    status = next(
+        (status for kind, status in _STATUS.items() if isinstance(error, kind)),
+        HTTPStatus.BAD_REQUEST,
+    )
+    headers = {"Retry-After": "10"} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+    return refusal(status, str(error), error=protocol.error_name(error), **headers)
+
+
+async def _answer_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    if status is HTTPStatus.NOT_FOUND:
+        sentence = (
+            f"No such endpoint; this server (pumit {__version__}) speaks version "
+            f"{protocol.API_VERSION} of the API."
+        )
+        return refusal(status, sentence)
+    return refusal(status, str(error.detail), **dict(error.headers or {}))
+
+
+async def _answer_invalid(request: Request, error: Exception) -> JSONResponse:
+    """Say which field is wrong, without repeating what was in it."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    return refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"{field}: {first['msg']}")

@@ -1,0 +1,244 @@
+"""Talks to a server: one request, one answer, and one sentence where something is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from pumit import __version__
+from pumit.errors import PumitError, ServiceError
+from pumit.server.protocol import (
+    API_VERSION,
+    LEASE_HEADER,
+    META_HEADER,
+    OCTET_STREAM,
+    PATH_CAPABILITIES,
+    PATH_HEALTHZ,
+    VERSION_HEADER,
+    error_from_name,
+)
+
+
+class Unreachable(ServiceError):
+    """Nothing answers at the address."""
+
+
+class TimedOut(Unreachable):
+    """No answer in time; the server may merely be busy."""
+
+
+class Client:
+    """A connection to one server; may be used from several threads.
+
+    Args:
+        url: Such as `http://127.0.0.1:40123` or `https://gpu.hospital.example:8443`.
+        token: The server's bearer token.
+        verify: Whether to check the server's certificate, or a PEM file to check it with.
+        connect_timeout_s: How long to wait for a connection.
+        read_timeout_s: How long to wait for an answer that needs no computation.
+
+    Raises:
+        ServiceError: If the address cannot be used, or would send the scan unencrypted.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        verify: bool | str = True,
+        connect_timeout_s: float = 5.0,
+        read_timeout_s: float = 30.0,
+    ) -> None:
+        self._url = url.rstrip("/")
+        try:
+            parts = urlsplit(self._url)
+            host = parts.hostname or ""
+        except ValueError:
+            parts, host = urlsplit(""), ""
+        if parts.scheme not in ("http", "https") or not host or parts.username:
+            raise ServiceError("A server's address looks like https://host:port.")
+        self.is_loopback = _is_loopback(host)
+        if parts.scheme == "http" and not self.is_loopback:
+            raise ServiceError(
+                "A remote server must be reached by https://, so that nobody reads the scan on "
+                "its way."
+            )
+        if not token or not token.isascii() or not token.isprintable():
+            raise ServiceError("The bearer token is empty or has characters that cannot be sent.")
+        self._timeout_s = (connect_timeout_s, read_timeout_s)
+        self._http = requests.Session()
+        # A proxy of the system would carry a loopback request elsewhere, or nowhere.
+        self._http.trust_env = not self.is_loopback
+        self._http.verify = verify
+        # As `auth`, so that no .netrc of the user replaces it.
+        self._http.auth = _BearerAuth(token)
+        self._http.headers[VERSION_HEADER] = str(API_VERSION)
+        self._http.headers["User-Agent"] = f"pumit/{__version__}"
+        self._http.mount(self._url, HTTPAdapter(pool_maxsize=8))
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._url
+
+    def close(self) -> None:
+        """Close the connections; sessions on the server are freed by their own `close`."""
+        self._http.close()
+
+    def is_alive(self, *, timeout_s: float = 1.0) -> bool:
+        """Whether a server answers at the address."""
+        with contextlib.suppress(PumitError):
+            self.call("GET", PATH_HEALTHZ, timeout_s=timeout_s)
+            return True
+        return False
+
+    def capabilities(self) -> dict[str, Any]:
+        """Version, model, limits and memory of the server.
+
+        Returns:
+            The keys `api_version`, `version`, `model`, `limits`, `sessions`, `memory`, `prompts`.
+
+        Raises:
+            ServiceError: If it is no PUMIT server, or one of another version.
+        """
+        answer = self.call_json("GET", PATH_CAPABILITIES)
+        told = answer.get("pumit")
+        if not isinstance(told, dict):
+            raise ServiceError(
+                f"The server at {self._url} is no PUMIT server; check the address and its version."
+            )
+        if told.get("api_version") != API_VERSION:
+            raise ServiceError(
+                f"The server (pumit {told.get('version')}) speaks version "
+                f"{told.get('api_version')} of the API, this program (pumit {__version__}) "
+                f"version {API_VERSION}; update the older of the two."
+            )
+        return told
+
+    def call_json(
+        self, method: str, path: str, *, lease: str | None = None, body: object = None
+    ) -> dict[str, Any]:
+        """Send JSON and read JSON; errors as `call` has them."""
+        response = self.call(method, path, lease=lease, body=body)
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._foreign(response.status_code)
+        return answer
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        lease: str | None = None,
+        body: object = None,
+        array: bytes | None = None,
+        meta: Mapping[str, object] | None = None,
+        timeout_s: float | None = None,
+    ) -> requests.Response:
+        """Send one request.
+
+        Args:
+            method: `GET` or `POST`.
+            path: As in `protocol`.
+            lease: Lease token of the session.
+            body: What to send as JSON.
+            array: What to send as an array envelope instead.
+            meta: Its `X-Meta`.
+            timeout_s: How long to wait for the answer.
+
+        Returns:
+            A successful answer.
+
+        Raises:
+            Unreachable: If nothing answers, or not in time (`TimedOut`).
+            LeaseExpired: If the session is gone.
+            PumitError: What the server refuses, as the class it names.
+        """
+        headers = {} if lease is None else {LEASE_HEADER: lease}
+        if meta is not None:
+            headers[META_HEADER] = json.dumps(meta, separators=(",", ":"))
+        data: bytes | None = None
+        if array is not None:
+            data, headers["Content-Type"] = array, OCTET_STREAM
+        elif body is not None:
+            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        connect_s, read_s = self._timeout_s
+        try:
+            response = self._http.request(
+                method,
+                self._url + path,
+                headers=headers,
+                data=data,
+                timeout=(min(connect_s, timeout_s or connect_s), timeout_s or read_s),
+                allow_redirects=False,  # the token is for this address only
+            )
+        except requests.exceptions.SSLError:
+            raise Unreachable(
+                f"The certificate of {self._url} is not trusted; ask its administrator, or give "
+                "the file to check it with."
+            ) from None
+        except requests.exceptions.Timeout:
+            raise TimedOut(f"{self._url} does not answer in time; try again.") from None
+        except (requests.exceptions.RequestException, OSError):
+            raise Unreachable(
+                f"Nothing answers at {self._url}; start the server again, or check the address."
+            ) from None
+        if response.status_code != HTTPStatus.OK:
+            raise self._refused(response)
+        return response
+
+    def _refused(self, response: requests.Response) -> PumitError:
+        try:
+            told = response.json()
+            sentence, name = str(told["detail"]), str(told.get("error", ""))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return self._foreign(response.status_code)
+        return error_from_name(name, sentence, response.status_code)
+
+    def _foreign(self, status: int) -> ServiceError:
+        return ServiceError(
+            f"{self._url} answers, but not as a PUMIT server (HTTP {status}); check the address "
+            "and what stands before it."
+        )
+
+
+class _BearerAuth(requests.auth.AuthBase):
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False

@@ -1,0 +1,171 @@
+"""What every request passes before a route sees it: host, token, version, size; and what leaks out.
+
+A plain ASGI wrapper, so that an unauthorised body is never read, and so that no exception reaches
+the server's own log, where its message could name a patient or a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import traceback
+from collections.abc import Collection
+from http import HTTPStatus
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pumit import __version__
+from pumit.server.engine import is_out_of_memory
+from pumit.server.limits import Limits
+from pumit.server.protocol import API_VERSION, ARRAY_PATHS, PATH_HEALTHZ, VERSION_HEADER
+
+logger = logging.getLogger(__name__)
+
+
+def refusal(
+    status: HTTPStatus, sentence: str, *, error: str = "ServiceError", **headers: str
+) -> JSONResponse:
+    """An answer of one sentence; `detail` is where other clients of the protocol look for it."""
+    # A lone surrogate from a request's JSON cannot be encoded again.
+    sentence = sentence.encode("utf-8", errors="replace").decode("utf-8")
+    return JSONResponse({"detail": sentence, "error": error}, status, headers=headers)
+
+
+class Guard:
+    """The outermost layer of the application.
+
+    Args:
+        app: What it protects.
+        token: The bearer token every request but `/healthz` must carry.
+        limits: Sizes of bodies, and how long one may stall.
+        allowed_hosts: Host names a request may be meant for, without port; None for any. A page
+            in a browser that makes its own name resolve to loopback is refused by this.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str,
+        limits: Limits,
+        allowed_hosts: Collection[str] | None = None,
+    ) -> None:
+        self._app = app
+        self._token = token.encode("utf-8")
+        self._limits = limits
+        self._allowed_hosts = allowed_hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check one request and pass it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refused = self._refuse(scope["path"], Headers(scope=scope))
+        if refused is not None:
+            await refused(scope, receive, send)
+            return
+        has_started = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
+            await send(message)
+
+        try:
+            await self._app(scope, self._limited(scope["path"], receive), watched_send)
+        except Exception as error:
+            answer = _answer_failure(error)
+            if not has_started:
+                await answer(scope, receive, send)
+
+    def _refuse(self, path: str, headers: Headers) -> JSONResponse | None:
+        host = _host_name(headers.get("host", ""))
+        if self._allowed_hosts is not None and host not in self._allowed_hosts:
+            return refusal(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "This server does not answer to that host name; use the address it printed.",
+            )
+        if path != PATH_HEALTHZ and not self._is_authorized(headers.get("authorization", "")):
+            return refusal(
+                HTTPStatus.UNAUTHORIZED,
+                "The bearer token is missing or wrong.",
+                **{"WWW-Authenticate": "Bearer"},
+            )
+        version = headers.get(VERSION_HEADER, str(API_VERSION))
+        if version != str(API_VERSION):
+            return refusal(
+                HTTPStatus.BAD_REQUEST,
+                f"This server (pumit {__version__}) speaks version {API_VERSION} of the API, the "
+                "client another one; update the older of the two.",
+            )
+        length = headers.get("content-length", "0")
+        limit = self._limit(path)
+        if not (length.isascii() and length.isdigit()):
+            return refusal(HTTPStatus.BAD_REQUEST, "Content-Length must be a number.")
+        if len(length) > 15 or int(length) > limit:
+            return _too_large(limit)
+        return None
+
+    def _is_authorized(self, header: str) -> bool:
+        scheme, _, token = header.partition(" ")
+        matches = hmac.compare_digest(token.strip().encode("utf-8"), self._token)
+        return matches and scheme.lower() == "bearer"
+
+    def _limit(self, path: str) -> int:
+        return self._limits.max_body_bytes if path in ARRAY_PATHS else self._limits.max_json_bytes
+
+    def _limited(self, path: str, receive: Receive) -> Receive:
+        """Count the body as it arrives, whatever its header said."""
+        limit, seen, is_complete = self._limit(path), 0, False
+
+        async def limited() -> Message:
+            nonlocal seen, is_complete
+            if is_complete:  # waiting for the client to leave, for as long as it takes
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), self._limits.body_timeout_s)
+            except asyncio.TimeoutError:
+                raise HTTPException(
+                    HTTPStatus.REQUEST_TIMEOUT, "The request's body stopped arriving."
+                ) from None
+            seen += len(message.get("body", b""))
+            is_complete = not message.get("more_body", False)
+            if seen > limit:
+                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large_text(limit))
+            return message
+
+        return limited
+
+
+def _host_name(header: str) -> str:
+    """Host header without its port; IPv6 addresses keep no brackets."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()
+
+
+def _too_large_text(limit: int) -> str:
+    return f"The body is larger than the server's limit of {limit} bytes."
+
+
+def _too_large(limit: int) -> JSONResponse:
+    return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large_text(limit), error="TooLarge")
+
+
+def _answer_failure(error: Exception) -> JSONResponse:
+    """Answer a failure that nobody foresaw; the log gets its kind and place, not its message."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].name}, line {frames[-1].lineno}" if frames else "unknown place"
+    logger.error("request failed: %s in %s", type(error).__name__, place)
+    if is_out_of_memory(error):
+        return refusal(
+            HTTPStatus.INSUFFICIENT_STORAGE,
+            "The server ran out of memory; crop the volume, or close other sessions.",
+        )
+    return refusal(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        f"The server failed ({type(error).__name__}); its session is kept, try again.",
+    )

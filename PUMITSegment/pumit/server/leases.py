@@ -1,0 +1,160 @@
+"""Leases: who holds which session, and when an abandoned one is freed."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pumit.server.engine import PromptSession
+from pumit.server.limits import Limits
+from pumit.server.protocol import BusyError, LeaseExpired
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Lease:
+    """One client's session.
+
+    Two clocks, as in the nnInteractive protocol: a heartbeat proves that the client lives, but
+    only a user's action postpones the idle timeout.
+
+    Attributes:
+        token: What the client sends with each request. Secret.
+        session: Opened by the first job; touched in the queue's thread only.
+        shape: Grid (D, H, W) of the volume, None before there is one.
+        prompt_count: Prompts added since the last reset, for the limit.
+        uploads: Bodies on their way right now.
+    """
+
+    token: str = field(repr=False)
+    active_at: float
+    seen_at: float
+    session: PromptSession | None = field(default=None, repr=False)
+    shape: tuple[int, int, int] | None = None
+    prompt_count: int = 0
+    uploads: int = 0
+
+
+class LeaseRegistry:
+    """All leases of a server.
+
+    Args:
+        limits: Number of sessions, idle and liveness timeouts.
+        is_busy: Whether work of a lease is waiting or running; such a lease is kept.
+        on_free: Called with a lease that was released or has expired.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        is_busy: Callable[[Lease], bool] = lambda lease: False,
+        on_free: Callable[[Lease], None] = lambda lease: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
+        self._is_busy = is_busy
+        self._on_free = on_free
+        self._clock = clock
+        self._leases: dict[str, Lease] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def claim(self) -> Lease:
+        """Open a session.
+
+        Raises:
+            BusyError: If all are taken.
+        """
+        self.sweep()
+        now = self._clock()
+        with self._lock:
+            if len(self._leases) >= self._limits.max_sessions:
+                raise BusyError(
+                    f"All {self._limits.max_sessions} sessions of the server are taken; "
+                    "try again later."
+                )
+            lease = Lease(secrets.token_urlsafe(32), active_at=now, seen_at=now)
+            self._leases[lease.token] = lease
+            count = len(self._leases)
+        logger.info("session opened, %d of %d", count, self._limits.max_sessions)
+        return lease
+
+    def get(self, token: str | None, *, is_action: bool = True) -> Lease:
+        """Find a lease and note that its client lives.
+
+        Args:
+            token: From the request.
+            is_action: Whether a user did something, which postpones the idle timeout.
+
+        Raises:
+            LeaseExpired: If there is no such lease.
+        """
+        self.sweep()
+        with self._lock:
+            lease = self._leases.get(token or "")
+        if lease is None:
+            raise LeaseExpired("The session is unknown or has expired; open a new one.")
+        lease.seen_at = self._clock()
+        if is_action:
+            lease.active_at = lease.seen_at
+        return lease
+
+    def remaining_s(self, token: str | None) -> float:
+        """Seconds until the idle timeout, without touching any clock.
+
+        Raises:
+            LeaseExpired: If there is no such lease.
+        """
+        self.sweep()
+        with self._lock:
+            lease = self._leases.get(token or "")
+        if lease is None:
+            raise LeaseExpired("The session is unknown or has expired; open a new one.")
+        return max(0.0, self._limits.idle_timeout_s - (self._clock() - lease.active_at))
+
+    def release(self, token: str | None) -> None:
+        """Free a session; releasing one twice is no error."""
+        with self._lock:
+            lease = self._leases.pop(token or "", None)
+        if lease is not None:
+            self._free(lease, "released")
+
+    def sweep(self) -> None:
+        """Free every session whose user has left or whose client has died."""
+        now = self._clock()
+        with self._lock:
+            expired = [lease for lease in self._leases.values() if self._has_expired(lease, now)]
+            for lease in expired:
+                del self._leases[lease.token]
+        for lease in expired:
+            self._free(lease, "expired")
+
+    def close(self) -> None:
+        """Free all sessions."""
+        with self._lock:
+            leases = list(self._leases.values())
+            self._leases.clear()
+        for lease in leases:
+            self._free(lease, "closed")
+
+    def _has_expired(self, lease: Lease, now: float) -> bool:
+        if lease.uploads or self._is_busy(lease):
+            lease.seen_at = now
+            return False
+        return (
+            now - lease.seen_at > self._limits.liveness_timeout_s
+            or now - lease.active_at > self._limits.idle_timeout_s
+        )
+
+    def _free(self, lease: Lease, reason: str) -> None:
+        self._on_free(lease)
+        logger.info("session %s, %d left", reason, len(self._leases))

@@ -1,0 +1,44 @@
+"""What a server allows, so that no client can take the machine from the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from pumit.errors import PumitError
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a server; `/capabilities` tells them to the client.
+
+    Attributes:
+        max_sessions: Leases at one time.
+        max_array_bytes: Bytes of one array after decompression.
+        max_body_bytes: Bytes of one array body as it is sent.
+        max_json_bytes: Bytes of any other body.
+        max_prompts: Prompts of one session.
+        max_queued: Requests of one session that wait at one time.
+        idle_timeout_s: A session without a user's action for this long is freed.
+        liveness_timeout_s: A session without any request, not even a heartbeat, for this long
+            is freed.
+        body_timeout_s: A body that brings nothing for this long is given up.
+    """
+
+    max_sessions: int = 4
+    max_array_bytes: int = 2 * GIB
+    max_body_bytes: int = 2 * GIB + 16 * MIB
+    max_json_bytes: int = 4 * MIB
+    max_prompts: int = 10_000
+    max_queued: int = 64
+    idle_timeout_s: float = 600.0
+    liveness_timeout_s: float = 60.0
+    body_timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if not 0 < value < float("inf"):
+                raise PumitError(f"{item.name} must be a positive number, got {value}.")

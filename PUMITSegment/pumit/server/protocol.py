@@ -1,0 +1,90 @@
+"""Names on the wire, shared by client and server.
+
+Leases, heartbeats, bearer token and array bodies are those of the nnInteractive client/server
+protocol (PyPI `nninteractive-client` 2.6), so that its endpoints can stand beside ours. What that
+protocol lacks lives under `PREFIX`.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from pumit import errors
+
+API_VERSION = 1
+PREFIX = f"/pumit/v{API_VERSION}"
+
+# Headers.
+META_HEADER = "X-Meta"
+LEASE_HEADER = "X-Lease-Token"
+VERSION_HEADER = "X-Pumit-Api"
+OCTET_STREAM = "application/octet-stream"
+
+# Leases, as in the nnInteractive protocol.
+PATH_HEALTHZ = "/healthz"
+PATH_CAPABILITIES = "/capabilities"
+PATH_CLAIM = "/claim"
+PATH_RELEASE = "/release"
+PATH_HEARTBEAT = "/heartbeat"
+PATH_LEASE_STATUS = "/lease_status"
+
+# Our own.
+PATH_VOLUME = f"{PREFIX}/volume"
+PATH_PROMPTS = f"{PREFIX}/prompts"
+PATH_MASK_PRIOR = f"{PREFIX}/mask_prior"
+PATH_PREDICT = f"{PREFIX}/predict"
+PATH_PROGRESS = f"{PREFIX}/progress"
+PATH_CANCEL = f"{PREFIX}/cancel"
+PATH_UNDO = f"{PREFIX}/undo"
+PATH_REDO = f"{PREFIX}/redo"
+PATH_RESET = f"{PREFIX}/reset"
+
+# Paths whose body is an array; every other body is small JSON.
+ARRAY_PATHS = frozenset({PATH_VOLUME, PATH_MASK_PRIOR})
+
+# The environment hands a worker its token: arguments would show it to every user of the machine.
+TOKEN_VARIABLE = "PUMIT_TOKEN"
+PARENT_VARIABLE = "PUMIT_PARENT_PID"
+
+_ERRORS: dict[str, type[errors.PumitError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.VolumeError,
+        errors.PromptError,
+        errors.CheckpointError,
+        errors.ExportError,
+        errors.ServiceError,
+        errors.Cancelled,
+    )
+}
+
+
+class ArrayError(errors.ServiceError):
+    """An array body that is damaged, or declares more than is allowed."""
+
+
+class TooLarge(ArrayError):
+    """An array, or a body, beyond what the server allows."""
+
+
+class BusyError(errors.ServiceError):
+    """The server cannot take this request now: every session taken, or too much is waiting."""
+
+
+class LeaseExpired(errors.ServiceError):
+    """The session on the server is gone: idle for too long, or the server was started again."""
+
+
+def error_name(error: errors.PumitError) -> str:
+    """Name under which an error travels; a class the client does not know becomes its base."""
+    for kind in type(error).__mro__:
+        if kind.__name__ in _ERRORS:
+            return kind.__name__
+    return errors.ServiceError.__name__
+
+
+def error_from_name(name: str, message: str, status: int) -> errors.PumitError:
+    """Rebuild, on the client, the error that a server answered with."""
+    if status == HTTPStatus.GONE:
+        return LeaseExpired(message)
+    return _ERRORS.get(name, errors.ServiceError)(message)

@@ -1,0 +1,112 @@
+"""JSON bodies of the API, checked before anything else sees them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pumit.prompts import Prompt, prompt_from_dict
+
+# A coordinate far outside any scan; a planar image's slice spacing is 1e8 mm.
+_FAR_MM = 1e9
+Coordinate = Annotated[float, Field(ge=-_FAR_MM, le=_FAR_MM, allow_inf_nan=False)]
+Point = tuple[Coordinate, Coordinate, Coordinate]
+Segment = Annotated[str, Field(min_length=1, max_length=256)]
+Index = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Range = tuple[Index, Index]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class PointIn(_Body):
+    """A click, LPS mm."""
+
+    kind: Literal["point"]
+    point_lps: Point
+    positive: bool = True
+
+
+class BoxIn(_Body):
+    """A box by its corners, LPS mm: eight, or four on one slice."""
+
+    kind: Literal["box"]
+    corners_lps: Annotated[list[Point], Field(min_length=4, max_length=8)]
+
+
+class ScribbleIn(_Body):
+    """A polyline, LPS mm."""
+
+    kind: Literal["scribble"]
+    points_lps: Annotated[list[Point], Field(min_length=1, max_length=20_000)]
+    positive: bool = True
+
+
+AnyPromptIn = Annotated[PointIn | BoxIn | ScribbleIn, Field(discriminator="kind")]
+
+
+class PromptsIn(_Body):
+    """Prompts for one segment; all are added, or none."""
+
+    segment: Segment = "1"
+    prompts: Annotated[list[AnyPromptIn], Field(min_length=1, max_length=1000)]
+
+    def to_prompts(self) -> list[Prompt]:
+        """The library's own prompts.
+
+        Raises:
+            PromptError: If one cannot be used.
+        """
+        return [prompt_from_dict(prompt.model_dump()) for prompt in self.prompts]
+
+
+class SegmentIn(_Body):
+    """One segment."""
+
+    segment: Segment = "1"
+
+
+class OptionalSegmentIn(_Body):
+    """One segment, or all."""
+
+    segment: Segment | None = None
+
+
+class VolumeMeta(_Body):
+    """Geometry of an uploaded volume, in `X-Meta`; as `pumit.Volume` has it."""
+
+    spacing_mm: tuple[
+        Annotated[float, Field(gt=0, le=_FAR_MM)],
+        Annotated[float, Field(gt=0, le=_FAR_MM)],
+        Annotated[float, Field(gt=0, le=_FAR_MM)],
+    ]
+    origin_lps: Point = (0.0, 0.0, 0.0)
+    direction: Annotated[list[Point], Field(min_length=3, max_length=3)] = [
+        (1.0, 0.0, 0.0),
+        (0.0, 1.0, 0.0),
+        (0.0, 0.0, 1.0),
+    ]
+
+
+class MaskMeta(_Body):
+    """Place of an uploaded mask, in `X-Meta`: half-open ranges along D, H and W."""
+
+    segment: Segment = "1"
+    bbox: tuple[Range, Range, Range]
+
+
+class ClaimOut(BaseModel):
+    """Answer of `/claim`, as in the nnInteractive protocol."""
+
+    lease_token: str
+    idle_timeout_seconds: float
+    liveness_timeout_seconds: float
+    max_sessions: int
+
+
+class CapabilitiesOut(BaseModel):
+    """Answer of `/capabilities`; what is ours stands under `pumit`, beside other protocols."""
+
+    pumit: dict[str, Any]

@@ -1,0 +1,213 @@
+"""One session's work: volume, prompts, prediction, undo, redo, reset, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from fastapi import APIRouter, Header, Request, Response
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from pumit.errors import PromptError, PumitError
+from pumit.prompts import MaskPrompt
+from pumit.server import protocol
+from pumit.server.arrays import Array, unpack_array
+from pumit.server.engine import PromptSession
+from pumit.server.fair_queue import Job
+from pumit.server.lease_routes import ActiveLease, LivingLease, State
+from pumit.server.leases import Lease
+from pumit.server.masks import BoundingBox, pack_mask, unpack_mask
+from pumit.server.protocol import BusyError
+from pumit.server.schemas import MaskMeta, OptionalSegmentIn, PromptsIn, SegmentIn, VolumeMeta
+from pumit.server.state import ServerState
+from pumit.volume import Volume
+
+router = APIRouter()
+
+Meta = TypeVar("Meta", bound=BaseModel)
+Decoded = TypeVar("Decoded")
+MetaHeader = Annotated[str, Header(alias=protocol.META_HEADER, max_length=8192)]
+
+_ARRAY_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_ARRAY_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Packed bits of the bounding box that `X-Meta` gives",
+        "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.post(protocol.PATH_VOLUME, openapi_extra=_ARRAY_BODY)
+async def set_volume(
+    request: Request, state: State, lease: ActiveLease, meta: MetaHeader
+) -> dict[str, list[int]]:
+    """Start on a volume: an array of shape (D, H, W) or (C, D, H, W) with its geometry."""
+    geometry = _parse_meta(VolumeMeta, meta)
+
+    def decode(body: bytearray) -> Array:
+        return unpack_array(body, max_bytes=state.limits.max_array_bytes, axes=(3, 4))
+
+    array = await _receive(request, state, lease, decode)
+    volume = Volume(
+        array,
+        spacing_mm=geometry.spacing_mm,
+        origin_lps=geometry.origin_lps,
+        direction=np.asarray(geometry.direction),
+    )
+
+    def work(session: PromptSession) -> dict[str, list[int]]:
+        lease.shape = None  # a volume that is refused leaves none behind
+        session.set_volume(volume)
+        lease.shape, lease.prompt_count = volume.shape, 0
+        return {"shape": list(volume.shape)}
+
+    return await state.set_up(lease, work)
+
+
+@router.post(protocol.PATH_PROMPTS)
+async def add_prompts(state: State, lease: ActiveLease, body: PromptsIn) -> dict[str, int]:
+    """Add points, boxes or scribbles to a segment: all of them, or none."""
+    prompts = body.to_prompts()
+    if lease.prompt_count + len(prompts) > state.limits.max_prompts:
+        raise PromptError(f"A session takes {state.limits.max_prompts} prompts; reset it first.")
+
+    def work(session: PromptSession) -> dict[str, int]:
+        added = 0
+        try:
+            for prompt in prompts:
+                session.add_prompt(prompt, body.segment)
+                added += 1
+        except PumitError:
+            for _ in range(added):
+                session.undo()
+            raise
+        lease.prompt_count += added
+        return {"added": added}
+
+    # A prediction from the earlier prompts is not wanted any more.
+    state.queue.cancel(lease.token, body.segment)
+    return await state.change(lease, work)
+
+
+@router.post(protocol.PATH_MASK_PRIOR, openapi_extra=_ARRAY_BODY)
+async def set_mask_prior(
+    request: Request, state: State, lease: ActiveLease, meta: MetaHeader
+) -> dict[str, int]:
+    """Start a segment from a mask: packed bits of the bounding box that `X-Meta` gives."""
+    place = _parse_meta(MaskMeta, meta)
+    shape = lease.shape
+    if shape is None:
+        raise PromptError("The session has no volume yet; send one first.")
+    box: BoundingBox = [list(axis) for axis in place.bbox]
+    mask = await _receive(request, state, lease, lambda body: unpack_mask(box, body, shape))
+
+    def work(session: PromptSession) -> dict[str, int]:
+        if lease.shape != shape:
+            raise PromptError("The volume changed while its mask was sent; send the mask again.")
+        session.add_prompt(MaskPrompt(mask), place.segment)
+        lease.prompt_count += 1
+        return {"added": 1}
+
+    state.queue.cancel(lease.token, place.segment)
+    return await state.change(lease, work)
+
+
+@router.post(protocol.PATH_PREDICT, responses=_ARRAY_ANSWER, response_class=Response)
+async def predict(request: Request, state: State, lease: ActiveLease, body: SegmentIn) -> Response:
+    """Mask of a segment on the volume's own grid; the newest request of a segment wins."""
+
+    def work(session: PromptSession, job: Job) -> tuple[BoundingBox | None, bytes, list[int]]:
+        mask = session.predict(
+            body.segment, cancelled=lambda: job.is_cancelled, progress=job.report
+        )
+        box, bits = pack_mask(np.asarray(mask, dtype=bool))
+        return box, bits, list(mask.shape)
+
+    box, bits, shape = await state.predict(request, lease, body.segment, work)
+    meta = {"ran_prediction": True, "bbox": box, "shape": shape, "encoding": "packbits"}
+    return Response(
+        bits,
+        media_type=protocol.OCTET_STREAM,
+        headers={protocol.META_HEADER: json.dumps(meta, separators=(",", ":"))},
+    )
+
+
+@router.get(protocol.PATH_PROGRESS)
+async def progress(state: State, lease: LivingLease) -> dict[str, bool | float]:
+    """How far the session's prediction is, 0 to 1."""
+    jobs = [job for job in state.queue.under_way(lease.token) if job.segment is not None]
+    return {"running": bool(jobs), "fraction": jobs[0].fraction if jobs else 0.0}
+
+
+@router.post(protocol.PATH_CANCEL)
+async def cancel(state: State, lease: ActiveLease, body: OptionalSegmentIn) -> dict[str, int]:
+    """Stop the predictions of a segment, or of the whole session; nothing else changes."""
+    return {"cancelled": state.queue.cancel(lease.token, body.segment)}
+
+
+@router.post(protocol.PATH_UNDO)
+async def undo(state: State, lease: ActiveLease) -> dict[str, bool]:
+    """Take back the last change."""
+    state.queue.cancel(lease.token)
+    return {"changed": await state.change(lease, lambda session: bool(session.undo()))}
+
+
+@router.post(protocol.PATH_REDO)
+async def redo(state: State, lease: ActiveLease) -> dict[str, bool]:
+    """Repeat what was taken back."""
+    state.queue.cancel(lease.token)
+    return {"changed": await state.change(lease, lambda session: bool(session.redo()))}
+
+
+@router.post(protocol.PATH_RESET)
+async def reset(state: State, lease: ActiveLease, body: OptionalSegmentIn) -> dict[str, bool]:
+    """Remove the prompts of one segment, or of all."""
+
+    def work(session: PromptSession) -> None:
+        session.reset(body.segment)
+        if body.segment is None:
+            lease.prompt_count = 0
+
+    state.queue.cancel(lease.token, body.segment)
+    await state.change(lease, work)
+    return {"changed": True}
+
+
+def _parse_meta(model: type[Meta], header: str) -> Meta:
+    try:
+        return model.model_validate_json(header)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "JSON"
+        raise HTTPException(
+            HTTPStatus.UNPROCESSABLE_ENTITY, f"{protocol.META_HEADER}: {field}: {first['msg']}"
+        ) from None
+
+
+async def _receive(
+    request: Request, state: ServerState, lease: Lease, decode: Callable[[bytearray], Decoded]
+) -> Decoded:
+    """Read an array body, whose size the guard counts, and decode it beside the event loop."""
+    if lease.uploads:
+        raise BusyError("Another upload of this session is under way.")
+    lease.uploads += 1
+    try:
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+        return await asyncio.get_running_loop().run_in_executor(state.decoders, decode, body)
+    except ClientDisconnect:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "The body ended early.") from None
+    finally:
+        lease.uploads -= 1

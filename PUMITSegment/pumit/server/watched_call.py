@@ -1,0 +1,82 @@
+"""Waits for a long answer while staying able to cancel it, tell its progress and notice a death."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TypeVar
+
+from pumit.errors import Cancelled, ServiceError
+
+Answer = TypeVar("Answer")
+
+_TICK_S = 0.02
+_ASK_S = 0.2
+_STOP_S = 5.0
+
+
+def call_watched(
+    ask: Callable[[], Answer],
+    *,
+    stop: Callable[[], None],
+    is_alive: Callable[[], bool],
+    fraction: Callable[[], float | None],
+    cancelled: Callable[[], bool] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Answer:
+    """Ask in a thread and watch from this one.
+
+    Args:
+        ask: The long request.
+        stop: Tells the server to stop it.
+        is_alive: Whether the server is heard of.
+        fraction: How far the server is, 0 to 1, or None if it does not say.
+        cancelled: Whether the user wants to stop.
+        progress: Told how far it is.
+
+    Raises:
+        Cancelled: If the user stopped it.
+        ServiceError: If the server died; else what `ask` raises.
+    """
+    if cancelled is not None and cancelled():
+        raise Cancelled("The prediction was cancelled.")
+    future = _start(ask)
+    asked_at = time.monotonic()
+    while not wait([future], _TICK_S).done:
+        if cancelled is not None and cancelled():
+            _stop_and_wait(future, stop)
+            raise Cancelled("The prediction was cancelled.")
+        if not is_alive():
+            raise ServiceError("The server has gone; start it again, your prompts are kept.")
+        if progress is not None and time.monotonic() - asked_at > _ASK_S:
+            told, asked_at = fraction(), time.monotonic()
+            if told is not None:
+                progress(told)
+    answer = future.result()
+    if progress is not None:
+        progress(1.0)
+    return answer
+
+
+def _start(ask: Callable[[], Answer]) -> Future[Answer]:
+    future: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(ask())
+        except BaseException as error:
+            # Raised again in the thread that waits.
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="pumit-ask", daemon=True).start()
+    return future
+
+
+def _stop_and_wait(future: Future[Answer], stop: Callable[[], None]) -> None:
+    """Ask again until it stops: the first word may overtake the request it is meant for."""
+    end = time.monotonic() + _STOP_S
+    while not future.done() and time.monotonic() < end:
+        stop()
+        wait([future], _ASK_S)

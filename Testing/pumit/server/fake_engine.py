@@ -1,0 +1,115 @@
+"""A model that computes nothing: every prompt paints its own voxels. For tests of the server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from pumit.errors import Cancelled, PromptError, VolumeError
+from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt
+from pumit.server.engine import ModelInfo
+from pumit.volume import Volume
+
+SECRET = "Doe^Jane/home/jane/scan.nii"
+
+
+class FakeSession:
+    """Paints prompts; segment `slow` takes until it is cancelled, `broken` fails."""
+
+    def __init__(self) -> None:
+        self.volume: Volume | None = None
+        self.done: list[tuple[str, Prompt | None]] = []
+        self.undone: list[tuple[str, Prompt | None]] = []
+
+    def set_volume(self, volume: Volume) -> None:
+        if volume.array.min() == volume.array.max():
+            raise VolumeError("The image is constant; there is nothing to segment.")
+        self.volume, self.done, self.undone = volume, [], []
+
+    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
+        assert self.volume is not None
+        if isinstance(prompt, PointPrompt) and not self.volume.contains(prompt.point_lps):
+            raise PromptError("The point lies outside the volume; click inside.")
+        if isinstance(prompt, MaskPrompt) and prompt.mask.shape != self.volume.shape:
+            raise PromptError("The mask does not fit the volume.")
+        self.done.append((segment, prompt))
+        self.undone.clear()
+
+    def predict(
+        self,
+        segment: str = "1",
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> npt.NDArray[np.bool_]:
+        assert self.volume is not None
+        if segment == "broken":
+            raise RuntimeError(SECRET)
+        if segment == "exhausted":
+            raise MemoryError(SECRET)
+        mask = np.zeros(self.volume.shape, dtype=bool)
+        prompts: list[Prompt] = []
+        for name, prompt in self.done:
+            if prompt is None:
+                prompts.clear()
+            elif name == segment:
+                prompts.append(prompt)
+        if not prompts:
+            raise PromptError("The segment has no prompts; add one first.")
+        for step in range(2000 if segment == "slow" else 0):
+            if cancelled is not None and cancelled():
+                raise Cancelled("The prediction was cancelled.")
+            if progress is not None:
+                progress(min(step / 20, 0.9))
+            time.sleep(0.01)
+        for prompt in prompts:
+            self._paint(mask, prompt)
+        return mask
+
+    def undo(self) -> bool:
+        if self.done:
+            self.undone.append(self.done.pop())
+            return True
+        return False
+
+    def redo(self) -> bool:
+        if self.undone:
+            self.done.append(self.undone.pop())
+            return True
+        return False
+
+    def reset(self, segment: str | None = None) -> None:
+        self.done.append(("" if segment is None else segment, None))
+        self.undone.clear()
+
+    def _paint(self, mask: npt.NDArray[np.bool_], prompt: Prompt) -> None:
+        assert self.volume is not None
+        if isinstance(prompt, MaskPrompt):
+            mask |= prompt.mask
+            return
+        if isinstance(prompt, BoxPrompt):
+            corners = np.rint(self.volume.world_to_index(prompt.corners_lps)).astype(int)
+            low = np.clip(corners.min(axis=0), 0, None)
+            mask[tuple(slice(a, b + 1) for a, b in zip(low, corners.max(axis=0), strict=True))] = 1
+            return
+        points = [prompt.point_lps] if isinstance(prompt, PointPrompt) else prompt.points_lps
+        for index in np.rint(self.volume.world_to_index(points)).astype(int):
+            ball = tuple(slice(max(0, i - 2), i + 3) for i in index)
+            mask[ball] = prompt.is_positive
+
+
+class FakeEngine:
+    """Opens `FakeSession`s and remembers them."""
+
+    def __init__(self) -> None:
+        self.sessions: list[FakeSession] = []
+
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo("fake", "1", "0" * 64, "cpu")
+
+    def open_session(self) -> FakeSession:
+        self.sessions.append(FakeSession())
+        return self.sessions[-1]

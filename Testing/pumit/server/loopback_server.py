@@ -1,0 +1,49 @@
+"""A server on loopback in this process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import uvicorn
+from fake_engine import FakeEngine
+from pumit.server.app import create_app
+from pumit.server.client import Client
+from pumit.server.limits import Limits
+
+TOKEN = "a-token-for-tests-0123456789"
+
+
+@dataclass
+class Running:
+    """One uvicorn on loopback."""
+
+    url: str
+    engine: FakeEngine
+    stop: Callable[[], None] = field(repr=False)
+
+    def client(self, token: str = TOKEN) -> Client:
+        return Client(self.url, token)
+
+
+def start_server(limits: Limits) -> Running:
+    engine = FakeEngine()
+    app = create_app(engine, token=TOKEN, limits=limits)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+    )
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+
+    def stop() -> None:
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+
+    return Running(f"http://127.0.0.1:{listener.getsockname()[1]}", engine, stop)

@@ -1,0 +1,345 @@
+"""The HTTP application: who may ask, how much, and one sentence for everything else."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import socket
+import struct
+import time
+
+import blosc2
+import numpy as np
+import pytest
+from fake_engine import SECRET, FakeEngine
+from loopback_server import TOKEN
+from pumit.errors import PumitError
+from pumit.server import protocol
+from pumit.server.app import create_app
+from pumit.server.arrays import pack_array
+from pumit.server.limits import Limits
+from pumit.server.remote_session import RemoteSession
+from starlette.testclient import TestClient
+
+AUTH = {"Authorization": f"Bearer {TOKEN}"}
+GEOMETRY = {protocol.META_HEADER: json.dumps({"spacing_mm": [1, 1, 1]})}
+SCAN = np.arange(1000, dtype=np.int16).reshape(10, 10, 10)
+
+
+def make_client(**limits):
+    app = create_app(FakeEngine(), token=TOKEN, limits=Limits(**limits))
+    return TestClient(app, base_url="http://127.0.0.1", headers=AUTH)
+
+
+@pytest.fixture
+def http():
+    with make_client(
+        max_json_bytes=20_000, max_array_bytes=1 << 20, max_body_bytes=1 << 20
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+def lease(http):
+    return {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+
+
+@pytest.fixture
+def loaded(http, lease):
+    answer = http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=GEOMETRY | lease)
+    assert answer.json() == {"shape": [10, 10, 10]}
+    return lease
+
+
+def every_path(http):
+    paths = http.get("/openapi.json").json()["paths"]
+    return [(method, path) for path, methods in paths.items() for method in methods]
+
+
+def refused(answer, status, *words):
+    """Whether an answer is one sentence with this status."""
+    assert answer.status_code == status, answer.text
+    detail = answer.json()["detail"]
+    assert isinstance(detail, str)
+    assert "\n" not in detail
+    assert all(word in detail for word in words), detail
+    return True
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "é"],
+)
+def test_nothing_but_health_is_answered_without_the_token(http, authorization):
+    for method, path in [*every_path(http), ("get", "/openapi.json"), ("get", "/elsewhere")]:
+        headers = {"Authorization": authorization.encode("latin-1")}
+        answer = http.request(method, path, headers=headers)
+        if path == "/healthz":
+            assert answer.json() == {"ok": True}
+        else:
+            assert refused(answer, 401, "bearer token")
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_the_token_is_compared_in_constant_time(http, monkeypatch):
+    compared = []
+    compare = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(b) or compare(a, b))
+    assert http.get("/capabilities").status_code == 200
+    assert compared == [TOKEN.encode()]
+
+
+def test_an_unauthorised_body_is_not_read(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        connection.sendall(
+            f"POST {protocol.PATH_VOLUME} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            "Content-Length: 100000\r\n\r\n".encode()
+        )
+        assert b" 401 " in connection.recv(100)
+
+
+def test_a_server_without_token_is_refused():
+    with pytest.raises(PumitError, match="token"):
+        create_app(FakeEngine(), token="")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "10.0.0.7:80"])
+def test_another_host_name_is_refused(http, host):
+    assert refused(http.get("/healthz", headers={"Host": host}), 421, "host name")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:99", "localhost", "LOCALHOST:1", "[::1]:8000"])
+def test_loopback_names_are_answered(http, host):
+    assert http.get("/healthz", headers={"Host": host}).status_code == 200
+
+
+def test_another_version_gets_a_sentence(http):
+    answer = http.get("/capabilities", headers={protocol.VERSION_HEADER: "99"})
+    assert refused(answer, 400, "speaks version 1", "update")
+    assert refused(http.post("/pumit/v99/predict"), 404, "speaks version 1")
+    assert refused(http.post("/set_image"), 404, "No such endpoint")
+    assert refused(http.put("/claim"), 405)
+
+
+def test_capabilities_tell_version_model_limits_and_memory(http):
+    told = http.get("/capabilities").json()["pumit"]
+    assert told["api_version"] == protocol.API_VERSION
+    assert told["model"] == {"name": "fake", "version": "1", "sha256": "0" * 64, "device": "cpu"}
+    assert told["limits"]["max_array_bytes"] == 1 << 20
+    assert set(told["memory"]) >= {"process_peak_bytes", "device_free_bytes"}
+
+
+def test_leases_follow_the_protocol(http):
+    claimed = http.post("/claim").json()
+    assert set(claimed) == {
+        "lease_token",
+        "idle_timeout_seconds",
+        "liveness_timeout_seconds",
+        "max_sessions",
+    }
+    header = {protocol.LEASE_HEADER: claimed["lease_token"]}
+    assert 0 < http.post("/heartbeat", headers=header).json()["remaining_seconds"] <= 600
+    status = http.get("/lease_status", headers=header).json()
+    assert status["idle_timeout_seconds"] == 600
+    for _ in range(2):
+        assert http.post("/release", headers=header).json() == {"released": True}
+    for method, path in [("post", "/heartbeat"), ("get", "/lease_status")]:
+        assert refused(http.request(method, path, headers=header), 410, "expired")
+
+
+def test_a_full_server_says_so(http):
+    for _ in range(4):
+        http.post("/claim")
+    answer = http.post("/claim")
+    assert refused(answer, 503, "All 4 sessions")
+    assert "Retry-After" in answer.headers
+
+
+def test_without_a_lease_no_work_is_done(http):
+    for method, path in every_path(http):
+        if path.startswith(protocol.PREFIX):
+            answer = http.request(method, path, json={}, headers=GEOMETRY)
+            assert answer.status_code in (410, 422)
+
+
+def test_prompts_before_the_volume_are_refused(http, lease):
+    body = {"prompts": [{"kind": "point", "point_lps": [1, 1, 1]}]}
+    for path, sent in [
+        (protocol.PATH_PROMPTS, body),
+        (protocol.PATH_PREDICT, {}),
+        (protocol.PATH_UNDO, None),
+        (protocol.PATH_RESET, {}),
+    ]:
+        assert refused(http.post(path, json=sent, headers=lease), 400, "no volume")
+
+
+def test_an_oversized_body_is_refused_by_its_header(http, lease):
+    big = {"Content-Length": str(1 << 40)}
+    answer = http.post(protocol.PATH_VOLUME, content=b"", headers=GEOMETRY | lease | big)
+    assert refused(answer, 413, "1048576 bytes")
+    answer = http.post(protocol.PATH_PROMPTS, content=b" " * 20_001, headers=lease)
+    assert refused(answer, 413, "20000 bytes")
+
+
+@pytest.mark.parametrize(("path", "size"), [(protocol.PATH_VOLUME, 2 << 20), ("prompts", 30_000)])
+def test_an_oversized_body_is_refused_as_it_streams(http, lease, path, size):
+    path = protocol.PATH_PROMPTS if path == "prompts" else path
+    pieces = (b"x" * 10_000 for _ in range(size // 10_000))
+    answer = http.post(path, content=pieces, headers=GEOMETRY | lease)
+    assert refused(answer, 413, "larger than the server's limit")
+
+
+def test_a_decompression_bomb_is_refused(http, lease):
+    chunk = blosc2.compress2(bytes(1 << 30), typesize=1, codec=blosc2.Codec.LZ4)
+    head = struct.pack("<4sBBBB5s", b"NNIA", 1, 2, 3, 5, b"uint8")
+    for shape in [(1024, 1024, 1024), (10, 10, 10)]:
+        bomb = head + struct.pack("<3qIQQ", *shape, 1, 1 << 30, len(chunk)) + chunk
+        answer = http.post(protocol.PATH_VOLUME, content=bomb, headers=GEOMETRY | lease)
+        assert refused(answer, 413 if shape[0] > 10 else 400)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"x", b"NNIA", pack_array(SCAN)[:-1], pack_array(SCAN) + b"x", pack_array(SCAN[0])],
+)
+def test_a_malformed_array_is_refused_and_the_session_goes_on(http, lease, body):
+    answer = http.post(protocol.PATH_VOLUME, content=body, headers=GEOMETRY | lease)
+    assert refused(answer, 400)
+    good = http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=GEOMETRY | lease)
+    assert good.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("meta", "status"),
+    [
+        ("", 422),
+        ("{", 422),
+        ("[]", 422),
+        ("[" * 8000, 422),
+        ('{"spacing_mm": [1, 1]}', 422),
+        ('{"spacing_mm": [0, 1, 1]}', 422),
+        ('{"spacing_mm": [NaN, 1, 1]}', 422),
+        ('{"spacing_mm": [1e999, 1, 1]}', 422),
+        ('{"spacing_mm": [1, 1, 1], "origin_lps": [1, 1, null]}', 422),
+        ('{"spacing_mm": [1, 1, 1], "direction": [[1, 0, 0], [1, 0, 0], [0, 0, 1]]}', 400),
+        ('{"spacing_mm": [1, 1, 1], "name": "x"}', 422),
+        ("x" * 9000, 422),
+    ],
+)
+def test_malformed_geometry_is_refused(http, lease, meta, status):
+    headers = lease | {protocol.META_HEADER: meta}
+    answer = http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=headers)
+    assert refused(answer, status)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 422),
+        (b"{", 422),
+        (b"\xff", 400),
+        (b"[" * 10_000, 400),
+        (b'{"prompts": []}', 422),
+        (b'{"prompts": [{"kind": "lasso"}]}', 422),
+        (b'{"prompts": [{"kind": "\\ud800"}]}', 422),
+        (b'{"prompts": [{"kind": "point", "point_lps": [1, 1]}]}', 422),
+        (b'{"prompts": [{"kind": "point", "point_lps": [NaN, 1, 1]}]}', 422),
+        (b'{"prompts": [{"kind": "point", "point_lps": [1e400, 1, 1]}]}', 422),
+        (b'{"prompts": [{"kind": "point", "point_lps": [' + b"9" * 5000 + b", 1, 1]}]}", 400),
+        (b'{"prompts": [{"kind": "point", "point_lps": [500, 1, 1]}]}', 400),
+        (b'{"prompts": [{"kind": "box", "corners_lps": [[0,0,0],[0,0,0],[0,0,0],[0,0,0]]}]}', 400),
+        (b'{"segment": "", "prompts": [{"kind": "point", "point_lps": [1, 1, 1]}]}', 422),
+    ],
+)
+def test_a_malformed_prompt_is_refused_and_changes_nothing(http, loaded, body, status):
+    headers = loaded | {"Content-Type": "application/json"}
+    answer = http.post(protocol.PATH_PROMPTS, content=body, headers=headers)
+    assert refused(answer, status)
+    assert refused(http.post(protocol.PATH_PREDICT, json={}, headers=loaded), 400, "no prompts")
+
+
+def test_of_several_prompts_all_are_added_or_none(http, loaded):
+    prompts = [{"kind": "point", "point_lps": [x, 1, 1]} for x in (1, 2, 500)]
+    answer = http.post(protocol.PATH_PROMPTS, json={"prompts": prompts}, headers=loaded)
+    assert refused(answer, 400, "outside the volume")
+    assert http.post(protocol.PATH_UNDO, headers=loaded).json() == {"changed": False}
+
+
+def test_a_mask_prior_must_lie_in_the_volume(http, loaded):
+    bits = pack_array(np.packbits(np.ones(64, bool)))
+    for box, status in [
+        ([[0, 4], [0, 4], [0, 4]], 200),
+        ([[0, 4], [0, 4], [8, 12]], 400),
+        ([[4, 0], [0, 4], [0, 4]], 400),
+        ([[0, 4], [0, 4]], 422),
+        ([[0, 4], [0, 4], [0, 2**70]], 422),
+        ([[0, 9], [0, 9], [0, 9]], 400),
+    ]:
+        headers = loaded | {protocol.META_HEADER: json.dumps({"bbox": box})}
+        answer = http.post(protocol.PATH_MASK_PRIOR, content=bits, headers=headers)
+        assert answer.status_code == status, answer.text
+
+
+def test_a_session_takes_only_so_many_prompts():
+    with make_client(max_prompts=2) as http:
+        lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+        http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=GEOMETRY | lease)
+        body = {"prompts": [{"kind": "point", "point_lps": [1, 1, 1]}]}
+        for status in (200, 200, 400):
+            answer = http.post(protocol.PATH_PROMPTS, json=body, headers=lease)
+            assert answer.status_code == status
+        http.post(protocol.PATH_RESET, json={}, headers=lease)
+        assert http.post(protocol.PATH_PROMPTS, json=body, headers=lease).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("segment", "status", "word"), [("broken", 500, "RuntimeError"), ("exhausted", 507, "memory")]
+)
+def test_a_failing_model_is_told_without_its_message(http, loaded, caplog, segment, status, word):
+    caplog.set_level(logging.DEBUG)
+    answer = http.post(protocol.PATH_PREDICT, json={"segment": segment}, headers=loaded)
+    assert refused(answer, status, word)
+    assert SECRET not in answer.text
+    assert "request failed" in caplog.text
+    assert SECRET not in caplog.text
+    assert http.post(protocol.PATH_UNDO, headers=loaded).status_code == 200
+
+
+def test_a_body_that_stalls_is_given_up(serving):
+    server = serving(body_timeout_s=0.2)
+    host, port = server.url.removeprefix("http://").split(":")
+    with server.client() as client:
+        lease = client.call_json("POST", "/claim")["lease_token"]
+    for sent in (b"", b"NNIA"):
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            connection.sendall(
+                f"POST {protocol.PATH_VOLUME} HTTP/1.1\r\nHost: localhost\r\n"
+                f"Authorization: Bearer {TOKEN}\r\n{protocol.LEASE_HEADER}: {lease}\r\n"
+                f'X-Meta: {{"spacing_mm":[1,1,1]}}\r\nContent-Length: 1000\r\n\r\n'.encode()
+                + sent
+            )
+            assert b" 408 " in connection.recv(100)
+
+
+def test_a_client_that_hangs_up_stops_its_prediction(server, volume):
+    host, port = server.url.removeprefix("http://").split(":")
+    with server.client() as client, RemoteSession(client) as session:
+        session.set_volume(volume)
+        session.add_point(tuple(volume.index_to_world((4, 10, 10))), segment="slow")
+        body = b'{"segment":"slow"}'
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            connection.sendall(
+                f"POST {protocol.PATH_PREDICT} HTTP/1.1\r\nHost: localhost\r\n"
+                f"Authorization: Bearer {TOKEN}\r\n{protocol.LEASE_HEADER}: {session._lease}\r\n"
+                "Content-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+            while session._fraction() is None:
+                time.sleep(0.01)
+        end = time.monotonic() + 5
+        while session._fraction() is not None:
+            assert time.monotonic() < end
+            time.sleep(0.01)

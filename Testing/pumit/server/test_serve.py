@@ -1,0 +1,135 @@
+"""Where `pumit serve` listens, and when it refuses to."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import socket
+import subprocess
+
+import pytest
+from fake_engine import FakeEngine
+from pumit.errors import PumitError, ServiceError
+from pumit.server.client import Client
+from pumit.server.protocol import TOKEN_VARIABLE
+from pumit.server.serve import ServeSettings, add_arguments, is_loopback, run
+
+TOKEN = "a-token-for-tests-0123456789"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for 127.0.0.1 that signs itself, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes the certificate, is absent")
+    folder = tmp_path_factory.mktemp("tls")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=pumit -keyout k -out c"
+    names = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*command.split(), *names], cwd=folder, check=True, capture_output=True)
+    return folder / "c", folder / "k"
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "gpu.example", "", "127.0.0.1.x"])
+def test_other_addresses_need_token_and_certificate(host, certificate):
+    certfile, keyfile = certificate
+    with pytest.raises(PumitError, match="--certfile"):
+        ServeSettings(TOKEN, host=host)
+    with pytest.raises(PumitError, match="token"):
+        ServeSettings("", host=host, certfile=certfile, keyfile=keyfile)
+    assert ServeSettings(TOKEN, host=host, certfile=certfile, keyfile=keyfile)
+
+
+def test_a_made_up_token_does_not_open_the_machine_to_others(certificate, monkeypatch):
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    certfile, keyfile = map(str, certificate)
+    with pytest.raises(PumitError, match="give a token"):
+        run(parse("--host", "0.0.0.0", "--certfile", certfile, "--keyfile", keyfile))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost", "LOCALHOST"])
+def test_loopback_needs_no_certificate(host):
+    assert is_loopback(host)
+    assert ServeSettings(TOKEN, host=host).is_loopback
+
+
+def test_a_token_is_not_shown_and_not_short():
+    assert TOKEN not in repr(ServeSettings(TOKEN))
+    for token in ("short", "ü" * 30):
+        with pytest.raises(PumitError, match="at least 16"):
+            ServeSettings(token)
+
+
+def test_a_certificate_that_cannot_be_used_is_one_sentence(tmp_path, certificate):
+    certfile, keyfile = certificate
+    other = tmp_path / "other"
+    other.write_text("no certificate")
+    for cert, key in [
+        (other, keyfile),
+        (certfile, other),
+        (tmp_path / "none", None),
+        (keyfile, certfile),
+    ]:
+        with pytest.raises(PumitError, match="PEM files that belong together"):
+            ServeSettings(TOKEN, certfile=cert, keyfile=key)
+    with pytest.raises(PumitError, match="needs its --certfile"):
+        ServeSettings(TOKEN, keyfile=keyfile)
+
+
+def test_an_address_that_is_taken_is_one_sentence(monkeypatch):
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with pytest.raises(ServiceError, match="choose another --port"):
+            run(parse("--port", port), engine=FakeEngine())
+    assert TOKEN_VARIABLE not in os.environ
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--port", "70000"),
+        ("--max-sessions", "0"),
+        ("--idle-timeout", "-1"),
+        ("--max-array-mib", "0"),
+        ("--token-file", "/nowhere/at/all"),
+    ],
+)
+def test_impossible_options_are_refused(arguments, monkeypatch):
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    with pytest.raises(PumitError) as caught:
+        run(parse(*arguments))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_token_file_is_refused(tmp_path):
+    (tmp_path / "token").write_text(" \n")
+    with pytest.raises(PumitError, match="empty"):
+        run(parse("--token-file", str(tmp_path / "token")))
+
+
+def test_tls_works_with_its_certificate_and_with_no_other(fake_worker, certificate):
+    certfile, keyfile = map(str, certificate)
+    with fake_worker("--certfile", certfile, "--keyfile", keyfile) as worker:
+        assert worker.url.startswith("https://")
+        with worker.client(verify=certfile) as client:
+            assert client.capabilities()["model"]["name"] == "fake"
+        with worker.client() as client, pytest.raises(ServiceError, match="not trusted"):
+            client.capabilities()
+        plain = Client(worker.url.replace("https", "http"), worker.token)
+        with pytest.raises(ServiceError):
+            plain.capabilities()
+
+
+def test_a_token_file_is_used(fake_worker, tmp_path):
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    with fake_worker("--token-file", str(tmp_path / "token")) as worker:
+        assert Client(worker.url, TOKEN).capabilities()
+        with pytest.raises(ServiceError, match="token"):
+            Client(worker.url, worker.token).capabilities()
