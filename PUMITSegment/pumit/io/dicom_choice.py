@@ -11,7 +11,6 @@ import numpy as np
 from pumit.errors import AmbiguousSeriesError, VolumeError
 from pumit.io.dicom_files import DicomFile, first_value
 from pumit.io.dicom_slices import DicomSlice, slices_of
-from pumit.io.parser_errors import parsing
 
 # Slices closer than this lie at the same position.
 SAME_POSITION_MM = 1e-3
@@ -115,12 +114,10 @@ def _description(file: DicomFile, count: int, difference: str = "") -> str:
 
 
 def _stacks_of_series(uid: str, files: list[DicomFile]) -> list[Stack]:
-    with parsing("DICOM series"):
-        slices = [s for file in _without_copies(files) for s in slices_of(file)]
-        parts = [("", slices)]
-        parts = _split(parts, "{0} x {1} pixels", lambda s: s.size)
-        parts = [p for part in parts for p in _by_orientation(part)]
-        parts = [p for part in parts for p in _by_repetition(part)]
+    slices = [s for file in _without_copies(files) for s in slices_of(file)]
+    parts = _split([("", slices)], "{0} x {1} pixels", lambda s: s.size)
+    parts = [p for part in parts for p in _by_orientation(part)]
+    parts = [p for part in parts for p in _by_repetition(part)]
     if len(parts) == 1:
         return [Stack(uid, _description(files[0], len(slices)), slices)]
     return [

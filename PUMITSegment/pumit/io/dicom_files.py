@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pydicom
-from pydicom.dataset import Dataset
-from pydicom.errors import InvalidDicomError
+from pydicom.dataset import Dataset, FileDataset
+from pydicom.uid import MediaStorageDirectoryStorage
 
 from pumit.errors import VolumeError
 from pumit.io.parser_errors import PARSER_ERRORS, parsing
@@ -110,15 +110,20 @@ def read_header(path: Path) -> DicomFile:
         VolumeError: If the file is no DICOM object or damaged.
     """
     with parsing("DICOM file"):
-        try:
-            header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(_TAGS))
-        except InvalidDicomError:
-            header = pydicom.dcmread(
-                path, stop_before_pixels=True, specific_tags=list(_TAGS), force=True
+        # Files without a preamble exist, so what the file holds decides.
+        header = pydicom.dcmread(
+            path, stop_before_pixels=True, specific_tags=list(_TAGS), force=True
+        )
+        if not first_value(header, "SOPClassUID") and not _is_directory(header):
+            raise VolumeError(
+                "A DICOM file is damaged: it does not state its kind; copy or export it again."
             )
-            if not header.get("SOPClassUID"):
-                raise
         return DicomFile(path, header)
+
+
+def _is_directory(header: FileDataset) -> bool:
+    """Whether this is a DICOMDIR, which lists files and is part of no series."""
+    return str(header.file_meta.get("MediaStorageSOPClassUID", "")) == MediaStorageDirectoryStorage
 
 
 def find_dicom(folder: Path) -> list[DicomFile]:
@@ -145,9 +150,7 @@ def find_dicom(folder: Path) -> list[DicomFile]:
 
 def _header_or_none(path: Path, start: bytes) -> DicomFile | None:
     try:
-        file = read_header(path)
-        # DICOMDIR lists files and has no series of its own.
-        return file if file.header.get("SOPClassUID") else None
+        return read_header(path)
     except VolumeError:
         if start[128:132] == b"DICM":
             # A damaged slice must not go missing unnoticed.

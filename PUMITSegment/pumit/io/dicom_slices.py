@@ -90,7 +90,7 @@ def slices_of(file: DicomFile) -> list[DicomSlice]:
     frames = first_value(header, "PerFrameFunctionalGroupsSequence")
     if not frames:
         differences = {
-            keyword: str(value)
+            keyword: _text(value)
             for keyword in _DIFFERENCES
             if (value := first_value(header, keyword)) is not None
         }
@@ -112,7 +112,7 @@ def _slice_of_frame(file: DicomFile, index: int, frame: Dataset, shared: Dataset
         if (value := first_value(group(sequence), keyword)) is not None:
             setattr(place, keyword, value)
     differences = {
-        keyword: str(value)
+        keyword: _text(value)
         for sequence, keyword in _GROUP_DIFFERENCES
         if (value := first_value(group(sequence), keyword)) is not None
     }
@@ -156,6 +156,10 @@ def _pixel_spacing(measures: Dataset) -> tuple[float, float] | None:
                 )
             return (float(values[0]), float(values[1]))
     return None
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
 def _numbers(value: Any, count: int, keyword: str) -> Floats | None:

@@ -16,7 +16,7 @@ from pumit.volume import PLANAR_SLICE_SPACING_MM, Array, DicomSource, Floats, Vo
 
 logger = logging.getLogger(__name__)
 
-# Positions may be off an even grid by this part of a slice spacing: headers round.
+# Positions may be off the best even grid by this part of a slice spacing: headers round.
 GAP_JITTER = 0.1
 # Gaps may differ by this factor from the usual one and are then interpolated; a gap beyond it
 # means that slices are missing, or that two acquisitions are mixed.
@@ -127,13 +127,13 @@ def _check_shift(offsets: Floats, positions: Floats, pixel_mm: float) -> None:
 
 def _evenly_spaced(array: Array, offsets: Floats) -> Array:
     """Slices at even offsets: as they are within `GAP_JITTER`, else linearly interpolated."""
-    even = np.linspace(0.0, offsets[-1], len(offsets))
-    mean_gap = float(offsets[-1]) / (len(offsets) - 1)
-    if np.abs(offsets - even).max() <= GAP_JITTER * mean_gap:
+    number = np.arange(len(offsets))
+    slope, first = np.polyfit(number, offsets, 1)
+    if np.abs(offsets - (first + slope * number)).max() <= GAP_JITTER * slope:
         return array
     usual = float(np.median(np.diff(offsets)))
     count = max(round(float(offsets[-1]) / usual) + 1, 2)
-    index = np.interp(np.linspace(0.0, offsets[-1], count), offsets, np.arange(len(offsets)))
+    index = np.interp(np.linspace(0.0, offsets[-1], count), offsets, number)
     below = np.minimum(index.astype(np.int64), len(offsets) - 2)
     channels = array.reshape((-1, *array.shape[-3:]))
     result = np.empty((len(channels), count, *array.shape[-2:]), dtype=array.dtype)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import lzma
 import os
 import struct
 import sys
 import threading
 import warnings
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from pydicom.errors import BytesLengthException, InvalidDicomError
 
 from pumit.errors import PumitError, VolumeError
 
@@ -18,7 +23,9 @@ PARSER_ERRORS = (
     ArithmeticError,
     AssertionError,
     AttributeError,
+    BytesLengthException,
     EOFError,
+    InvalidDicomError,
     LookupError,
     NotImplementedError,
     OSError,
@@ -26,7 +33,9 @@ PARSER_ERRORS = (
     SyntaxError,
     TypeError,
     ValueError,
+    lzma.LZMAError,
     struct.error,
+    zipfile.BadZipFile,
     zlib.error,
 )
 
@@ -39,7 +48,7 @@ def parsing(what: str) -> Iterator[None]:
 
     The libraries' own messages quote paths and header values, which may name a patient, so
     they stay behind as the error's cause and are not repeated. Python warnings of the
-    libraries are muted for the same reason.
+    libraries, and pydicom's log, are muted for the same reason.
 
     Args:
         what: What is being read, as a noun: "NIfTI file".
@@ -48,7 +57,7 @@ def parsing(what: str) -> Iterator[None]:
         VolumeError: For everything that a damaged, missing, forbidden or huge file causes.
     """
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _muted_log("pydicom"):
             warnings.simplefilter("ignore")
             yield
     except PumitError:
@@ -78,6 +87,19 @@ def parsing(what: str) -> Iterator[None]:
         raise VolumeError(
             f"The {what} is damaged, truncated or of an unknown kind; copy or export it again."
         ) from error
+
+
+@contextmanager
+def _muted_log(name: str) -> Iterator[None]:
+    def refuse(record: logging.LogRecord) -> bool:
+        return False
+
+    logger = logging.getLogger(name)
+    logger.addFilter(refuse)
+    try:
+        yield
+    finally:
+        logger.removeFilter(refuse)
 
 
 @contextmanager

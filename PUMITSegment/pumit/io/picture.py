@@ -9,6 +9,7 @@ import numpy as np
 import SimpleITK
 from PIL import Image, ImageOps
 
+from pumit.errors import VolumeError
 from pumit.io.grid import volume_from_steps
 from pumit.io.parser_errors import muted_stderr, parsing
 from pumit.volume import Array, Volume
@@ -31,17 +32,25 @@ def read_picture(path: Path) -> Volume:
         VolumeError: If the file is damaged, truncated or absurdly large.
     """
     with parsing("picture"):
-        with path.open("rb") as stream:
-            start = stream.read(32)
-        if _is_deep_colour_png(start):
-            pixels = _deep_colour(path)
-        else:
-            with Image.open(path, formats=("PNG", "JPEG")) as image:
-                image.load()
-                pixels = _pixels(ImageOps.exif_transpose(image))
-        pixels = _without_alpha(pixels)
+        try:
+            pixels = _without_alpha(_read(path))
+        except Image.DecompressionBombError as error:
+            raise VolumeError(
+                f"The picture has more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels; "
+                "crop it or scale it down."
+            ) from error
     array = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)[:, None]
     return volume_from_steps(np.ascontiguousarray(array), np.eye(3), np.zeros(3))
+
+
+def _read(path: Path) -> Array:
+    with path.open("rb") as stream:
+        start = stream.read(32)
+    if _is_deep_colour_png(start):
+        return _deep_colour(path)
+    with Image.open(path, formats=("PNG", "JPEG")) as image:
+        image.load()
+        return _pixels(ImageOps.exif_transpose(image))
 
 
 def _is_deep_colour_png(start: bytes) -> bool:

@@ -115,17 +115,19 @@ def _read_dicom(path: Path, kind: _Kind, series: str | None) -> Volume:
     from pumit.io.dicom_files import find_dicom, read_header, unpack_dicom_zip
     from pumit.io.dicom_stack import read_stack
 
-    if kind == "DICOM":
-        return read_stack(choose_stack([read_header(path)], series))
-    if kind == "folder":
-        return read_stack(choose_stack(find_dicom(path), series))
-    folder = unpack_dicom_zip(path)
-    try:
-        stack = choose_stack(find_dicom(Path(folder.name)), series)
-        return read_stack(stack, keep_alive=folder)
-    except BaseException:
-        folder.cleanup()
-        raise
+    # Headers are parsed as their attributes are asked for, so all of it may fail.
+    with parsing("DICOM scan"):
+        if kind == "DICOM":
+            return read_stack(choose_stack([read_header(path)], series))
+        if kind == "folder":
+            return read_stack(choose_stack(find_dicom(path), series))
+        folder = unpack_dicom_zip(path)
+        try:
+            stack = choose_stack(find_dicom(Path(folder.name)), series)
+            return read_stack(stack, keep_alive=folder)
+        except BaseException:
+            folder.cleanup()
+            raise
 
 
 def _finite(array: Array) -> Array:

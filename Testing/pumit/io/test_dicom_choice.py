@@ -1,0 +1,181 @@
+"""Of everything a folder holds, the one series is taken or the user is asked which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from generated_scans import along_normal, dicom_slice, write_stack
+from pumit.errors import AmbiguousSeriesError, VolumeError
+from pumit.io.read import read_volume
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian, MediaStorageDirectoryStorage
+
+SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.4"
+REPORT = "1.2.840.10008.5.1.4.1.1.88.33"
+DOSE = "1.2.840.10008.5.1.4.1.1.481.2"
+
+
+def question(path: Path, series: str | None = None) -> AmbiguousSeriesError:
+    with pytest.raises(AmbiguousSeriesError) as caught:
+        read_volume(path, series=series)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "secret" not in message.lower()
+    for choice, description in caught.value.series:
+        assert choice in message
+        assert description in message
+    return caught.value
+
+
+def test_two_series_are_a_question(tmp_path: Path) -> None:
+    write_stack(tmp_path / "study" / "a", along_normal(4), series="1.2.3")
+    write_stack(
+        tmp_path / "study" / "b",
+        along_normal(6),
+        series="1.2.4",
+        Modality="MR",
+        SeriesDescription="T2\nTSE",
+    )
+    error = question(tmp_path / "study")
+    assert error.series == [("1.2.3", "CT, abdomen, 4 slices"), ("1.2.4", "MR, T2 TSE, 6 slices")]
+    assert read_volume(tmp_path / "study", series="1.2.4").shape[0] == 6
+    assert read_volume(tmp_path / "study", series="1.2.3").shape[0] == 4
+
+
+def test_two_series_mixed_in_one_folder_are_kept_apart(tmp_path: Path) -> None:
+    write_stack(tmp_path / "ct", along_normal(4), series="1.2.3", prefix="a")
+    write_stack(tmp_path / "ct", along_normal(6), series="1.2.4", prefix="b")
+    assert read_volume(tmp_path / "ct", series="1.2.4").shape[0] == 6
+
+
+def test_unknown_series_lists_those_there(tmp_path: Path) -> None:
+    write_stack(tmp_path / "ct", along_normal(4))
+    with pytest.raises(VolumeError, match=r"no image series 9\.9; there are 1\.2\.3 \(CT"):
+        read_volume(tmp_path / "ct", series="9.9")
+
+
+@pytest.mark.parametrize("sop_class", [SEGMENTATION, REPORT, DOSE])
+def test_results_beside_a_scan_are_passed_over(tmp_path: Path, sop_class: str) -> None:
+    hu = write_stack(tmp_path / "ct", along_normal(4))
+    ds = dicom_slice(np.zeros((6, 7), np.uint8), None, series="1.2.4", SOPClassUID=sop_class)
+    if sop_class == REPORT:
+        for keyword in ("Rows", "Columns", "PixelData"):
+            delattr(ds, keyword)
+    ds.save_as(tmp_path / "ct" / "result.dcm", enforce_file_format=True)
+    np.testing.assert_array_equal(read_volume(tmp_path / "ct").array, hu)
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_segmentation_alone_is_no_scan(tmp_path: Path, as_file: bool) -> None:
+    ds = dicom_slice(np.zeros((6, 7), np.uint8), None, SOPClassUID=SEGMENTATION)
+    ds.save_as(tmp_path / "seg.dcm", enforce_file_format=True)
+    with pytest.raises(VolumeError, match="only segmentation"):
+        read_volume(tmp_path / "seg.dcm" if as_file else tmp_path)
+
+
+def test_other_files_in_the_folder_are_passed_over(tmp_path: Path) -> None:
+    hu = write_stack(tmp_path / "ct" / "deep" / "er", along_normal(4))
+    (tmp_path / "ct" / "notes.txt").write_text("hello")
+    (tmp_path / "ct" / ".hidden").write_bytes(b"\0" * 200)
+    (tmp_path / "ct" / "deep" / "empty.dcm").touch()
+    np.testing.assert_array_equal(read_volume(tmp_path / "ct").array, hu)
+
+
+def test_dicomdir_beside_a_series_is_passed_over(tmp_path: Path) -> None:
+    hu = write_stack(tmp_path / "disc" / "DICOM", along_normal(4))
+    ds = Dataset()
+    ds.FileSetID, ds.DirectoryRecordSequence = "DISC", []
+    ds.file_meta = FileMetaDataset()
+    ds.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    ds.file_meta.MediaStorageSOPClassUID = MediaStorageDirectoryStorage
+    ds.file_meta.MediaStorageSOPInstanceUID = "1.2.77"
+    ds.save_as(tmp_path / "disc" / "DICOMDIR", enforce_file_format=True)
+    np.testing.assert_array_equal(read_volume(tmp_path / "disc").array, hu)
+    with pytest.raises(VolumeError, match="No DICOM image there"):
+        read_volume(tmp_path / "disc" / "DICOMDIR")
+
+
+def test_second_copies_of_slices_are_dropped(tmp_path: Path) -> None:
+    hu = write_stack(tmp_path / "ct", along_normal(4))
+    for file in list((tmp_path / "ct").iterdir()):
+        (tmp_path / "ct" / f"copy-{file.name}").write_bytes(file.read_bytes())
+    np.testing.assert_array_equal(read_volume(tmp_path / "ct").array, hu)
+
+
+def test_echoes_are_a_question_that_names_the_echo_time(tmp_path: Path) -> None:
+    first = write_stack(tmp_path / "mr", along_normal(4), prefix="a", EchoTime=20)
+    write_stack(tmp_path / "mr", along_normal(4), prefix="b", EchoTime=80, intercept=0.0)
+    error = question(tmp_path / "mr")
+    assert dict(error.series) == {
+        "1.2.3#1": "CT, abdomen, EchoTime 20, 4 slices",
+        "1.2.3#2": "CT, abdomen, EchoTime 80, 4 slices",
+    }
+    volume = read_volume(tmp_path / "mr", series="1.2.3#1")
+    np.testing.assert_array_equal(volume.array, first)
+    assert volume.source is not None
+    assert volume.source.series_instance_uid == "1.2.3"
+    # The series alone, or a stack that is not there, is still a question.
+    question(tmp_path / "mr", series="1.2.3")
+    question(tmp_path / "mr", series="1.2.3#7")
+
+
+def test_time_points_without_any_tag_follow_the_instance_number(tmp_path: Path) -> None:
+    for k in range(3):
+        for t in range(2):
+            pixels = np.full((4, 5), 1000 + 100 * t + k, np.uint16)
+            ds = dicom_slice(pixels, (0, 0, 2.0 * k), number=10 * t + k + 1)
+            ds.save_as(tmp_path / f"{k}{1 - t}.dcm", enforce_file_format=True)
+    error = question(tmp_path)
+    assert [d for _, d in error.series] == [
+        "CT, abdomen, image 1 of 2, 3 slices",
+        "CT, abdomen, image 2 of 2, 3 slices",
+    ]
+    volume = read_volume(tmp_path, series="1.2.3#2")
+    np.testing.assert_array_equal(volume.array[:, 0, 0], np.array([1100, 1101, 1102]) - 1024)
+
+
+def test_unequal_repetition_is_refused_with_a_position(tmp_path: Path) -> None:
+    write_stack(tmp_path / "ct", along_normal(4), prefix="a")
+    write_stack(tmp_path / "ct", along_normal(2), prefix="b")
+    with pytest.raises(VolumeError, match="1 to 2 images per slice position, for example at LPS"):
+        read_volume(tmp_path / "ct")
+
+
+def test_orientations_in_one_series_are_a_question(tmp_path: Path) -> None:
+    write_stack(tmp_path / "mr", along_normal(3), prefix="a")
+    sagittal = (0.0, 1.0, 0.0, 0.0, 0.0, -1.0)
+    write_stack(
+        tmp_path / "mr", along_normal(5, orientation=sagittal), prefix="b", orientation=sagittal
+    )
+    error = question(tmp_path / "mr")
+    assert {d for _, d in error.series} == {
+        "CT, abdomen, axial, 3 slices",
+        "CT, abdomen, sagittal, 5 slices",
+    }
+
+
+def test_views_of_an_x_ray_are_a_question(tmp_path: Path) -> None:
+    for k in range(2):
+        ds = dicom_slice(np.full((4, 6), k, np.uint16), None, number=k + 1, intercept=0.0)
+        ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
+    question(tmp_path)
+    assert read_volume(tmp_path, series="1.2.3#2").array.max() == 1
+
+
+def test_long_question_is_cut(tmp_path: Path) -> None:
+    for k in range(30):
+        ds = dicom_slice(np.zeros((2, 2), np.uint16), None, series=f"1.2.{k + 3}")
+        ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
+    with pytest.raises(AmbiguousSeriesError, match="and 18 more") as caught:
+        read_volume(tmp_path)
+    assert len(caught.value.series) == 30
+
+
+def test_series_is_ignored_where_there_are_none(tmp_path: Path) -> None:
+    import SimpleITK
+
+    image = SimpleITK.GetImageFromArray(np.zeros((2, 3, 4), np.int16))
+    SimpleITK.WriteImage(image, str(tmp_path / "a.nrrd"))
+    assert read_volume(tmp_path / "a.nrrd", series="1.2.3").shape == (2, 3, 4)

@@ -1,0 +1,108 @@
+"""Enhanced multi-frame objects read like the single-frame series they replace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from generated_scans import AXIAL, dicom_slice, rotation
+from pumit.errors import AmbiguousSeriesError, VolumeError
+from pumit.io.read import read_volume
+from pydicom.dataset import Dataset
+from pydicom.uid import EnhancedCTImageStorage
+
+OBLIQUE = tuple(rotation(20, -30, 40)[:, :2].T.ravel())
+
+
+def group(**items: object) -> list[Dataset]:
+    ds = Dataset()
+    for keyword, value in items.items():
+        setattr(ds, keyword, value)
+    return [ds]
+
+
+def write_enhanced(
+    path: Path,
+    positions: list[np.ndarray],
+    *,
+    orientation: tuple[float, ...] = AXIAL,
+    slopes: list[float] | None = None,
+    times: list[int] | None = None,
+) -> np.ndarray:
+    """Write one enhanced CT; return its stored values, frame by frame."""
+    stored = np.arange(len(positions) * 42, dtype=np.uint16).reshape(-1, 6, 7) + 900
+    ds = dicom_slice(stored[0], None, pixel_spacing=None, SOPClassUID=EnhancedCTImageStorage)
+    del ds.RescaleSlope, ds.RescaleIntercept
+    ds.NumberOfFrames, ds.PixelData = len(positions), stored.tobytes()
+    shared, frames = Dataset(), []
+    shared.PixelMeasuresSequence = group(PixelSpacing=[0.9, 0.7], SliceThickness=2)
+    shared.PlaneOrientationSequence = group(
+        ImageOrientationPatient=[round(c, 9) for c in orientation]
+    )
+    for k, position in enumerate(positions):
+        frame = Dataset()
+        place = [round(float(p), 6) for p in position]
+        frame.PlanePositionSequence = group(ImagePositionPatient=place)
+        slope = slopes[k] if slopes else 1
+        frame.PixelValueTransformationSequence = group(RescaleSlope=slope, RescaleIntercept=-1024)
+        if times:
+            frame.FrameContentSequence = group(TemporalPositionIndex=times[k])
+        frames.append(frame)
+    ds.SharedFunctionalGroupsSequence = [shared]
+    ds.PerFrameFunctionalGroupsSequence = frames
+    ds.save_as(path, enforce_file_format=True)
+    return stored
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+@pytest.mark.parametrize("orientation", [AXIAL, OBLIQUE])
+def test_frames_are_sorted_into_a_volume(
+    tmp_path: Path, as_file: bool, orientation: tuple[float, ...]
+) -> None:
+    axes = np.asarray(orientation).reshape(2, 3)
+    normal = np.cross(axes[0], axes[1])
+    order = [3, 0, 4, 1, 2]
+    positions = [np.array([1.0, 2, 3]) + 2.0 * k * normal for k in order]
+    stored = write_enhanced(tmp_path / "e.dcm", positions, orientation=orientation)
+    volume = read_volume(tmp_path / "e.dcm" if as_file else tmp_path)
+    np.testing.assert_array_equal(volume.array, stored[np.argsort(order)].astype(int) - 1024)
+    np.testing.assert_allclose(volume.origin_lps, (1, 2, 3), atol=1e-5)
+    assert volume.spacing_mm == pytest.approx((2.0, 0.9, 0.7), abs=1e-5)
+    assert volume.source is not None
+    assert volume.source.files == (tmp_path / "e.dcm",)
+
+
+def test_every_frame_has_its_own_rescale(tmp_path: Path) -> None:
+    positions = [np.array([0.0, 0, 2 * k]) for k in range(3)]
+    slopes = [0.5, 1.0, 2.0]
+    stored = write_enhanced(tmp_path / "e.dcm", positions, slopes=slopes)
+    expected = stored * np.reshape(slopes, (3, 1, 1)) - 1024
+    np.testing.assert_allclose(read_volume(tmp_path / "e.dcm").array, expected)
+
+
+def test_times_in_one_object_are_a_question(tmp_path: Path) -> None:
+    positions = [np.array([0.0, 0, 2 * (k % 3)]) for k in range(6)]
+    stored = write_enhanced(tmp_path / "e.dcm", positions, times=[1, 1, 1, 2, 2, 2])
+    with pytest.raises(AmbiguousSeriesError, match="TemporalPositionIndex 2, 3 slices"):
+        read_volume(tmp_path / "e.dcm")
+    volume = read_volume(tmp_path / "e.dcm", series="1.2.3#2")
+    np.testing.assert_array_equal(volume.array, stored[3:].astype(int) - 1024)
+
+
+def test_missing_frame_is_named(tmp_path: Path) -> None:
+    positions = [np.array([0.0, 0, 2 * k]) for k in (0, 1, 2, 4, 5)]
+    write_enhanced(tmp_path / "e.dcm", positions)
+    with pytest.raises(VolumeError, match="1 slice is missing: between slices 3 and 4"):
+        read_volume(tmp_path / "e.dcm")
+
+
+def test_fewer_frames_than_promised_are_refused(tmp_path: Path) -> None:
+    import pydicom
+
+    write_enhanced(tmp_path / "e.dcm", [np.array([0.0, 0, 2 * k]) for k in range(4)])
+    ds = pydicom.dcmread(tmp_path / "e.dcm")
+    ds.NumberOfFrames, ds.PixelData = 2, ds.PixelData[: 2 * 42 * 2]
+    ds.save_as(tmp_path / "e.dcm")
+    with pytest.raises(VolumeError, match="holds 2 frames"):
+        read_volume(tmp_path / "e.dcm")

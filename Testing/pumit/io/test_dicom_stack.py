@@ -1,0 +1,316 @@
+"""A DICOM series becomes HU on the patient's grid, or a sentence that says what is wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from generated_scans import AXIAL, along_normal, dicom_slice, rotation, write_stack
+from pumit.errors import VolumeError
+from pumit.io.read import read_volume
+from pumit.volume import PLANAR_SLICE_SPACING_MM
+from pydicom.uid import CTImageStorage
+
+OBLIQUE = tuple(rotation(20, -30, 40)[:, :2].T.ravel())
+SAGITTAL = (0.0, 1.0, 0.0, 0.0, 0.0, -1.0)
+
+
+def assert_refused(path: Path, reason: str) -> str:
+    with pytest.raises(VolumeError, match=reason) as caught:
+        read_volume(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "secret" not in message.lower()
+    assert str(path) not in message
+    return message
+
+
+@pytest.mark.parametrize("orientation", [AXIAL, OBLIQUE, SAGITTAL])
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_slices_are_sorted_along_their_normal(
+    tmp_path: Path, orientation: tuple[float, ...], is_reversed: bool
+) -> None:
+    positions = along_normal(9, orientation=orientation)
+    if is_reversed:
+        positions.reverse()
+    hu = write_stack(tmp_path / "ct", positions, orientation=orientation)
+    volume = read_volume(tmp_path / "ct")
+    order = slice(None, None, -1) if is_reversed else slice(None)
+    np.testing.assert_array_equal(volume.array, hu[order])
+    assert volume.array.dtype == np.int16
+    assert volume.spacing_mm == pytest.approx((2.5, 0.9, 0.7), abs=1e-5)
+    row, column = np.asarray(orientation).reshape(2, 3)
+    for k, position in enumerate(positions[order]):
+        np.testing.assert_allclose(volume.index_to_world((k, 0, 0)), position, atol=1e-4)
+        expected = np.asarray(position) + 3 * 0.7 * row + 2 * 0.9 * column
+        np.testing.assert_allclose(volume.index_to_world((k, 2, 3)), expected, atol=1e-4)
+
+
+def test_source_lists_the_files_in_slice_order(tmp_path: Path) -> None:
+    import pydicom
+
+    write_stack(tmp_path / "ct", along_normal(6)[::-1])
+    volume = read_volume(tmp_path / "ct")
+    assert volume.source is not None
+    assert volume.source.series_instance_uid == "1.2.3"
+    heights = [pydicom.dcmread(f).ImagePositionPatient[2] for f in volume.source.files]
+    assert heights == sorted(heights)
+    assert len(heights) == 6
+
+
+def test_every_slice_has_its_own_rescale(tmp_path: Path) -> None:
+    stored = np.full((4, 5), 100, np.uint16)
+    for k, slope in enumerate((0.5, 2.0, 0.25)):
+        ds = dicom_slice(stored, (0, 0, 3.0 * k), slope=slope, intercept=0.0, Modality="PT")
+        ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
+    volume = read_volume(tmp_path)
+    np.testing.assert_allclose(volume.array[:, 0, 0], (50, 200, 25))
+    assert volume.array.dtype == np.float32
+
+
+def test_wide_range_stays_exact(tmp_path: Path) -> None:
+    stored = np.array([[0, 65535]], np.uint16)
+    for k in range(2):
+        ds = dicom_slice(stored, (0, 0, k))
+        ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
+    np.testing.assert_array_equal(read_volume(tmp_path).array[0], [[-1024, 64511]])
+
+
+def test_missing_slice_is_named(tmp_path: Path) -> None:
+    positions = along_normal(9)
+    del positions[4]
+    write_stack(tmp_path / "ct", positions)
+    message = assert_refused(tmp_path / "ct", "1 slice is missing: between slices 4 and 5 of 8")
+    assert "the gap is 5.00 mm where 2.50 mm" in message
+    assert "(-50.0, 20.0, 110.0)" in message
+
+
+def test_number_of_missing_slices_is_counted(tmp_path: Path) -> None:
+    positions = along_normal(12)
+    del positions[9]
+    del positions[3:5]
+    write_stack(tmp_path / "ct", positions)
+    assert_refused(tmp_path / "ct", "3 slices are missing: between slices 3 and 4 of 9")
+
+
+def test_rounded_positions_are_taken_as_even(tmp_path: Path) -> None:
+    positions = [(0.0, 0.0, round(0.625 * k, 1)) for k in range(20)]
+    hu = write_stack(tmp_path / "ct", positions)
+    volume = read_volume(tmp_path / "ct")
+    np.testing.assert_array_equal(volume.array, hu)
+    assert volume.spacing_mm[0] == pytest.approx(0.625, abs=0.01)
+
+
+def test_unequal_gaps_are_interpolated_to_even_ones(tmp_path: Path) -> None:
+    heights = np.array([0, 2.0, 4.0, 6.6, 9.2, 11.8, 13.8, 15.8])
+    stored = [np.full((4, 5), round(1000 + 10 * z), np.uint16) for z in heights]
+    for k, (pixels, z) in enumerate(zip(stored, heights, strict=True)):
+        dicom_slice(pixels, (0, 0, z)).save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
+    volume = read_volume(tmp_path)
+    assert volume.array.dtype == np.int16
+    d = volume.shape[0]
+    world = volume.index_to_world([(k, 0, 0) for k in range(d)])[:, 2]
+    assert world[0] == 0
+    assert world[-1] == pytest.approx(15.8)
+    np.testing.assert_allclose(volume.array[:, 0, 0], 10 * world - 24, atol=0.51)
+
+
+def test_slices_too_close_are_refused(tmp_path: Path) -> None:
+    positions = [*along_normal(6), (-50.0, 20.0, 100.3)]
+    write_stack(tmp_path / "ct", positions)
+    assert_refused(tmp_path / "ct", "0.30 mm apart where 2.50 mm is usual")
+
+
+def test_shifted_slice_is_refused(tmp_path: Path) -> None:
+    positions = along_normal(9)
+    positions[4] = (-40.0, *positions[4][1:])
+    write_stack(tmp_path / "ct", positions)
+    assert_refused(tmp_path / "ct", "Slice 5 of 9 is shifted sideways by 10.00 mm")
+
+
+def test_gantry_tilt_becomes_a_perpendicular_grid(tmp_path: Path) -> None:
+    tilt = 0.8  # mm along H per slice
+    positions = [(0.0, tilt * k, 2.5 * k) for k in range(10)]
+    for k, position in enumerate(positions):
+        pixels = np.full((12, 10), 1000, np.uint16)
+        pixels[6, 4] = 3000  # a rod that follows the tilt
+        ds = dicom_slice(pixels, position, pixel_spacing=(0.8, 0.8))
+        ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
+    volume = read_volume(tmp_path)
+    assert volume.shape == (10, 21, 10)
+    assert volume.spacing_mm == pytest.approx((2.5, 0.8, 0.8))
+    assert volume.source is not None
+    assert len(volume.source.files) == 10
+    for position in positions:
+        d, h, w = np.round(volume.world_to_index(np.add(position, (3.2, 4.8, 0)))).astype(int)
+        assert volume.array[d, h, w] == 3000 - 1024
+
+
+def test_single_slice_is_planar_with_its_own_position(tmp_path: Path) -> None:
+    write_stack(tmp_path / "ct", [(1.0, 2.0, 3.0)], orientation=SAGITTAL)
+    volume = read_volume(tmp_path / "ct")
+    assert volume.spacing_mm == pytest.approx((PLANAR_SLICE_SPACING_MM, 0.9, 0.7))
+    np.testing.assert_allclose(volume.index_to_world((0, 0, 1)), (1, 2.7, 3))
+
+
+def test_single_file_of_a_series_is_read_alone(tmp_path: Path) -> None:
+    write_stack(tmp_path / "ct", along_normal(5))
+    volume = read_volume(sorted((tmp_path / "ct").iterdir())[0])
+    assert volume.is_planar
+    assert volume.source is not None
+    assert len(volume.source.files) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "spacing"),
+    [
+        ({"pixel_spacing": None, "ImagerPixelSpacing": [0.2, 0.1]}, (0.2, 0.1)),
+        ({"pixel_spacing": (0.4, 0.3), "ImagerPixelSpacing": [0.2, 0.1]}, (0.4, 0.3)),
+        ({"pixel_spacing": None}, (1.0, 1.0)),
+    ],
+)
+def test_x_ray_has_the_pixel_size_it_states(
+    tmp_path: Path, more: dict[str, object], spacing: tuple[float, float]
+) -> None:
+    dx = "1.2.840.10008.5.1.4.1.1.1.1"
+    pixels = np.arange(42, dtype=np.uint16).reshape(6, 7)
+    ds = dicom_slice(pixels, None, SOPClassUID=dx, Modality="DX", intercept=0.0, **more)
+    ds.save_as(tmp_path / "x.dcm", enforce_file_format=True)
+    volume = read_volume(tmp_path / "x.dcm")
+    assert volume.spacing_mm == (PLANAR_SLICE_SPACING_MM, *spacing)
+    np.testing.assert_array_equal(volume.array[0], pixels)
+
+
+def test_colour_slices_become_three_channels(tmp_path: Path) -> None:
+    pixels = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
+    for k in range(3):
+        ds = dicom_slice(pixels, (0, 0, k), intercept=0.0)
+        ds.save_as(tmp_path / f"{k}.dcm", enforce_file_format=True)
+    volume = read_volume(tmp_path)
+    assert volume.array.shape == (3, 3, 6, 8)
+    np.testing.assert_array_equal(volume.array[:, 1], np.moveaxis(pixels, -1, 0))
+
+
+def test_palette_becomes_rgb(tmp_path: Path) -> None:
+    index = np.arange(48, dtype=np.uint8).reshape(6, 8)
+    ds = dicom_slice(index, None, intercept=0.0, PhotometricInterpretation="PALETTE COLOR")
+    ramp = np.arange(256, dtype=np.uint16) << 8
+    for colour, table in (("Red", ramp), ("Green", ramp[::-1].copy()), ("Blue", ramp // 2)):
+        setattr(ds, f"{colour}PaletteColorLookupTableDescriptor", [256, 0, 16])
+        setattr(ds, f"{colour}PaletteColorLookupTableData", table.tobytes())
+    ds.save_as(tmp_path / "us.dcm", enforce_file_format=True)
+    array = read_volume(tmp_path / "us.dcm").array
+    assert array.shape == (3, 1, 6, 8)
+    np.testing.assert_array_equal(array[0, 0], index)
+    np.testing.assert_array_equal(array[1, 0], 255 - index)
+
+
+def test_cine_frames_become_channels(tmp_path: Path) -> None:
+    frames = np.arange(4 * 6 * 8, dtype=np.uint8).reshape(4, 6, 8)
+    ds = dicom_slice(frames[0], None, intercept=0.0, NumberOfFrames=4)
+    ds.PixelData = frames.tobytes()
+    ds.save_as(tmp_path / "us.dcm", enforce_file_format=True)
+    np.testing.assert_array_equal(read_volume(tmp_path / "us.dcm").array, frames[:, None])
+
+
+def test_file_without_preamble_is_read(tmp_path: Path) -> None:
+    hu = write_stack(tmp_path / "ct", along_normal(3))
+    for file in list((tmp_path / "ct").iterdir()):
+        file.write_bytes(file.read_bytes()[132:])
+    np.testing.assert_array_equal(read_volume(tmp_path / "ct").array, hu)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"pixel_spacing": (0.0, 0.7)}, "PixelSpacing must be positive"),
+        ({"pixel_spacing": (-0.5, 0.7)}, "PixelSpacing must be positive"),
+        ({"pixel_spacing": None}, "PixelSpacing is missing"),
+        ({"orientation": (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)}, "ImageOrientationPatient"),
+        ({"orientation": (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)}, "ImageOrientationPatient"),
+        ({"ImagePositionPatient": [1, 2]}, "ImagePositionPatient must be 3 numbers"),
+    ],
+)
+def test_unusable_geometry_is_refused(tmp_path: Path, more: dict[str, object], reason: str) -> None:
+    write_stack(tmp_path / "ct", along_normal(3), **more)
+    assert_refused(tmp_path / "ct", reason)
+
+
+def test_pixel_spacing_that_differs_is_refused(tmp_path: Path) -> None:
+    write_stack(tmp_path / "ct", along_normal(3))
+    write_stack(tmp_path / "ct", along_normal(6)[3:], prefix="b", pixel_spacing=(0.5, 0.5))
+    assert_refused(tmp_path / "ct", "PixelSpacing differs")
+
+
+@pytest.mark.parametrize("part", [0.3, 0.7, 0.98])
+def test_truncated_slice_is_refused(tmp_path: Path, part: float) -> None:
+    write_stack(tmp_path / "ct", along_normal(5))
+    file = sorted((tmp_path / "ct").iterdir())[2]
+    file.write_bytes(file.read_bytes()[: int(part * file.stat().st_size)])
+    assert_refused(tmp_path / "ct", "damaged|no pixel data|missing|mixes|must be|No DICOM|differ")
+
+
+def test_pixels_of_another_size_than_promised_are_refused(tmp_path: Path) -> None:
+    ds = dicom_slice(np.zeros((6, 7), np.uint16), (0, 0, 0), Rows=60)
+    ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    assert_refused(tmp_path / "a.dcm", "damaged")
+
+
+def test_compression_that_nothing_decodes_is_named(tmp_path: Path) -> None:
+    from pydicom.encaps import encapsulate
+
+    ds = dicom_slice(np.zeros((6, 7), np.uint16), (0, 0, 0))
+    ds.file_meta.TransferSyntaxUID = "1.2.840.10008.1.2.4.201"
+    ds.PixelData = encapsulate([b"\xff\x4f\xff\x51" + bytes(40)])
+    ds["PixelData"].VR = "OB"
+    ds.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    message = assert_refused(tmp_path / "a.dcm", "High-Throughput JPEG 2000")
+    assert re.search("decompress the series first", message)
+
+
+def test_run_length_encoded_slices_are_read(tmp_path: Path) -> None:
+    import pydicom
+
+    hu = write_stack(tmp_path / "ct", along_normal(3))
+    for file in (tmp_path / "ct").iterdir():
+        ds = pydicom.dcmread(file)
+        ds.compress(pydicom.uid.RLELossless)
+        ds.save_as(file)
+    np.testing.assert_array_equal(read_volume(tmp_path / "ct").array, hu)
+
+
+@pytest.mark.parametrize("kind", ["jpeg2000", "jpeg-lossless"])
+def test_compressed_slices_are_read(tmp_path: Path, kind: str) -> None:
+    import SimpleITK
+
+    # ITK writes lossless JPEG 2000 and JPEG; the latter only GDCM decodes.
+    smooth = np.add.outer(np.arange(64), np.arange(48)).astype(np.int16) * 5 - 200
+    writer = SimpleITK.ImageFileWriter()
+    writer.SetImageIO("GDCMImageIO")
+    writer.UseCompressionOn()
+    writer.SetCompressor("JPEG2000" if kind == "jpeg2000" else "JPEG")
+    writer.KeepOriginalImageUIDOn()
+    for k in range(3):
+        image = SimpleITK.GetImageFromArray(smooth[None] + np.int16(k))
+        image.SetOrigin((0, 0, 2.0 * k))
+        image.SetSpacing((0.7, 0.9, 2.0))
+        for key, value in {
+            "0008|0016": str(CTImageStorage),
+            "0008|0018": f"1.2.3.4.{k + 1}",
+            "0020|000e": "1.2.3.4",
+            "0020|000d": "1.2.3",
+            "0020|0032": f"0\\0\\{2 * k}",
+            "0020|0037": "1\\0\\0\\0\\1\\0",
+            "0008|0060": "CT",
+        }.items():
+            image.SetMetaData(key, value)
+        writer.SetFileName(str(tmp_path / f"{k}.dcm"))
+        writer.Execute(image)
+    import pydicom
+
+    syntax = pydicom.dcmread(tmp_path / "0.dcm").file_meta.TransferSyntaxUID
+    assert syntax.is_compressed
+    volume = read_volume(tmp_path)
+    np.testing.assert_array_equal(volume.array[1], smooth + 1)

@@ -1,0 +1,212 @@
+"""NIfTI headers in all their variants mean the same voxels at the same place."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import SimpleITK
+from generated_scans import itk_image, pattern, rotation
+from pumit.errors import VolumeError
+from pumit.io.read import read_volume
+
+# Byte offsets in a version 1 header.
+DIM, DATATYPE, PIXDIM, VOX_OFFSET, SLOPE, UNITS = 40, 70, 76, 108, 112, 123
+QFORM_CODE, SFORM_CODE, SROW = 252, 254, 280
+
+
+def nifti(array: np.ndarray | None = None, **more: Any) -> bytearray:
+    """What ITK writes, uncompressed, as bytes to change."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.nii"
+        SimpleITK.WriteImage(itk_image(pattern() if array is None else array, **more), str(path))
+        return bytearray(path.read_bytes())
+
+
+def patched(offset: int, form: str, *values: float, data: bytearray | None = None) -> bytearray:
+    data = nifti() if data is None else data
+    struct.pack_into("<" + form, data, offset, *values)
+    return data
+
+
+def refuse(tmp_path: Path, data: bytes, reason: str) -> None:
+    (tmp_path / "a.nii").write_bytes(data)
+    with pytest.raises(VolumeError, match=reason) as caught:
+        read_volume(tmp_path / "a.nii")
+    assert "\n" not in str(caught.value)
+
+
+def sheared(sform: np.ndarray, qform_code: int, sform_code: int) -> bytearray:
+    data = patched(SROW, "12f", *sform.ravel())
+    return patched(QFORM_CODE, "2h", qform_code, sform_code, data=data)
+
+
+def test_slope_and_intercept_are_applied_as_itk_does(tmp_path: Path) -> None:
+    for array in (pattern(), pattern().astype(np.int32), pattern().astype(np.float64)):
+        (tmp_path / "a.nii").write_bytes(patched(SLOPE, "2f", 0.1, -1024, data=nifti(array)))
+        expected = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "a.nii")))
+        np.testing.assert_allclose(read_volume(tmp_path / "a.nii").array, expected, rtol=1e-6)
+
+
+def test_slope_of_zero_means_no_scaling(tmp_path: Path) -> None:
+    (tmp_path / "a.nii").write_bytes(patched(SLOPE, "2f", 0, 50))
+    np.testing.assert_array_equal(read_volume(tmp_path / "a.nii").array, pattern())
+
+
+def test_big_endian_file_reads_the_same(tmp_path: Path) -> None:
+    little = nifti(direction=rotation(10, 20, 30))
+    big = bytearray(len(little))
+    fields = "i10s18sihcc8h3fh3h8f3fhcc4f2i80s24s2h6f12f16s4s4s"
+    struct.pack_into(">" + fields, big, 0, *struct.unpack_from("<" + fields, little))
+    voxels = np.frombuffer(little, "<i2", offset=352)
+    big[352:] = voxels.astype(">i2").tobytes()
+    (tmp_path / "little.nii").write_bytes(little)
+    (tmp_path / "big.nii").write_bytes(big)
+    a, b = read_volume(tmp_path / "little.nii"), read_volume(tmp_path / "big.nii")
+    np.testing.assert_array_equal(a.array, b.array)
+    np.testing.assert_array_equal(a.direction, b.direction)
+    assert b.array.dtype.isnative
+    assert a.origin_lps == b.origin_lps
+
+
+def test_version_2_file_reads_the_same(tmp_path: Path) -> None:
+    one = nifti(direction=rotation(10, 20, 30))
+
+    def old(form: str, offset: int) -> tuple[Any, ...]:
+        return struct.unpack_from("<" + form, one, offset)
+
+    two = bytearray(544)
+    struct.pack_into("<i8s", two, 0, 540, b"n+2\0\r\n\x1a\n")
+    struct.pack_into("<2h8q", two, 12, *old("2h", DATATYPE), *old("8h", DIM))
+    struct.pack_into("<8d", two, 104, *old("8f", PIXDIM))
+    struct.pack_into("<q2d", two, 168, 544, 1.0, 0.0)
+    struct.pack_into("<2i6d12d", two, 344, *old("2h6f12f", QFORM_CODE))
+    struct.pack_into("<i", two, 500, one[UNITS])
+    (tmp_path / "one.nii").write_bytes(one)
+    (tmp_path / "two.nii").write_bytes(two + one[352:])
+    a, b = read_volume(tmp_path / "one.nii"), read_volume(tmp_path / "two.nii")
+    np.testing.assert_array_equal(a.array, b.array)
+    np.testing.assert_allclose(a.index_to_world((4, 5, 6)), b.index_to_world((4, 5, 6)), atol=1e-5)
+
+
+def test_data_behind_header_extensions_is_found(tmp_path: Path) -> None:
+    plain = nifti()
+    moved = patched(VOX_OFFSET, "f", 512, data=bytearray(plain[:352]))
+    (tmp_path / "a.nii").write_bytes(moved + bytes(160) + plain[352:])
+    np.testing.assert_array_equal(read_volume(tmp_path / "a.nii").array, pattern())
+
+
+def test_microns_become_millimetres(tmp_path: Path) -> None:
+    data = patched(UNITS, "B", 3, data=nifti(spacing=(700.0, 900.0, 2500.0)))
+    (tmp_path / "a.nii").write_bytes(data)
+    assert read_volume(tmp_path / "a.nii").spacing_mm == pytest.approx((2.5, 0.9, 0.7))
+
+
+def test_rgb_becomes_three_channels(tmp_path: Path) -> None:
+    array = np.arange(5 * 6 * 7 * 3).reshape(5, 6, 7, 3).astype(np.uint8)
+    SimpleITK.WriteImage(itk_image(array, is_vector=True), str(tmp_path / "a.nii.gz"))
+    header = gzip.decompress((tmp_path / "a.nii.gz").read_bytes())
+    assert read_volume(tmp_path / "a.nii.gz").array.shape == (3, 5, 6, 7)
+    assert struct.unpack_from("<h", header, DATATYPE)[0] in (2, 128)
+
+
+@pytest.mark.parametrize(("qform_code", "sform_code"), [(0, 1), (2, 2), (1, 2), (0, 4)])
+def test_sheared_sform_is_followed(tmp_path: Path, qform_code: int, sform_code: int) -> None:
+    # A gantry tilted by 15 degrees: the slice step leans along the rows' normal.
+    tilt = np.tan(np.radians(15)) * 2.5
+    sform = np.array([[0.7, 0, 0, 10], [0, 0.9, tilt, 20], [0, 0, 2.5, 30]])
+    ramp = (np.arange(5)[:, None, None] * 100 + np.zeros((5, 6, 7))).astype(np.int16)
+    data = nifti(ramp)
+    data[:352] = sheared(sform, qform_code, sform_code)[:352]
+    (tmp_path / "a.nii").write_bytes(data)
+    volume = read_volume(tmp_path / "a.nii")
+    assert volume.shape[0] == 5
+    assert volume.array.dtype == np.int16
+    assert volume.spacing_mm == pytest.approx((2.5, 0.9, 0.7))
+    for k in range(5):
+        # RAS of the slice's own centre, then LPS.
+        ras = sform @ (3, 2.5, k, 1)
+        index = volume.world_to_index((-ras[0], -ras[1], ras[2]))
+        assert index[0] == pytest.approx(k, abs=1e-6)
+        d, h, w = np.round(index).astype(int)
+        assert volume.array[d, h, w] == 100 * k
+
+
+def test_qform_wins_over_a_sheared_template_space(tmp_path: Path) -> None:
+    straight = nifti(direction=rotation(10, 20, 30))
+    (tmp_path / "a.nii").write_bytes(straight)
+    expected = read_volume(tmp_path / "a.nii")
+    patched(
+        SROW,
+        "12f",
+        *np.array([[1, 0.3, 0, 9], [0, 1, 0, 9], [0, 0, 1, 9.0]]).ravel(),
+        data=straight,
+    )
+    patched(QFORM_CODE, "2h", 1, 4, data=straight)
+    (tmp_path / "a.nii").write_bytes(straight)
+    volume = read_volume(tmp_path / "a.nii")
+    np.testing.assert_array_equal(volume.array, pattern())
+    np.testing.assert_allclose(volume.direction, expected.direction, atol=1e-5)
+
+
+def test_degenerate_sform_is_refused(tmp_path: Path) -> None:
+    sform = np.array([[1, 1, 0, 0], [0, 0.01, 0, 0], [0, 0, 1, 0.0]])
+    refuse(tmp_path, sheared(sform, 0, 1), "parallel")
+
+
+def test_shear_that_would_blow_up_the_grid_is_refused(tmp_path: Path) -> None:
+    sform = np.array([[1, 3, 0, 0], [0, 1, 3, 0], [0, 0, 1, 0.0]])
+    data = nifti(np.zeros((40, 40, 40), np.int16))
+    data[:352] = patched(DIM, "8h", 3, 40, 40, 40, 1, 1, 1, 1, data=sheared(sform, 0, 1))[:352]
+    refuse(tmp_path, data, "times the voxels|parallel")
+
+
+@pytest.mark.parametrize("spacing", [0.0, float("nan"), float("inf")])
+def test_spacing_that_is_no_length_is_refused(tmp_path: Path, spacing: float) -> None:
+    refuse(tmp_path, patched(PIXDIM + 4, "f", spacing), "spacing")
+
+
+def test_missing_spacing_of_a_missing_axis_is_no_matter(tmp_path: Path) -> None:
+    data = patched(PIXDIM + 12, "f", 0.0, data=nifti(pattern((6, 7))))
+    (tmp_path / "a.nii").write_bytes(data)
+    assert read_volume(tmp_path / "a.nii").is_planar
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (patched(DIM, "h", 9), "impossible size"),
+        (patched(DIM + 2, "h", -7), "impossible size"),
+        (patched(DIM + 2, "h", 0), "impossible size"),
+        (patched(DIM + 2, "h", 30000), "truncated"),
+        (patched(DIM, "8h", 7, 7, 6, 5, 1, 1, 2, 1), "dimensions"),
+        (patched(DIM, "8h", 5, 7, 3, 1, 5, 2, 1, 1), "dimensions"),
+        (patched(DATATYPE, "h", 32), "data type"),
+        (patched(DATATYPE, "h", 77), "data type"),
+        (patched(VOX_OFFSET, "f", 5.0), "begin at byte"),
+        (patched(VOX_OFFSET, "f", -5.0), "begin at byte"),
+        (patched(VOX_OFFSET, "f", float("nan")), "begin at byte"),
+        (patched(VOX_OFFSET, "f", 1e9), "truncated"),
+        (nifti()[:200], "header"),
+        (nifti()[:-1], "truncated"),
+    ],
+)
+def test_damaged_header_is_refused(tmp_path: Path, data: bytearray, reason: str) -> None:
+    refuse(tmp_path, data, reason)
+
+
+def test_damaged_compressed_data_is_refused(tmp_path: Path) -> None:
+    data = bytearray(gzip.compress(bytes(nifti())))
+    data[-6] ^= 1  # the checksum
+    refuse(tmp_path, data, "damaged")
+
+
+def test_gzip_bomb_is_refused_before_it_unpacks(tmp_path: Path) -> None:
+    header = patched(DIM, "8h", 3, 30000, 30000, 300, 1, 1, 1, 1)[:352]
+    refuse(tmp_path, gzip.compress(bytes(header) + bytes(100_000)), "truncated")

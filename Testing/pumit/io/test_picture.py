@@ -1,0 +1,161 @@
+"""Pictures become planar volumes of 1 mm pixels, gray or RGB, upright and at full depth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK
+from PIL import Image
+from pumit.errors import VolumeError
+from pumit.io.read import read_volume
+from pumit.volume import PLANAR_SLICE_SPACING_MM
+
+GRAY = (np.arange(30 * 20).reshape(30, 20) % 256).astype(np.uint8)
+COLOUR = np.stack([GRAY, 255 - GRAY, GRAY // 2], axis=-1)
+EXIF_ORIENTATION = 0x0112
+
+
+def save(tmp_path: Path, image: Image.Image, name: str = "a.png", **more: object) -> Path:
+    image.save(tmp_path / name, **more)
+    return tmp_path / name
+
+
+def test_gray_is_one_slice(tmp_path: Path) -> None:
+    volume = read_volume(save(tmp_path, Image.fromarray(GRAY)))
+    np.testing.assert_array_equal(volume.array, GRAY[None])
+    assert volume.array.dtype == np.uint8
+    assert volume.is_planar
+
+
+def test_resolution_of_the_file_is_not_trusted(tmp_path: Path) -> None:
+    volume = read_volume(save(tmp_path, Image.fromarray(GRAY), dpi=(300, 300)))
+    assert volume.spacing_mm == (PLANAR_SLICE_SPACING_MM, 1.0, 1.0)
+
+
+def test_colour_is_three_channels(tmp_path: Path) -> None:
+    volume = read_volume(save(tmp_path, Image.fromarray(COLOUR)))
+    np.testing.assert_array_equal(volume.array, np.moveaxis(COLOUR, -1, 0)[:, None])
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+def test_jpeg_is_read(tmp_path: Path, mode: str) -> None:
+    image = Image.fromarray(COLOUR).convert(mode)
+    volume = read_volume(save(tmp_path, image, "a.jpg", quality=95))
+    assert volume.array.shape == ((1, 30, 20) if mode == "L" else (3, 1, 30, 20))
+
+
+def test_16_bit_gray_is_kept(tmp_path: Path) -> None:
+    deep = GRAY.astype(np.uint16) * 257
+    volume = read_volume(save(tmp_path, Image.fromarray(deep)))
+    assert volume.array.dtype == np.uint16
+    np.testing.assert_array_equal(volume.array[0], deep)
+
+
+def test_16_bit_colour_is_kept(tmp_path: Path) -> None:
+    deep = COLOUR.astype(np.uint16) * 256 + 17
+    SimpleITK.WriteImage(SimpleITK.GetImageFromArray(deep, isVector=True), str(tmp_path / "a.png"))
+    volume = read_volume(tmp_path / "a.png")
+    assert volume.array.dtype == np.uint16
+    np.testing.assert_array_equal(volume.array[:, 0], np.moveaxis(deep, -1, 0))
+
+
+def test_black_and_white_is_read(tmp_path: Path) -> None:
+    volume = read_volume(save(tmp_path, Image.fromarray(GRAY > 100)))
+    np.testing.assert_array_equal(volume.array[0] > 0, GRAY > 100)
+
+
+def test_palette_becomes_its_colours(tmp_path: Path) -> None:
+    image = Image.fromarray(COLOUR).quantize(16)
+    expected = np.moveaxis(np.asarray(image.convert("RGB")), -1, 0)
+    np.testing.assert_array_equal(read_volume(save(tmp_path, image)).array[:, 0], expected)
+
+
+def test_gray_palette_becomes_gray(tmp_path: Path) -> None:
+    image = Image.fromarray(GRAY).convert("P")
+    np.testing.assert_array_equal(read_volume(save(tmp_path, image)).array, GRAY[None])
+
+
+def test_opaque_alpha_is_dropped(tmp_path: Path) -> None:
+    image = Image.fromarray(COLOUR).convert("RGBA")
+    volume = read_volume(save(tmp_path, image))
+    np.testing.assert_array_equal(volume.array[:, 0], np.moveaxis(COLOUR, -1, 0))
+
+
+@pytest.mark.parametrize("mode", ["LA", "RGBA", "PA"])
+def test_transparent_parts_are_black(tmp_path: Path, mode: str) -> None:
+    image = Image.fromarray(COLOUR).convert("RGBA")
+    alpha = np.full(GRAY.shape, 255, np.uint8)
+    alpha[:10] = 0
+    image.putalpha(Image.fromarray(alpha))
+    if mode == "PA":
+        image = image.quantize(32)
+    elif mode == "LA":
+        image = image.convert("LA")
+    volume = read_volume(save(tmp_path, image))
+    assert volume.array[..., :10, :].max() == 0
+    assert volume.array[..., 10:, :].max() > 0
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "deep.png"])
+def test_exif_orientation_is_honoured(tmp_path: Path, orientation: int, name: str) -> None:
+    # One bright corner tells all eight orientations apart together with the picture's shape.
+    upright = np.zeros((40, 24, 3), np.uint8)
+    upright[:8, :8] = (250, 250, 250)
+    upright[:8, 16:] = (120, 120, 120)
+    undo = {
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        6: Image.Transpose.ROTATE_90,
+        7: Image.Transpose.TRANSVERSE,
+        8: Image.Transpose.ROTATE_270,
+    }
+    stored = Image.fromarray(upright)
+    if orientation in undo:
+        stored = stored.transpose(undo[orientation])
+    exif = Image.Exif()
+    exif[EXIF_ORIENTATION] = orientation
+    if name == "deep.png":
+        path = _deep_png_with_exif(tmp_path, np.asarray(stored), exif)
+        upright = upright.astype(np.uint16) * 256
+    else:
+        path = save(tmp_path, stored, name, exif=exif)
+    array = read_volume(path).array[:, 0].astype(int)
+    assert array.shape == (3, 40, 24)
+    scale = int(upright.max()) / 250
+    assert np.abs(array - np.moveaxis(upright, -1, 0)).max() < 30 * scale
+
+
+def _deep_png_with_exif(tmp_path: Path, pixels: np.ndarray, exif: Image.Exif) -> Path:
+    import struct
+    import zlib
+
+    path = tmp_path / "deep.png"
+    deep = SimpleITK.GetImageFromArray(pixels.astype(np.uint16) * 256, isVector=True)
+    SimpleITK.WriteImage(deep, str(path))
+    content = path.read_bytes()
+    body = b"eXIf" + exif.tobytes().removeprefix(b"Exif\0\0")
+    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    path.write_bytes(content[:33] + chunk + content[33:])
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg"])
+@pytest.mark.parametrize("part", [0.05, 0.5, 0.9])
+def test_truncated_picture_is_refused(tmp_path: Path, name: str, part: float) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
+    path = save(tmp_path, Image.fromarray(noise), name)
+    path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
+    with pytest.raises(VolumeError, match="damaged") as caught:
+        read_volume(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_absurdly_large_picture_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(VolumeError, match="more than 200 pixels"):
+        read_volume(save(tmp_path, Image.fromarray(GRAY)))

@@ -1,0 +1,281 @@
+"""Scans keep their voxels and positions in every format, and bad files end in one line."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK
+from generated_scans import itk_image, pattern, rotation
+from pumit.errors import VolumeError
+from pumit.io.read import read_volume
+from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+
+FORMATS = ["nii", "nii.gz", "nrrd", "nhdr", "mha", "mhd"]
+FLIP = np.diag([1.0, 1.0, -1.0])
+DIRECTIONS = {
+    "axial": np.eye(3),
+    "oblique": rotation(20, -35, 50),
+    "left-handed": rotation(20, -35, 50) @ FLIP,
+    "sagittal": np.array([[0.0, 0, -1], [1, 0, 0], [0, -1, 0]]),
+}
+
+
+def assert_is_image(volume: Volume, image: SimpleITK.Image) -> None:
+    """Every voxel has the value and the world position that ITK wrote."""
+    array = SimpleITK.GetArrayFromImage(image)
+    np.testing.assert_array_equal(volume.array, array)
+    d, h, w = volume.shape
+    for k, j, i in [(0, 0, 0), (d - 1, 0, 0), (0, h - 1, 0), (0, 0, w - 1), (d - 1, h - 1, w - 1)]:
+        expected = image.TransformIndexToPhysicalPoint((i, j, k))
+        np.testing.assert_allclose(volume.index_to_world((k, j, i)), expected, atol=1e-4)
+
+
+def assert_refused(path: Path, reason: str) -> None:
+    with pytest.raises(VolumeError, match=reason) as caught:
+        read_volume(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(path.parent) not in message
+
+
+@pytest.mark.parametrize("extension", FORMATS)
+@pytest.mark.parametrize("direction", DIRECTIONS.values(), ids=DIRECTIONS)
+def test_voxels_keep_their_world_position(
+    tmp_path: Path, extension: str, direction: np.ndarray
+) -> None:
+    image = itk_image(pattern(), direction=direction)
+    path = tmp_path / f"scan.{extension}"
+    SimpleITK.WriteImage(image, str(path))
+    volume = read_volume(path)
+    assert_is_image(volume, image)
+    np.testing.assert_allclose(volume.direction, direction, atol=1e-6)
+    assert volume.source is None
+
+
+@pytest.mark.parametrize("extension", FORMATS)
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint16, np.int32, np.float32, np.float64])
+def test_intensities_and_type_are_kept(tmp_path: Path, extension: str, dtype: type) -> None:
+    array = (pattern() % 251).astype(dtype)
+    path = tmp_path / f"scan.{extension}"
+    SimpleITK.WriteImage(itk_image(array), str(path))
+    volume = read_volume(path)
+    assert volume.array.dtype == dtype
+    np.testing.assert_array_equal(volume.array, array)
+
+
+@pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
+def test_time_axis_becomes_channels(tmp_path: Path, extension: str) -> None:
+    array = pattern((4, 5, 6, 7))
+    direction = rotation(10, 20, 30)
+    path = tmp_path / f"scan.{extension}"
+    SimpleITK.WriteImage(itk_image(array, direction=direction), str(path))
+    volume = read_volume(path)
+    np.testing.assert_array_equal(volume.array, array)
+    np.testing.assert_allclose(volume.direction, direction, atol=1e-6)
+    assert volume.spacing_mm == pytest.approx((2.5, 0.9, 0.7))
+
+
+@pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
+def test_vector_components_become_channels(tmp_path: Path, extension: str) -> None:
+    array = pattern((5, 6, 7, 3)).astype(np.float32)
+    path = tmp_path / f"scan.{extension}"
+    SimpleITK.WriteImage(itk_image(array, is_vector=True), str(path))
+    np.testing.assert_array_equal(read_volume(path).array, np.moveaxis(array, -1, 0))
+
+
+@pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
+def test_single_time_point_is_an_ordinary_volume(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"scan.{extension}"
+    SimpleITK.WriteImage(itk_image(pattern((1, 5, 6, 7))), str(path))
+    assert read_volume(path).array.shape == (5, 6, 7)
+
+
+@pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
+@pytest.mark.parametrize("shape", [(6, 7), (1, 6, 7)])
+def test_single_slice_is_planar(tmp_path: Path, extension: str, shape: tuple[int, ...]) -> None:
+    path = tmp_path / f"scan.{extension}"
+    SimpleITK.WriteImage(itk_image(pattern(shape)), str(path))
+    volume = read_volume(path)
+    assert volume.shape == (1, 6, 7)
+    assert volume.is_planar
+    assert volume.spacing_mm == pytest.approx((PLANAR_SLICE_SPACING_MM, 0.9, 0.7))
+
+
+@pytest.mark.parametrize("extension", ["nii", "nii.gz", "nrrd", "mha"])
+def test_content_decides_not_the_extension(tmp_path: Path, extension: str) -> None:
+    image = itk_image(pattern(), direction=DIRECTIONS["left-handed"])
+    SimpleITK.WriteImage(image, str(tmp_path / f"scan.{extension}"))
+    for name in ("upload", "upload.nii.gz", "upload.png"):
+        shutil.copy(tmp_path / f"scan.{extension}", tmp_path / name)
+        assert_is_image(read_volume(tmp_path / name), image)
+
+
+def test_constant_scan_is_readable(tmp_path: Path) -> None:
+    path = tmp_path / "scan.nrrd"
+    SimpleITK.WriteImage(itk_image(np.zeros((3, 4, 5), np.int16)), str(path))
+    assert read_volume(path).array.max() == 0
+
+
+def test_name_with_spaces_and_letters_beyond_ascii(tmp_path: Path) -> None:
+    for extension in ("nii.gz", "nrrd", "mha"):
+        path = tmp_path / f"Aufnahme äöü 中 {extension}.{extension}"
+        SimpleITK.WriteImage(itk_image(pattern()), str(tmp_path / f"a.{extension}"))
+        (tmp_path / f"a.{extension}").rename(path)
+        assert read_volume(path).shape == (5, 6, 7)
+
+
+@pytest.mark.parametrize("extension", ["nii.gz", "nrrd", "mha"])
+def test_few_nonfinite_voxels_get_the_smallest_value(
+    tmp_path: Path, extension: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    array = pattern().astype(np.float32)
+    damaged = array.copy()
+    damaged[0, 0, :3] = (np.nan, np.inf, -np.inf)
+    path = tmp_path / f"scan.{extension}"
+    SimpleITK.WriteImage(itk_image(damaged), str(path))
+    with caplog.at_level(logging.WARNING):
+        volume = read_volume(path)
+    assert [r.getMessage() for r in caplog.records if r.name.startswith("pumit")] == [
+        "3 voxels are NaN or infinite; they get the smallest finite value, -91."
+    ]
+    np.testing.assert_array_equal(volume.array[1:], array[1:])
+    np.testing.assert_array_equal(volume.array[0, 0, :3], -91)
+
+
+@pytest.mark.parametrize("part", [0.6, 1.0])
+def test_mostly_nonfinite_scan_is_refused(tmp_path: Path, part: float) -> None:
+    array = pattern().astype(np.float32)
+    array.ravel()[: round(part * array.size)] = np.nan
+    SimpleITK.WriteImage(itk_image(array), str(tmp_path / "scan.nii.gz"))
+    assert_refused(tmp_path / "scan.nii.gz", "NaN or infinite")
+
+
+@pytest.mark.parametrize("extension", FORMATS)
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.99])
+def test_truncated_file_is_refused(
+    tmp_path: Path, extension: str, part: float, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"scan.{extension}"
+    noise = np.random.default_rng(0).integers(0, 1000, (9, 20, 30)).astype(np.int16)
+    SimpleITK.WriteImage(itk_image(noise), str(path), extension != "nii")
+    data = max(tmp_path.iterdir(), key=lambda p: p.stat().st_size)
+    content = data.read_bytes()
+    data.write_bytes(content[: int(part * len(content))])
+    assert_refused(path, "damaged|truncated|ends within|known kind")
+    assert capfd.readouterr().err == ""
+
+
+def test_missing_path_is_refused(tmp_path: Path) -> None:
+    assert_refused(tmp_path / "scan.nii", "no file or folder 'scan.nii'")
+
+
+@pytest.mark.parametrize("content", [b"", b"\0", b"hello\n", b"\x1f\x8b", b"\0" * 5000])
+@pytest.mark.parametrize(
+    "name", ["a.nii", "a.nii.gz", "a.nrrd", "a.mha", "a.png", "a.dcm", "a.zip"]
+)
+def test_file_that_is_no_image_is_refused(tmp_path: Path, content: bytes, name: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert_refused(tmp_path / name, "empty|known kind|damaged")
+
+
+def test_compressed_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.nii.gz").write_bytes(gzip.compress(b"no image at all" * 100))
+    assert_refused(tmp_path / "a.nii.gz", "known kind")
+
+
+@pytest.mark.parametrize("with_text", [False, True])
+def test_folder_without_images_is_refused(tmp_path: Path, with_text: bool) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    if with_text:
+        (folder / "readme.txt").write_text("nothing here")
+    assert_refused(folder, "No DICOM image there: no DICOM objects")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_named_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.nii")
+    assert_refused(tmp_path / "pipe.nii", "neither a file nor a folder")
+
+
+@pytest.mark.parametrize("name", ["a.nii.gz", "folder"])
+def test_missing_permission_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = tmp_path / name
+    if name == "folder":
+        path.mkdir()
+        target, method = os, "walk"
+    else:
+        path.write_bytes(b"x")
+        target, method = Path, "open"
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    # Root may read everything, so the refusal is the test's own.
+    monkeypatch.setattr(target, method, refuse)
+    assert_refused(path, "permission")
+
+
+@pytest.mark.parametrize("extension", ["nrrd", "mha"])
+def test_header_that_announces_far_too_much_is_refused(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"scan.{extension}"
+    SimpleITK.WriteImage(itk_image(pattern()), str(path))
+    sizes = {b"sizes: 7 6 5": b"sizes: 7000 6000 500", b"DimSize = 7 6 5": b"DimSize = 7000 6000 5"}
+    content = path.read_bytes()
+    for old, new in sizes.items():
+        content = content.replace(old, new)
+    path.write_bytes(content)
+    assert_refused(path, "announces|memory|damaged")
+
+
+@pytest.mark.parametrize("extension", ["nrrd", "mha"])
+def test_zero_spacing_is_refused(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"scan.{extension}"
+    SimpleITK.WriteImage(itk_image(pattern(), spacing=(1.0, 2.0, 3.0)), str(path))
+    content = path.read_bytes()
+    content = content.replace(b"(1,0,0) (0,2,0)", b"(0,0,0) (0,2,0)")
+    path.write_bytes(content.replace(b"ElementSpacing = 1 2 3", b"ElementSpacing = 0 2 3"))
+    assert_refused(path, "zero voxel spacing")
+
+
+@pytest.mark.parametrize("extension", ["nrrd", "mha"])
+def test_parallel_axes_are_refused(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"scan.{extension}"
+    SimpleITK.WriteImage(itk_image(pattern(), spacing=(1.0, 1.0, 1.0)), str(path))
+    content = path.read_bytes().replace(b"(1,0,0) (0,1,0)", b"(1,0,0) (1,0.01,0)")
+    path.write_bytes(
+        content.replace(b"TransformMatrix = 1 0 0 0 1 0", b"TransformMatrix = 1 0 0 1 0 0")
+    )
+    assert_refused(path, "parallel|damaged")
+
+
+@pytest.mark.parametrize("extension", ["nhdr", "mhd"])
+def test_detached_header_without_its_data_is_refused(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"scan.{extension}"
+    SimpleITK.WriteImage(itk_image(pattern()), str(path))
+    for file in tmp_path.iterdir():
+        if file != path:
+            file.unlink()
+    assert_refused(path, "damaged")
+
+
+@pytest.mark.parametrize("extension", ["nrrd", "mha"])
+def test_sheared_header_becomes_a_perpendicular_grid(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"scan.{extension}"
+    ramp = np.arange(5.0)[:, None, None] + np.zeros((5, 6, 7))
+    SimpleITK.WriteImage(itk_image(ramp, spacing=(1.0, 1.0, 2.0)), str(path))
+    content = path.read_bytes().replace(b"(0,0,2)", b"(0,0.5,2)")
+    content = content.replace(b"0 1 0 0 0 1\n", b"0 1 0 0 0.2425356 0.9701425\n")
+    path.write_bytes(content)
+    volume = read_volume(path)
+    assert volume.shape[0] == 5
+    assert volume.shape[1] == 8
+    assert np.abs(volume.direction.T @ volume.direction - np.eye(3)).max() < 1e-9

@@ -1,0 +1,68 @@
+"""Prompts hold world positions, travel as JSON, and refuse what means nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from pumit.errors import PromptError
+from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt, prompt_from_dict
+
+PROMPTS: list[Prompt] = [
+    PointPrompt((1, 2.5, -3)),
+    PointPrompt((1, 2, 3), is_positive=False),
+    BoxPrompt.from_bounds((0, 0, 0), (10, 20, 30)),
+    BoxPrompt(((0, 0, 5), (10, 0, 5), (0, 10, 5), (10, 10, 5))),
+    ScribblePrompt(((0, 0, 0), (1, 1, 1)), is_positive=False),
+]
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_prompt_survives_json(prompt: Prompt) -> None:
+    assert not hasattr(prompt, "mask")
+    assert prompt_from_dict(json.loads(json.dumps(prompt.to_dict()))) == prompt
+
+
+def test_box_from_bounds_has_the_eight_corners() -> None:
+    corners = np.asarray(BoxPrompt.from_bounds((10, 0, 30), (0, 20, 0)).corners_lps)
+    assert corners.shape == (8, 3)
+    np.testing.assert_array_equal(np.ptp(corners, axis=0), (10, 20, 30))
+    assert len(np.unique(corners, axis=0)) == 8
+
+
+def test_box_json_may_give_bounds() -> None:
+    box = prompt_from_dict({"kind": "box", "lower_lps": [0, 0, 0], "upper_lps": [1, 2, 3]})
+    assert box == BoxPrompt.from_bounds((0, 0, 0), (1, 2, 3))
+
+
+def test_point_is_positive_unless_it_says_otherwise() -> None:
+    assert prompt_from_dict({"kind": "point", "point_lps": [1, 2, 3]}) == PointPrompt((1, 2, 3))
+
+
+@pytest.mark.parametrize("lower", [(1, 1, 1), (1, 1, 0)])
+def test_box_of_no_size_is_refused(lower: tuple[float, float, float]) -> None:
+    with pytest.raises(PromptError, match="no size"):
+        BoxPrompt.from_bounds(lower, (1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"kind": "lasso"},
+        {"kind": "point"},
+        {"kind": "point", "point_lps": [1, 2]},
+        {"kind": "point", "point_lps": [1, 2, float("nan")]},
+        {"kind": "point", "point_lps": ["a", "b", "c"]},
+        {"kind": "point", "point_lps": 3},
+        {"kind": "box", "corners_lps": [[0, 0, 0], [1, 1, 1]]},
+        {"kind": "box", "lower_lps": [0, 0, 0]},
+        {"kind": "scribble", "points_lps": []},
+    ],
+)
+def test_malformed_prompt_is_refused_in_one_line(data: dict[str, Any]) -> None:
+    with pytest.raises(PromptError) as caught:
+        prompt_from_dict(data)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,105 @@
+"""A volume knows where each voxel is, and refuses what cannot be a scan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import SimpleITK
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pumit import Volume
+from pumit.errors import PumitError, VolumeError
+from pumit.volume import PLANAR_SLICE_SPACING_MM
+from scipy.spatial.transform import Rotation
+
+angle = st.floats(-180, 180)
+size_mm = st.floats(0.05, 20)
+
+
+@st.composite
+def volumes(draw: st.DrawFn) -> Volume:
+    direction = Rotation.from_euler("xyz", draw(st.tuples(angle, angle, angle)), degrees=True)
+    matrix = direction.as_matrix() * np.array([1, 1, draw(st.sampled_from([1, -1]))])
+    spacing = draw(st.tuples(size_mm, size_mm, size_mm))
+    origin = draw(st.tuples(*[st.floats(-500, 500)] * 3))
+    return Volume(np.zeros((3, 4, 5), np.int16), spacing, origin, matrix)
+
+
+@settings(max_examples=50, deadline=None)
+@given(volumes(), st.tuples(*[st.floats(-10, 500)] * 3))
+def test_index_to_world_and_back_is_the_identity(
+    volume: Volume, index: tuple[float, float, float]
+) -> None:
+    back = volume.world_to_index(volume.index_to_world(index))
+    np.testing.assert_allclose(back, index, atol=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(volumes())
+def test_world_position_is_itks(volume: Volume) -> None:
+    image = SimpleITK.GetImageFromArray(volume.array)
+    image.SetSpacing(volume.spacing_mm[::-1])
+    image.SetOrigin(volume.origin_lps)
+    image.SetDirection(volume.direction.ravel().tolist())
+    expected = image.TransformIndexToPhysicalPoint((4, 3, 2))
+    np.testing.assert_allclose(volume.index_to_world((2, 3, 4)), expected, atol=1e-9)
+
+
+def test_index_to_world_takes_many_points() -> None:
+    volume = Volume(np.zeros((3, 4, 5)), (3, 2, 1), (10, 20, 30))
+    points = volume.index_to_world([[0, 0, 0], [1, 2, 3]])
+    np.testing.assert_array_equal(points, [[10, 20, 30], [13, 24, 33]])
+
+
+def test_border_voxels_belong_to_the_volume() -> None:
+    volume = Volume(np.zeros((3, 4, 5)), (3, 2, 1), (0, 0, 0))
+    assert volume.contains((4.5, 7, 7.5))
+    assert volume.contains((-0.5, -1, -1.5))
+    assert not volume.contains((4.6, 0, 0))
+    assert not volume.contains((0, 0, 7.6))
+
+
+def test_planar_image_contains_points_beside_its_plane() -> None:
+    volume = Volume(np.zeros((1, 4, 5)), (PLANAR_SLICE_SPACING_MM, 1, 1))
+    assert volume.is_planar
+    assert volume.contains((1, 1, 1e9))
+    assert not volume.contains((9, 1, 0))
+
+
+def test_colour_is_channels() -> None:
+    volume = Volume(np.zeros((3, 1, 4, 5), np.uint8), (PLANAR_SLICE_SPACING_MM, 1, 1))
+    assert (volume.channels, volume.shape) == (3, (1, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("array", "spacing", "direction", "reason"),
+    [
+        (np.zeros((4, 5)), (1, 1, 1), np.eye(3), "shape"),
+        (np.zeros((0, 4, 5)), (1, 1, 1), np.eye(3), "empty"),
+        (np.zeros((3, 4, 5), complex), (1, 1, 1), np.eye(3), "real numbers"),
+        (np.zeros((3, 4, 5)), (0, 1, 1), np.eye(3), "Spacing"),
+        (np.zeros((3, 4, 5)), (1, -1, 1), np.eye(3), "Spacing"),
+        (np.zeros((3, 4, 5)), (1, 1, np.nan), np.eye(3), "Spacing"),
+        (np.zeros((3, 4, 5)), (1, 1, 1), np.ones((3, 3)), "perpendicular"),
+        (np.zeros((3, 4, 5)), (1, 1, 1), np.eye(2), "3 x 3"),
+    ],
+)
+def test_impossible_volume_is_refused_in_one_line(
+    array: npt.NDArray[np.float64],
+    spacing: tuple[float, float, float],
+    direction: npt.NDArray[np.float64],
+    reason: str,
+) -> None:
+    with pytest.raises(VolumeError, match=reason) as caught:
+        Volume(array, spacing, (0, 0, 0), direction)
+    assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, PumitError)
+
+
+def test_read_takes_a_string(tmp_path: Path) -> None:
+    image = SimpleITK.GetImageFromArray(np.arange(24, dtype=np.int16).reshape(2, 3, 4))
+    SimpleITK.WriteImage(image, str(tmp_path / "a.nrrd"))
+    assert Volume.read(str(tmp_path / "a.nrrd")).shape == (2, 3, 4)
