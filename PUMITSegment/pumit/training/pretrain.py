@@ -75,13 +75,20 @@ def _start_processes(threads: int) -> None:
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
 
 
-def pretrain(path: Path, output: Path, *, overrides: dict[str, Any] | None = None) -> Path:
+def pretrain(
+    path: Path,
+    output: Path,
+    *,
+    overrides: dict[str, Any] | None = None,
+    real_folder: Path | None = None,
+) -> Path:
     """Train by a recipe, resuming where `output` holds an earlier part of the run.
 
     Args:
         path: YAML recipe.
         output: Folder for checkpoints and log.
         overrides: Values of `schedule` to replace, such as `seconds`.
+        real_folder: Where the recipe's real scans lie, if not where it says.
 
     Returns:
         The checkpoint with the averaged weights, half precision.
@@ -99,7 +106,7 @@ def pretrain(path: Path, output: Path, *, overrides: dict[str, Any] | None = Non
     assert isinstance(network, PromptableNetwork)
     scans = None
     if recipe.get("real_cases"):
-        folder = Path(recipe["real_folder"]).expanduser()
+        folder = real_folder or Path(recipe["real_folder"]).expanduser()
         if not folder.is_dir():
             raise PumitError(
                 f"real_folder {folder.name} is missing; remove real_cases to go without."
@@ -128,7 +135,7 @@ def pretrain(path: Path, output: Path, *, overrides: dict[str, Any] | None = Non
         training = {
             k: recipe[k] for k in ("seed", "batch_size", "real_share", "real_cases") if k in recipe
         }
-        content = {
+        content: dict[str, Any] = {
             "name": recipe.get("name", "model"),
             "version": str(recipe.get("version", "0")),
             "network": "promptable",

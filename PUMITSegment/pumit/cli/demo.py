@@ -1,0 +1,79 @@
+"""`pumit demo`: the whole way on a generated scan, with nothing to fetch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from pumit.cli.progress import progress_bar
+from pumit.errors import ExportError
+
+CLICKS = ("liver", "spleen", "left kidney", "right kidney")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `pumit demo`."""
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("demo-output"), help="folder for the results"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run `pumit demo`: one click per organ, four organs."""
+    import shutil
+
+    from pumit.cli.segment import algorithm_of
+    from pumit.evaluation.metrics import dice
+    from pumit.export.dicom_series import write_dicom_series
+    from pumit.export.picture import write_picture
+    from pumit.export.terminology import concept_for
+    from pumit.export.write import write_segmentation
+    from pumit.inference.segmenter import load_segmenter
+    from pumit.inference.session import InteractiveSession
+    from pumit.segmentation import Segmentation
+    from pumit.training.synthesis.phantom import torso_phantom
+
+    folder: Path = args.output
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExportError(f"Cannot make the folder {folder.name}: {error.strerror}.") from None
+    with progress_bar(quiet=args.json) as step:
+        step("Generating a scan", 0.05)
+        phantom = torso_phantom()
+        series = folder / "scan"
+        if series.exists():
+            shutil.rmtree(series)
+        volume = write_dicom_series(phantom.volume, series)
+        step("Loading the model", 0.3)
+        session = InteractiveSession(load_segmenter(args.model, device=args.device))
+        session.set_volume(volume)
+        segments, scores = [], {}
+        for i, name in enumerate(CLICKS):
+            step(f"Clicking on the {name}", 0.4 + 0.1 * i)
+            session.add_point(phantom.centre_lps(name), segment=name)
+            mask = session.predict(segment=name)
+            scores[name] = round(dice(mask, phantom.masks[name]), 3)
+            if mask.any():
+                segments.append(concept_for(name).segment(name, mask))
+        # In a label map the later of two overlapping segments wins: let it be the smaller one.
+        segments.sort(key=lambda segment: -int(segment.mask.sum()))
+        result = Segmentation(volume, tuple(segments), algorithm_of(session.segmenter))
+        step("Writing", 0.85)
+        write_segmentation(result, folder / "mask.nii.gz", overlap="later_wins")
+        write_segmentation(result, folder / "segmentation.dcm")
+        write_segmentation(result, folder / "segmentation.seg.nrrd")
+        clicks = [p for name in CLICKS for p in session.prompts(name)]
+        title = "PUMIT: one click per organ on a generated scan"
+        write_picture(volume, segments, folder / "picture.png", prompts=clicks, title=title)
+    if args.json:
+        print(json.dumps({"folder": str(folder), "dice_after_one_click": scores}))
+        return 0
+    for name, score in scores.items():
+        print(f"{name:<14} Dice {score:.3f} after one click")
+    print(f"Look at {folder / 'picture.png'}; the mask, the DICOM-SEG and the scan lie beside it.")
+    return 0

@@ -1,0 +1,84 @@
+"""Entry point of `pumit`: one subcommand a module, one line where something is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from pumit import __version__
+from pumit.errors import PumitError
+
+# name: (module, one line of help). Modules are imported only when their command is asked for.
+COMMANDS = {
+    "demo": ("pumit.cli.demo", "segment a generated scan: mask, DICOM-SEG and picture"),
+    "segment": ("pumit.cli.segment", "segment a scan from points, boxes or a markups file"),
+    "models": ("pumit.cli.models", "list, verify or fetch models"),
+    "pretrain": ("pumit.cli.pretrain", "train the promptable network from a recipe"),
+    "evaluate": ("pumit.cli.evaluate", "click as a user would and report Dice"),
+    "serve": ("pumit.server.serve", "serve clicks over HTTP, for Slicer and other viewers"),
+}
+
+
+class Command(Protocol):
+    """What a command's module offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; returns the exit status."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaint is one line."""
+
+    def error(self, message: str) -> Any:
+        self.exit(2, f"{self.prog}: {message} (`{self.prog} --help` shows the usage)\n")
+
+
+def _parser(chosen: str | None) -> _Parser:
+    parser = _Parser(prog="pumit", description="Promptable segmentation of any medical scan.")
+    parser.add_argument("--version", action="version", version=f"pumit {__version__}")
+    parser.add_argument("--verbose", action="store_true", help="log what happens, on stderr")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, help_line) in COMMANDS.items():
+        sub = commands.add_parser(name, help=help_line, description=f"{help_line.capitalize()}.")
+        if name == chosen:
+            cast(Command, import_module(module)).add_arguments(sub)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        0, or 2 with one line on standard error where the user can repair something.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((a for a in arguments if not a.startswith("-")), None)
+    args = _parser(chosen).parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO if args.verbose else logging.WARNING,
+        format="%(levelname)s %(name)s: %(message)s",
+    )
+    # Files with odd headers make libraries talk; a user needs one line, not theirs.
+    logging.getLogger("pydicom").setLevel(logging.ERROR)
+    logging.getLogger("highdicom").setLevel(logging.ERROR)
+    try:
+        return cast(Command, import_module(COMMANDS[args.command][0])).run(args)
+    except PumitError as error:
+        print(f"pumit {args.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"pumit {args.command}: stopped; nothing half-written remains.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 141
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""`pumit pretrain`: train from a recipe; progress as JSON lines on standard output."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import resources
+from pathlib import Path
+
+from pumit.errors import PumitError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `pumit pretrain`."""
+    parser.add_argument("config", help="a YAML recipe, or the name of one that ships (default)")
+    parser.add_argument("-o", "--output", type=Path, default=Path("runs/pretrain"))
+    parser.add_argument("--seconds", type=float, help="stop at a checkpoint after so long")
+    parser.add_argument("--steps", type=int, help="optimiser steps in all")
+    parser.add_argument("--real-folder", type=Path, help="folder of the recipe's real scans")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run `pumit pretrain`; started again, it resumes."""
+    from pumit.training.pretrain import pretrain
+
+    path = Path(args.config)
+    if not path.suffix:
+        path = Path(str(resources.files("pumit.training"))) / "recipes" / f"{args.config}.yaml"
+    if not path.is_file():
+        raise PumitError(f"There is no recipe {args.config!r}; give a YAML file or `default`.")
+    overrides = {k: getattr(args, k) for k in ("seconds", "steps") if getattr(args, k) is not None}
+    pretrain(path, args.output, overrides=overrides, real_folder=args.real_folder)
+    return 0

@@ -1,0 +1,32 @@
+"""Progress on standard error: a bar for people, nothing where output goes to a script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+class Steps(Protocol):
+    """What a command calls while it works."""
+
+    def __call__(self, what: str, share: float) -> None:
+        """Say what is being done and the finished share, 0 to 1."""
+
+
+@contextmanager
+def progress_bar(*, quiet: bool) -> Iterator[Steps]:
+    """A bar on standard error, shown only on a terminal and unless `quiet`."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    shown = console.is_terminal and not quiet
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+        task = bar.add_task("Starting", total=1.0)
+
+        def step(what: str, share: float) -> None:
+            bar.update(task, description=what, completed=share)
+
+        yield step

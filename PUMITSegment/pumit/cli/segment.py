@@ -1,0 +1,166 @@
+"""`pumit segment`: prompts in, a segmentation file out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumit.cli.progress import Steps, progress_bar
+from pumit.errors import PromptError
+from pumit.prompts import BoxPrompt, PointPrompt, Prompt
+
+if TYPE_CHECKING:
+    from pumit.inference.segmenter import Segmenter
+    from pumit.segmentation import Segmentation
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `pumit segment`."""
+    parser.add_argument("image", type=Path, help="NIfTI, NRRD, MHA, DICOM folder or zip, PNG, JPEG")
+    position = "world position in mm, right-anterior-superior as Slicer shows it"
+    parser.add_argument(
+        "--point", action="append", default=[], metavar="R,A,S", help=f"click inside: {position}"
+    )
+    parser.add_argument(
+        "--negative", action="append", default=[], metavar="R,A,S", help="click outside"
+    )
+    parser.add_argument("--box", metavar="R,A,S,R,A,S", help="two opposite corners")
+    parser.add_argument("--prompts", type=Path, help="Slicer markups, .mrk.json")
+    parser.add_argument("--series", help="SeriesInstanceUID, where a folder holds several")
+    parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument(
+        "--terminology",
+        default="tissue",
+        metavar="CODE",
+        help="what it is: a name (liver), a code (SCT:10200004) or a Slicer terminology entry",
+    )
+    parser.add_argument("--name", help="name of the segment; default: the terminology's")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm)"
+    )
+    parser.add_argument("--picture", type=Path, help="also write a PNG of the result")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def numbers(text: str, count: int, what: str) -> list[float]:
+    """Parse comma-separated numbers.
+
+    Raises:
+        PromptError: If they are not `count` numbers.
+    """
+    try:
+        values = [float(v) for v in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) != count:
+        raise PromptError(f"{what} needs {count} numbers separated by commas, got {text!r}.")
+    return values
+
+
+def ras_to_lps(ras: list[float]) -> tuple[float, float, float]:
+    """Slicer's right-anterior-superior to the core's left-posterior-superior, mm."""
+    return (-ras[0], -ras[1], ras[2])
+
+
+def prompts_from(args: argparse.Namespace) -> list[Prompt]:
+    """Prompts in the order box, file, points, negative points.
+
+    Raises:
+        PromptError: If there are none or one cannot be parsed.
+    """
+    prompts: list[Prompt] = []
+    if args.box:
+        corners = numbers(args.box, 6, "--box")
+        prompts.append(BoxPrompt.from_bounds(ras_to_lps(corners[:3]), ras_to_lps(corners[3:])))
+    if args.prompts:
+        from pumit.io.markups import read_markups
+
+        prompts += read_markups(args.prompts)
+    for text in args.point:
+        prompts.append(PointPrompt(ras_to_lps(numbers(text, 3, "--point"))))
+    for text in args.negative:
+        prompts.append(PointPrompt(ras_to_lps(numbers(text, 3, "--negative")), False))
+    if not prompts:
+        raise PromptError("Nothing says what to segment; give --point, --box or --prompts.")
+    return prompts
+
+
+def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
+    """Read, prompt and predict; returns the segmentation and figures about it."""
+    import numpy as np
+
+    from pumit.export.terminology import concept_for
+    from pumit.export.write import check_suffix
+    from pumit.inference.segmenter import load_segmenter
+    from pumit.inference.session import InteractiveSession
+    from pumit.segmentation import Segmentation
+    from pumit.volume import Volume
+
+    check_suffix(args.output)
+    terminology = concept_for(args.terminology)
+    prompts = prompts_from(args)
+    step("Reading the scan", 0.05)
+    volume = Volume.read(args.image, series=args.series)
+    step("Loading the model", 0.25)
+    segmenter = load_segmenter(args.model, device=args.device)
+    session = InteractiveSession(segmenter)
+    step("Looking at the scan", 0.35)
+    session.set_volume(volume)
+    for prompt in prompts:
+        session.add_prompt(prompt)
+    mask = session.predict(progress=lambda share: step("Segmenting", 0.4 + 0.5 * share))
+    if not mask.any():
+        raise PromptError("The model finds nothing there; move the point or draw a box.")
+    name = args.name or terminology.type.meaning
+    segment = terminology.segment(name, mask)
+    segmentation = Segmentation(volume, (segment,), algorithm_of(segmenter))
+    voxel_ml = float(np.prod(volume.spacing_mm)) / 1000
+    facts = {
+        "segment": name,
+        "voxels": int(mask.sum()),
+        "volume_ml": None if volume.is_planar else round(int(mask.sum()) * voxel_ml, 3),
+        "estimated_iou": round(session.estimated_iou(), 3),
+        "model": segmenter.name,
+        "model_version": segmenter.version,
+        "device": segmenter.device,
+        "output": args.output.name,
+    }
+    return segmentation, facts
+
+
+def algorithm_of(segmenter: Segmenter) -> Any:
+    """How results of a model are signed."""
+    from pumit.segmentation import Algorithm
+
+    return Algorithm(f"PUMIT {segmenter.name}", segmenter.version, "SEMIAUTOMATIC")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run `pumit segment`."""
+    from pumit.export.write import write_segmentation
+
+    with progress_bar(quiet=args.json) as step:
+        segmentation, facts = segment_image(args, step)
+        step("Writing", 0.95)
+        write_segmentation(segmentation, args.output)
+        if args.picture:
+            from pumit.export.picture import write_picture
+
+            write_picture(
+                segmentation.volume,
+                segmentation.segments,
+                args.picture,
+                prompts=prompts_from(args),
+                title=facts["segment"],
+            )
+    if args.json:
+        print(json.dumps(facts))
+    else:
+        size = f"{facts['volume_ml']} ml" if facts["volume_ml"] else f"{facts['voxels']} pixels"
+        print(
+            f"{facts['segment']}: {size}, estimated IoU {facts['estimated_iou']} -> {args.output}"
+        )
+    return 0

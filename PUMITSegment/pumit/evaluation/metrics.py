@@ -1,0 +1,12 @@
+"""How well a mask fits."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+
+def dice(mask: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_]) -> float:
+    """Dice coefficient of two bool masks of one shape; 1 where both are empty."""
+    total = int(mask.sum()) + int(truth.sum())
+    return 1.0 if total == 0 else 2.0 * int((mask & truth).sum()) / total

@@ -1,0 +1,120 @@
+"""The simulated user: clicks in the largest error, or one box, on labelled cases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from pumit.evaluation.metrics import dice
+from pumit.inference.segmenter import Segmenter
+from pumit.inference.session import InteractiveSession
+from pumit.volume import Volume
+
+Mask = npt.NDArray[np.bool_]
+MIN_VOXELS = 200
+
+
+def largest(mask: Mask) -> Mask:
+    """Largest connected piece of a mask."""
+    labels, count = ndimage.label(mask)
+    if count <= 1:
+        return mask
+    return np.asarray(labels == 1 + int(np.argmax(np.bincount(labels.ravel())[1:])))
+
+
+def deepest(mask: Mask, spacing_mm: tuple[float, float, float]) -> tuple[int, int, int]:
+    """Voxel of the largest piece that is farthest from its border, in millimetres."""
+    piece = largest(mask)
+    window = ndimage.find_objects(piece.astype(np.uint8))[0]
+    depth = ndimage.distance_transform_edt(np.pad(piece[window], 1), sampling=spacing_mm)
+    local = np.unravel_index(int(depth.argmax()), depth.shape)
+    d, h, w = (int(i) - 1 + s.start for i, s in zip(local, window, strict=True))
+    return d, h, w
+
+
+def targets_of(labels: npt.NDArray[Any], count: int) -> list[int]:
+    """The largest labels of at least `MIN_VOXELS` voxels."""
+    values, sizes = np.unique(labels[labels > 0], return_counts=True)
+    return [int(values[i]) for i in np.argsort(-sizes) if sizes[i] >= MIN_VOXELS][:count]
+
+
+def click_until(
+    session: InteractiveSession, target: Mask, clicks: int
+) -> tuple[list[float], list[float]]:
+    """Dice after each click, and the seconds each took."""
+    spacing = session.volume.spacing_mm
+    mask = np.zeros_like(target)
+    scores: list[float] = []
+    seconds: list[float] = []
+    for _ in range(clicks):
+        missing, excess = target & ~mask, mask & ~target
+        if not missing.any() and not excess.any():
+            scores.append(1.0)
+            continue
+        sizes = [int(largest(m).sum()) if m.any() else 0 for m in (missing, excess)]
+        is_positive = sizes[0] >= sizes[1]
+        place = deepest(missing if is_positive else excess, spacing)
+        started = time.perf_counter()
+        session.add_point(tuple(session.volume.index_to_world(place)), positive=is_positive)
+        mask = session.predict()
+        seconds.append(time.perf_counter() - started)
+        scores.append(dice(mask, target))
+    return scores, seconds
+
+
+def box_score(session: InteractiveSession, target: Mask) -> float:
+    """Dice from one tight box, grown by a voxel in-plane."""
+    window = ndimage.find_objects(target.astype(np.uint8))[0]
+    grow = np.array([0, 1, 1])
+    low = np.maximum(np.array([s.start for s in window]) - grow, 0)
+    high = np.minimum(np.array([s.stop for s in window]) + grow, target.shape) - 1
+    world = session.volume.index_to_world
+    session.add_box(tuple(world(low)), tuple(world(high)))
+    return dice(session.predict(), target)
+
+
+def evaluate_case(
+    segmenter: Segmenter, folder: Path, *, clicks: int = 5, targets: int = 3
+) -> Iterator[dict[str, Any]]:
+    """Rows of one case: box Dice, Dice after each click, median seconds per click."""
+    volume = Volume.read(folder / "image.nii.gz")
+    labels = Volume.read(folder / "label.nii.gz").array
+    session = InteractiveSession(segmenter)
+    session.set_volume(volume)
+    for label in targets_of(labels, targets):
+        target = labels == label
+        session.reset()
+        box = box_score(session, target)
+        session.reset()
+        scores, seconds = click_until(session, target, clicks)
+        yield {
+            "case": folder.name,
+            "label": label,
+            "voxels": int(target.sum()),
+            "box": round(box, 4),
+            "clicks": [round(s, 4) for s in scores],
+            "seconds": round(float(np.median(seconds)), 3) if seconds else 0.0,
+        }
+
+
+def means(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Means in which every case weighs the same, whatever its number of targets."""
+    by_case: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_case.setdefault(row["case"], []).append(row)
+
+    def mean(values: dict[str, list[float]]) -> float:
+        return round(float(np.mean([np.mean(v) for v in values.values()])), 3)
+
+    out: dict[str, float] = {"cases": len(by_case), "targets": len(rows)}
+    out["box"] = mean({c: [r["box"] for r in v] for c, v in by_case.items()})
+    for i in range(len(rows[0]["clicks"])):
+        out[f"dice@{i + 1}"] = mean({c: [r["clicks"][i] for r in v] for c, v in by_case.items()})
+    out["seconds"] = round(float(np.median([r["seconds"] for r in rows])), 3)
+    return out
