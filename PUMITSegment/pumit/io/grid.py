@@ -113,7 +113,14 @@ def _target_grid(shape: tuple[int, int, int], steps: Floats, origin: Floats) -> 
     corners = np.array([(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)]) * last
     local = corners @ steps.T @ direction / spacing_whd  # (8, 3) in voxels of the target
     low, high = local.min(axis=0), local.max(axis=0)
-    w, h, d = (int(n) for n in np.ceil(high - low - ROUNDING_VOXELS) + 1)
+    size = np.ceil(high - low - ROUNDING_VOXELS) + 1
+    growth = float(np.prod(size)) / float(np.prod(shape, dtype=np.float64))
+    if not growth <= GROWTH_LIMIT:  # NaN, where steps differ beyond all measure
+        raise VolumeError(
+            f"The voxel axes are so oblique that a perpendicular grid would hold {growth:.1f} "
+            "times the voxels; resample the scan to perpendicular axes first."
+        )
+    w, h, d = (int(n) for n in size)
     return _Target(
         (d, h, w),
         (float(spacing_whd[2]), float(spacing_whd[1]), float(spacing_whd[0])),
@@ -126,12 +133,6 @@ def _unsheared(array: Array, steps: Floats, origin: Floats, source: DicomSource 
     from scipy.ndimage import affine_transform
 
     target = _target_grid(array.shape[-3:], steps, origin)
-    growth = float(np.prod(target.shape)) / float(np.prod(array.shape[-3:]))
-    if growth > GROWTH_LIMIT:
-        raise VolumeError(
-            f"The voxel axes are so oblique that a perpendicular grid would hold {growth:.1f} "
-            "times the voxels; resample the scan to perpendicular axes first."
-        )
     # Index of the target (d, h, w) -> world -> index of the source (d, h, w).
     target_steps = target.direction * np.asarray(target.spacing_mm)[::-1]
     to_source = np.linalg.inv(steps)

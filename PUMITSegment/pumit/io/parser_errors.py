@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import lzma
 import os
@@ -75,6 +76,11 @@ def parsing(what: str) -> Iterator[None]:
             "crop the scan or use a machine with more memory."
         ) from error
     except PARSER_ERRORS as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise VolumeError(
+                f"The {what} cannot be unpacked: the temporary folder's disk is full; "
+                "make room, or set TMPDIR to a larger disk."
+            ) from error
         if "Zero-valued spacing" in str(error):
             raise VolumeError(
                 f"The {what} has zero voxel spacing; correct its header, or export it again."

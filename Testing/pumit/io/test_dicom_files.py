@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import zipfile
 from pathlib import Path
@@ -117,6 +118,17 @@ def test_zip_larger_than_the_disk_is_refused(
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(dicom_files.shutil, "disk_usage", lambda folder: usage)
     refused(path, "make room")
+
+
+def test_disk_that_fills_while_unpacking_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = zipped(tmp_path)
+    monkeypatch.setattr(dicom_files.shutil, "copyfileobj", refuse)
+    refused(path, "disk is full")
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,12 @@ def test_perpendicular_grid_is_left_alone() -> None:
     assert is_sheared(steps(0.1, 33))
 
 
+def test_steps_that_differ_beyond_all_measure_are_refused() -> None:
+    grid = np.array([[1e-30, 0, 0], [0, 1, 1e25], [0, 0, 1e25]])
+    with pytest.raises(VolumeError, match="times the voxels"):
+        volume_from_steps(np.zeros(SHAPE), grid, ORIGIN)
+
+
 @pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])
 def test_step_that_is_no_length_is_refused(bad: float) -> None:
     grid = steps(0.0)
