@@ -16,17 +16,28 @@ class Added:
 
 
 @dataclass(frozen=True)
+class Removed:
+    """A segment's prompt at a place was removed."""
+
+    segment: str
+    position: int
+
+
+@dataclass(frozen=True)
 class Reset:
     """A segment's prompts were removed; None for all segments."""
 
     segment: str | None
 
 
-Change = Added | Reset
+Change = Added | Removed | Reset
 
 
 class ChangeLog:
-    """The changes of one volume; those taken back stay until something new is done."""
+    """The changes of one volume; those taken back stay until something new is done.
+
+    Each change is one step of `InteractiveSession.undo`.
+    """
 
     def __init__(self) -> None:
         self._changes: list[Change] = []
@@ -52,7 +63,14 @@ class ChangeLog:
         return self._prompts().get(segment, [])
 
     def append(self, change: Change) -> None:
-        """Note a new change; what was taken back cannot be repeated any more."""
+        """Note a new change; what was taken back cannot be repeated any more.
+
+        Resetting what is empty already is no change.
+        """
+        if isinstance(change, Reset):
+            segments = self.segments
+            if not segments or change.segment not in (None, *segments):
+                return
         del self._changes[self._done :]
         self._changes.append(change)
         self._done = len(self._changes)
@@ -75,6 +93,8 @@ class ChangeLog:
         for change in self._changes[: self._done]:
             if isinstance(change, Added):
                 prompts.setdefault(change.segment, []).append(change.prompt)
+            elif isinstance(change, Removed):
+                del prompts[change.segment][change.position]
             elif change.segment is None:
                 prompts.clear()
             else:

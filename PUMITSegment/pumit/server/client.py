@@ -137,10 +137,16 @@ class Client:
         return told
 
     def call_json(
-        self, method: str, path: str, *, lease: str | None = None, body: object = None
+        self,
+        method: str,
+        path: str,
+        *,
+        lease: str | None = None,
+        body: object = None,
+        timeout_s: float | None = None,
     ) -> dict[str, Any]:
         """Send JSON and read JSON; errors as `call` has them."""
-        response = self.call(method, path, lease=lease, body=body)
+        response = self.call(method, path, lease=lease, body=body, timeout_s=timeout_s)
         try:
             answer = response.json()
         except ValueError:

@@ -34,11 +34,14 @@ class ModelInfo:
 class PromptSession(Protocol):
     """One volume and its prompts, as `pumit.InteractiveSession` has them."""
 
-    def set_volume(self, volume: Volume) -> None:
-        """Start on a volume; earlier prompts are gone."""
+    def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
+        """Start on a volume, or on one channel of it; earlier prompts are gone."""
 
     def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
         """Add a prompt to a segment."""
+
+    def remove_prompt(self, position: int, segment: str = "1") -> None:
+        """Remove one prompt of a segment by its place."""
 
     def predict(
         self,
@@ -48,6 +51,9 @@ class PromptSession(Protocol):
         progress: Callable[[float], None] | None = None,
     ) -> npt.NDArray[np.bool_]:
         """Mask of a segment, (D, H, W), on the volume's own grid."""
+
+    def estimated_iou(self, segment: str = "1") -> float:
+        """The model's own estimate of the IoU of its last answer, 0 to 1."""
 
     def undo(self) -> bool:
         """Take back the last change; False where there is none."""

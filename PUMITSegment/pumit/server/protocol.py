@@ -30,7 +30,8 @@ PATH_LEASE_STATUS = "/lease_status"
 
 # Our own.
 PATH_VOLUME = f"{PREFIX}/volume"
-PATH_PROMPTS = f"{PREFIX}/prompts"
+PATH_ADD_PROMPT = f"{PREFIX}/add_prompt"
+PATH_REMOVE_PROMPT = f"{PREFIX}/remove_prompt"
 PATH_MASK_PRIOR = f"{PREFIX}/mask_prior"
 PATH_PREDICT = f"{PREFIX}/predict"
 PATH_PROGRESS = f"{PREFIX}/progress"

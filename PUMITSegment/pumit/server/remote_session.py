@@ -7,17 +7,17 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import PromptError, ServiceError
+from pumit.errors import PromptError, ServiceError, VolumeError
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.server import protocol
 from pumit.server.arrays import pack_array
-from pumit.server.change_log import Added, ChangeLog, Reset
-from pumit.server.client import Client
+from pumit.server.change_log import Added, Change, ChangeLog, Removed, Reset
+from pumit.server.client import Client, Unreachable
 from pumit.server.heartbeat import Heartbeat
 from pumit.server.masks import pack_mask, unpack_mask
 from pumit.server.protocol import LeaseExpired, TooLarge
@@ -27,13 +27,15 @@ from pumit.volume import Volume
 Answer = TypeVar("Answer")
 # A prediction has no deadline of its own: it is cancelled, or the server is found dead.
 _PREDICT_TIMEOUT_S = 24 * 3600.0
+# Longer than it takes to send, and to embed, the largest volume.
+_VOLUME_TIMEOUT_S = 900.0
 
 
 class RemoteSession:
     """One volume and its prompts, kept here too, so that a lost server loses nothing.
 
-    The same methods as `pumit.InteractiveSession`. Where the server has let the session expire,
-    it is opened again by itself; where the server is gone, `rebuild` continues on another.
+    The same methods as `pumit.InteractiveSession`. A session that the server has let expire is
+    opened again by itself; where the server is gone, `rebuild` continues on another.
 
     Args:
         client: The server.
@@ -47,7 +49,10 @@ class RemoteSession:
         self._client = client
         self._heartbeat_s = heartbeat_s
         self._volume: Volume | None = None
+        self._channel = 0
         self._log = ChangeLog()
+        self._estimates: dict[str, float] = {}
+        self._is_in_doubt = False
         self._lock = threading.RLock()
         self._claim()
 
@@ -63,13 +68,19 @@ class RemoteSession:
         self.close()
 
     @property
-    def volume(self) -> Volume | None:
-        """The volume worked on."""
+    def volume(self) -> Volume:
+        """The present volume.
+
+        Raises:
+            VolumeError: If none is set.
+        """
+        if self._volume is None:
+            raise VolumeError("No volume is open; call set_volume first.")
         return self._volume
 
     @property
     def segments(self) -> list[str]:
-        """Segments that have prompts."""
+        """Names of the segments that have prompts."""
         return self._log.segments
 
     @property
@@ -78,53 +89,88 @@ class RemoteSession:
         return self._heartbeat.is_server_alive
 
     def prompts(self, segment: str = "1") -> list[Prompt]:
-        """Prompts of a segment, oldest first."""
+        """Prompts of a segment in the order they were given."""
         return self._log.prompts(segment)
 
-    def set_volume(self, volume: Volume) -> None:
-        """Upload a volume and start on it; earlier prompts are gone.
+    def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
+        """Upload a volume and start on it; prompts of an earlier one are gone.
+
+        Args:
+            volume: The scan. Colour images are used as grey.
+            channel: Which channel of a multi-channel image, unless it is a colour image.
 
         Raises:
-            VolumeError: If the volume cannot be used.
+            VolumeError: If nothing can be told apart in it; the earlier volume stays.
             ServiceError: If it is larger than the server takes, or cannot be sent.
         """
         with self._lock:
-            self._volume = None
+            self._keeping(lambda: self._upload(volume, channel))
+            self._volume, self._channel = volume, channel
             self._log.clear()
-            self._retrying(lambda: self._upload(volume))
-            self._volume = volume
+            self._estimates.clear()
+
+    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
+        """Add any prompt to a segment; a prediction of it that still runs is cancelled.
+
+        Raises:
+            PromptError: If the volume cannot hold it; nothing changes then.
+        """
+        self._change(Added(segment, prompt))
 
     def add_point(
         self, point_lps: Sequence[float], positive: bool = True, segment: str = "1"
     ) -> None:
-        """Add a click, LPS mm."""
-        self.add_prompt(PointPrompt(_triple(point_lps), positive), segment)
+        """Add a click at a world position, LPS mm."""
+        self.add_prompt(PointPrompt(tuple(point_lps), positive), segment)  # type: ignore[arg-type]
 
     def add_box(
         self, lower_lps: Sequence[float], upper_lps: Sequence[float], segment: str = "1"
     ) -> None:
-        """Add a box by two opposite corners, LPS mm."""
+        """Add a box by two opposite corners, LPS mm; flat in one direction it is a 2D box."""
         self.add_prompt(BoxPrompt.from_bounds(lower_lps, upper_lps), segment)
 
     def add_scribble(
         self, points_lps: Sequence[Sequence[float]], positive: bool = True, segment: str = "1"
     ) -> None:
-        """Add a polyline, LPS mm."""
-        self.add_prompt(ScribblePrompt(tuple(map(_triple, points_lps)), positive), segment)
+        """Add a polyline drawn in or out of the segment, (N, 3) LPS mm."""
+        points = tuple(tuple(point) for point in points_lps)
+        self.add_prompt(ScribblePrompt(points, positive), segment)  # type: ignore[arg-type]
 
     def set_mask_prior(self, mask: npt.ArrayLike, segment: str = "1") -> None:
-        """Start a segment from a mask, bool (D, H, W), which is copied."""
+        """Go on from a mask, bool (D, H, W), which is copied."""
         self.add_prompt(MaskPrompt(np.array(mask, dtype=bool)), segment)
 
-    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
-        """Add a prompt to a segment; a prediction of it that still runs is cancelled.
+    def remove_prompt(self, position: int, segment: str = "1") -> None:
+        """Remove one prompt of a segment by its place in `prompts`.
 
         Raises:
-            PromptError: If the prompt cannot be used; nothing has changed then.
+            PromptError: If there is no such prompt.
         """
+        if not 0 <= position < len(self.prompts(segment)):
+            raise PromptError(f"Segment {segment!r} has no prompt {position}.")
+        self._change(Removed(segment, position))
+
+    def reset(self, segment: str | None = None) -> None:
+        """Remove the prompts of one segment, or of all. Can be undone."""
+        self._change(Reset(segment))
+
+    def undo(self) -> bool:
+        """Take back the last change; False where there is none."""
         with self._lock:
-            self._retrying(lambda: self._send_prompt(prompt, segment))
-            self._log.append(Added(segment, prompt))
+            changed = self._keeping(lambda: self._post(protocol.PATH_UNDO))
+            if changed:
+                self._log.undo()
+                self._estimates.clear()
+            return changed
+
+    def redo(self) -> bool:
+        """Repeat what was taken back; False where there is nothing."""
+        with self._lock:
+            changed = self._keeping(lambda: self._post(protocol.PATH_REDO))
+            if changed:
+                self._log.redo()
+                self._estimates.clear()
+            return changed
 
     def predict(
         self,
@@ -133,42 +179,25 @@ class RemoteSession:
         cancelled: Callable[[], bool] | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> npt.NDArray[np.bool_]:
-        """Mask of a segment on the volume's own grid.
+        """Answer the prompts of a segment.
 
         Args:
-            segment: Which one.
+            segment: Which segment.
             cancelled: Asked often, from this thread; True stops the computation.
-            progress: Told how far it is, 0 to 1, from this thread.
+            progress: Told the finished share, 0 to 1, from this thread.
 
         Returns:
-            Shape (D, H, W).
+            Mask (D, H, W) on the volume's own grid.
 
         Raises:
-            Cancelled: If it was stopped, here or by a newer request.
-            PromptError: If the segment has no prompts to predict from.
+            Cancelled: If it was stopped, here or by a newer request; the session stays usable.
+            PromptError: If there is no prompt yet, or only negative ones.
             ServiceError: If the server is gone; `rebuild` continues on another.
         """
-        volume = self._volume
-        if volume is None:
-            raise PromptError("The session has no volume yet; set one first.")
-
-        def ask() -> npt.NDArray[np.bool_]:
-            response = self._client.call(
-                "POST",
-                protocol.PATH_PREDICT,
-                lease=self._lease,
-                body={"segment": segment},
-                timeout_s=_PREDICT_TIMEOUT_S,
-            )
-            try:
-                box = json.loads(response.headers[protocol.META_HEADER])["bbox"]
-                return unpack_mask(box, response.content, volume.shape)
-            except (KeyError, ValueError, TypeError) as error:
-                raise ServiceError(f"The server's answer cannot be read: {error}.") from None
 
         def ask_watched() -> npt.NDArray[np.bool_]:
             return call_watched(
-                ask,
+                lambda: self._ask_mask(segment),
                 stop=lambda: self._stop(segment),
                 is_alive=lambda: self.is_server_alive,
                 fraction=self._fraction,
@@ -176,29 +205,13 @@ class RemoteSession:
                 progress=progress,
             )
 
-        return self._retrying(ask_watched)
+        return self._keeping(ask_watched)
 
-    def undo(self) -> bool:
-        """Take back the last change; False where there is none."""
-        with self._lock:
-            changed = self._retrying(lambda: self._post(protocol.PATH_UNDO))
-            if changed:
-                self._log.undo()
-            return changed
-
-    def redo(self) -> bool:
-        """Repeat what was taken back; False where there is nothing."""
-        with self._lock:
-            changed = self._retrying(lambda: self._post(protocol.PATH_REDO))
-            if changed:
-                self._log.redo()
-            return changed
-
-    def reset(self, segment: str | None = None) -> None:
-        """Remove the prompts of one segment, or of all."""
-        with self._lock:
-            self._retrying(lambda: self._post(protocol.PATH_RESET, {"segment": segment}))
-            self._log.append(Reset(segment))
+    def estimated_iou(self, segment: str = "1") -> float:
+        """The model's own estimate of the IoU of its answer, 0 to 1."""
+        if segment not in self._estimates:
+            self.predict(segment)
+        return self._estimates[segment]
 
     def cancel(self, segment: str | None = None) -> None:
         """Stop a segment's prediction, or all, from any thread; they raise `Cancelled`."""
@@ -216,27 +229,24 @@ class RemoteSession:
             ServiceError: If that server cannot be used either; this can be tried again.
         """
         with self._lock:
-            self._heartbeat.stop()
+            self.close()
             self._client = client or self._client
+            self._is_in_doubt = True
             self._claim()
-            if self._volume is None:
-                return
-            self._upload(self._volume)
-            for change in self._log.changes:
-                if isinstance(change, Added):
-                    self._send_prompt(change.prompt, change.segment)
-                else:
-                    self._post(protocol.PATH_RESET, {"segment": change.segment})
-            for _ in range(self._log.undone):
-                self._post(protocol.PATH_UNDO)
+            if self._volume is not None:
+                self._upload(self._volume, self._channel)
+                for change in self._log.changes:
+                    self._send(change)
+                for _ in range(self._log.undone):
+                    self._post(protocol.PATH_UNDO)
+            self._is_in_doubt = False
 
     def close(self) -> None:
         """Free the session on the server; nothing is raised if the server is gone."""
         self._heartbeat.stop()
-        try:
+        # A lease that cannot be given back ends by itself.
+        with contextlib.suppress(ServiceError):
             self._client.call("POST", protocol.PATH_RELEASE, lease=self._lease, timeout_s=2.0)
-        except ServiceError:
-            return  # its lease ends by itself
 
     def _claim(self) -> None:
         limits = self._client.capabilities().get("limits", {})
@@ -244,7 +254,51 @@ class RemoteSession:
         self._lease = str(self._client.call_json("POST", protocol.PATH_CLAIM)["lease_token"])
         self._heartbeat = Heartbeat(self._client, self._lease, interval_s=self._heartbeat_s)
 
-    def _upload(self, volume: Volume) -> None:
+    def _change(self, change: Change) -> None:
+        with self._lock:
+            self._keeping(lambda: self._send(change))
+            self._log.append(change)
+            self._estimates.clear()
+
+    def _keeping(self, call: Callable[[], Answer]) -> Answer:
+        """Call the server, with the session as it is known here, whatever happened there."""
+        if self._is_in_doubt:
+            self.rebuild()
+        try:
+            return call()
+        except LeaseExpired:
+            self.rebuild()
+            return call()
+        except Unreachable:
+            # The change may have been made or not: only a new session is sure to be right.
+            self._is_in_doubt = True
+            raise
+
+    def _send(self, change: Change) -> None:
+        if isinstance(change, Added):
+            self._send_prompt(change.prompt, change.segment)
+        elif isinstance(change, Removed):
+            place = {"segment": change.segment, "position": change.position}
+            self._post(protocol.PATH_REMOVE_PROMPT, place)
+        else:
+            self._post(protocol.PATH_RESET, {"segment": change.segment})
+
+    def _send_prompt(self, prompt: Prompt, segment: str) -> None:
+        if not isinstance(prompt, MaskPrompt):
+            self._post(protocol.PATH_ADD_PROMPT, {"segment": segment, "prompt": prompt.to_dict()})
+            return
+        if prompt.mask.shape != self.volume.shape:
+            raise PromptError(
+                f"A mask prior must lie on the volume's grid {self.volume.shape}, "
+                f"got shape {prompt.mask.shape}."
+            )
+        box, bits = pack_mask(prompt.mask)
+        if box is None:
+            raise PromptError("The mask prior is empty; draw something first.")
+        meta = {"segment": segment, "bbox": box}
+        self._send_array(protocol.PATH_MASK_PRIOR, bits, meta)
+
+    def _upload(self, volume: Volume, channel: int) -> None:
         if volume.array.nbytes > self._max_array_bytes:
             raise TooLarge(
                 f"The volume has {volume.array.nbytes} bytes, the server takes "
@@ -254,46 +308,38 @@ class RemoteSession:
             "spacing_mm": volume.spacing_mm,
             "origin_lps": volume.origin_lps,
             "direction": volume.direction.tolist(),
+            "channel": channel,
         }
-        self._client.call(
-            "POST",
-            protocol.PATH_VOLUME,
-            lease=self._lease,
-            array=pack_array(volume.array, codec="lz4" if self._client.is_loopback else "zstd"),
-            meta=meta,
-            timeout_s=600.0,
-        )
+        # Nothing on its way within a machine needs to be small.
+        array = pack_array(volume.array, codec="lz4" if self._client.is_loopback else "zstd")
+        self._send_array(protocol.PATH_VOLUME, array, meta)
 
-    def _send_prompt(self, prompt: Prompt, segment: str) -> None:
-        if not isinstance(prompt, MaskPrompt):
-            body = {"segment": segment, "prompts": [prompt.to_dict()]}
-            self._client.call_json("POST", protocol.PATH_PROMPTS, lease=self._lease, body=body)
-            return
-        if self._volume is None or prompt.mask.shape != self._volume.shape:
-            raise PromptError(
-                f"A mask prior must lie on the volume's grid, got shape {prompt.mask.shape}."
-            )
-        box, bits = pack_mask(prompt.mask)
-        if box is None:
-            raise PromptError("The mask prior is empty; draw something first.")
+    def _send_array(self, path: str, array: bytes, meta: dict[str, Any]) -> None:
         self._client.call(
-            "POST",
-            protocol.PATH_MASK_PRIOR,
-            lease=self._lease,
-            array=bits,
-            meta={"segment": segment, "bbox": box},
+            "POST", path, lease=self._lease, array=array, meta=meta, timeout_s=_VOLUME_TIMEOUT_S
         )
 
     def _post(self, path: str, body: object = None) -> bool:
-        answer = self._client.call_json("POST", path, lease=self._lease, body=body)
+        answer = self._client.call_json(
+            "POST", path, lease=self._lease, body=body, timeout_s=_VOLUME_TIMEOUT_S
+        )
         return bool(answer.get("changed"))
 
-    def _retrying(self, call: Callable[[], Answer]) -> Answer:
+    def _ask_mask(self, segment: str) -> npt.NDArray[np.bool_]:
+        shape = self.volume.shape
+        response = self._client.call(
+            "POST",
+            protocol.PATH_PREDICT,
+            lease=self._lease,
+            body={"segment": segment},
+            timeout_s=_PREDICT_TIMEOUT_S,
+        )
         try:
-            return call()
-        except LeaseExpired:
-            self.rebuild()
-            return call()
+            meta = json.loads(response.headers[protocol.META_HEADER])
+            self._estimates[segment] = float(meta["estimated_iou"])
+            return unpack_mask(meta["bbox"], response.content, shape)
+        except (KeyError, ValueError, TypeError) as error:
+            raise ServiceError(f"The server's answer cannot be read: {error}.") from None
 
     def _stop(self, segment: str) -> None:
         # A server that has gone has stopped too.
@@ -305,7 +351,3 @@ class RemoteSession:
             told = self._client.call_json("GET", protocol.PATH_PROGRESS, lease=self._lease)
             return float(told["fraction"]) if told.get("running") else None
         return None
-
-
-def _triple(point: Sequence[float]) -> tuple[float, float, float]:
-    return PointPrompt(tuple(point)).point_lps  # type: ignore[arg-type]

@@ -44,22 +44,26 @@ class ScribbleIn(_Body):
     positive: bool = True
 
 
-AnyPromptIn = Annotated[PointIn | BoxIn | ScribbleIn, Field(discriminator="kind")]
-
-
-class PromptsIn(_Body):
-    """Prompts for one segment; all are added, or none."""
+class PromptIn(_Body):
+    """One prompt for one segment."""
 
     segment: Segment = "1"
-    prompts: Annotated[list[AnyPromptIn], Field(min_length=1, max_length=1000)]
+    prompt: Annotated[PointIn | BoxIn | ScribbleIn, Field(discriminator="kind")]
 
-    def to_prompts(self) -> list[Prompt]:
-        """The library's own prompts.
+    def to_prompt(self) -> Prompt:
+        """The library's own prompt.
 
         Raises:
-            PromptError: If one cannot be used.
+            PromptError: If it cannot be used.
         """
-        return [prompt_from_dict(prompt.model_dump()) for prompt in self.prompts]
+        return prompt_from_dict(self.prompt.model_dump())
+
+
+class PlaceIn(_Body):
+    """One prompt of a segment, by its place."""
+
+    segment: Segment = "1"
+    position: Index
 
 
 class SegmentIn(_Body):
@@ -88,6 +92,7 @@ class VolumeMeta(_Body):
         (0.0, 1.0, 0.0),
         (0.0, 0.0, 1.0),
     ]
+    channel: Index = 0
 
 
 class MaskMeta(_Body):

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from pumit.errors import PromptError, PumitError
-from pumit.prompts import MaskPrompt
+from pumit.errors import PromptError
+from pumit.prompts import MaskPrompt, Prompt
 from pumit.server import protocol
 from pumit.server.arrays import Array, unpack_array
 from pumit.server.engine import PromptSession
@@ -24,8 +24,15 @@ from pumit.server.lease_routes import ActiveLease, LivingLease, State
 from pumit.server.leases import Lease
 from pumit.server.masks import BoundingBox, pack_mask, unpack_mask
 from pumit.server.protocol import BusyError
-from pumit.server.schemas import MaskMeta, OptionalSegmentIn, PromptsIn, SegmentIn, VolumeMeta
-from pumit.server.state import ServerState
+from pumit.server.schemas import (
+    MaskMeta,
+    OptionalSegmentIn,
+    PlaceIn,
+    PromptIn,
+    SegmentIn,
+    VolumeMeta,
+)
+from pumit.server.state import ServerState, no_volume
 from pumit.volume import Volume
 
 router = APIRouter()
@@ -67,35 +74,28 @@ async def set_volume(
     )
 
     def work(session: PromptSession) -> dict[str, list[int]]:
-        lease.shape = None  # a volume that is refused leaves none behind
-        session.set_volume(volume)
+        # One that is refused leaves the session on its earlier volume.
+        session.set_volume(volume, channel=geometry.channel)
         lease.shape, lease.prompt_count = volume.shape, 0
         return {"shape": list(volume.shape)}
 
     return await state.set_up(lease, work)
 
 
-@router.post(protocol.PATH_PROMPTS)
-async def add_prompts(state: State, lease: ActiveLease, body: PromptsIn) -> dict[str, int]:
-    """Add points, boxes or scribbles to a segment: all of them, or none."""
-    prompts = body.to_prompts()
-    if lease.prompt_count + len(prompts) > state.limits.max_prompts:
-        raise PromptError(f"A session takes {state.limits.max_prompts} prompts; reset it first.")
+@router.post(protocol.PATH_ADD_PROMPT)
+async def add_prompt(state: State, lease: ActiveLease, body: PromptIn) -> dict[str, bool]:
+    """Add a point, box or scribble to a segment."""
+    return await _add(state, lease, body.to_prompt(), body.segment)
 
-    def work(session: PromptSession) -> dict[str, int]:
-        added = 0
-        try:
-            for prompt in prompts:
-                session.add_prompt(prompt, body.segment)
-                added += 1
-        except PumitError:
-            for _ in range(added):
-                session.undo()
-            raise
-        lease.prompt_count += added
-        return {"added": added}
 
-    # A prediction from the earlier prompts is not wanted any more.
+@router.post(protocol.PATH_REMOVE_PROMPT)
+async def remove_prompt(state: State, lease: ActiveLease, body: PlaceIn) -> dict[str, bool]:
+    """Remove one prompt of a segment by its place."""
+
+    def work(session: PromptSession) -> dict[str, bool]:
+        session.remove_prompt(body.position, body.segment)
+        return {"changed": True}
+
     state.queue.cancel(lease.token, body.segment)
     return await state.change(lease, work)
 
@@ -103,39 +103,31 @@ async def add_prompts(state: State, lease: ActiveLease, body: PromptsIn) -> dict
 @router.post(protocol.PATH_MASK_PRIOR, openapi_extra=_ARRAY_BODY)
 async def set_mask_prior(
     request: Request, state: State, lease: ActiveLease, meta: MetaHeader
-) -> dict[str, int]:
+) -> dict[str, bool]:
     """Start a segment from a mask: packed bits of the bounding box that `X-Meta` gives."""
     place = _parse_meta(MaskMeta, meta)
     shape = lease.shape
     if shape is None:
-        raise PromptError("The session has no volume yet; send one first.")
+        raise no_volume()
     box: BoundingBox = [list(axis) for axis in place.bbox]
     mask = await _receive(request, state, lease, lambda body: unpack_mask(box, body, shape))
-
-    def work(session: PromptSession) -> dict[str, int]:
-        if lease.shape != shape:
-            raise PromptError("The volume changed while its mask was sent; send the mask again.")
-        session.add_prompt(MaskPrompt(mask), place.segment)
-        lease.prompt_count += 1
-        return {"added": 1}
-
-    state.queue.cancel(lease.token, place.segment)
-    return await state.change(lease, work)
+    return await _add(state, lease, MaskPrompt(mask), place.segment)
 
 
 @router.post(protocol.PATH_PREDICT, responses=_ARRAY_ANSWER, response_class=Response)
 async def predict(request: Request, state: State, lease: ActiveLease, body: SegmentIn) -> Response:
     """Mask of a segment on the volume's own grid; the newest request of a segment wins."""
 
-    def work(session: PromptSession, job: Job) -> tuple[BoundingBox | None, bytes, list[int]]:
+    def work(session: PromptSession, job: Job) -> tuple[dict[str, object], bytes]:
         mask = session.predict(
             body.segment, cancelled=lambda: job.is_cancelled, progress=job.report
         )
         box, bits = pack_mask(np.asarray(mask, dtype=bool))
-        return box, bits, list(mask.shape)
+        meta: dict[str, object] = {"ran_prediction": True, "bbox": box, "shape": mask.shape}
+        meta["estimated_iou"] = float(session.estimated_iou(body.segment))
+        return meta, bits
 
-    box, bits, shape = await state.predict(request, lease, body.segment, work)
-    meta = {"ran_prediction": True, "bbox": box, "shape": shape, "encoding": "packbits"}
+    meta, bits = await state.predict(request, lease, body.segment, work)
     return Response(
         bits,
         media_type=protocol.OCTET_STREAM,
@@ -182,6 +174,20 @@ async def reset(state: State, lease: ActiveLease, body: OptionalSegmentIn) -> di
     state.queue.cancel(lease.token, body.segment)
     await state.change(lease, work)
     return {"changed": True}
+
+
+async def _add(state: ServerState, lease: Lease, prompt: Prompt, segment: str) -> dict[str, bool]:
+    if lease.prompt_count >= state.limits.max_prompts:
+        raise PromptError(f"A session takes {state.limits.max_prompts} prompts; reset it first.")
+
+    def work(session: PromptSession) -> dict[str, bool]:
+        session.add_prompt(prompt, segment)
+        lease.prompt_count += 1
+        return {"changed": True}
+
+    # A prediction from the earlier prompts is not wanted any more.
+    state.queue.cancel(lease.token, segment)
+    return await state.change(lease, work)
 
 
 def _parse_meta(model: type[Meta], header: str) -> Meta:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from pumit.errors import Cancelled, PromptError
+from pumit.errors import Cancelled, VolumeError
 from pumit.server.engine import Engine, PromptSession
 from pumit.server.fair_queue import FairQueue, Job
 from pumit.server.leases import Lease, LeaseRegistry
@@ -44,13 +44,13 @@ class ServerState:
         """Change a session, after everything it was asked before.
 
         Raises:
-            PromptError: If the session has no volume yet.
+            VolumeError: If the session has no volume yet.
             PumitError: What the session refuses.
         """
 
         def run(job: Job) -> Result:
             if lease.shape is None or lease.session is None:
-                raise PromptError("The session has no volume yet; send one first.")
+                raise no_volume()
             return work(lease.session)
 
         job = self.queue.submit(lease.token, run)
@@ -83,7 +83,7 @@ class ServerState:
 
         def run(job: Job) -> Result:
             if lease.shape is None or lease.session is None:
-                raise PromptError("The session has no volume yet; send one first.")
+                raise no_volume()
             return work(lease.session, job)
 
         self.queue.cancel(lease.token, segment)
@@ -118,6 +118,11 @@ class ServerState:
         # In the queue's thread: the session may still be computing.
         with contextlib.suppress(BusyError):
             self.queue.submit(lease.token, forget)
+
+
+def no_volume() -> VolumeError:
+    """What a session without a volume answers."""
+    return VolumeError("No volume is open; send one first.")
 
 
 async def _disconnected(request: Request) -> None:

@@ -12,6 +12,7 @@ from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt
 from pumit.server.engine import ModelInfo
 from pumit.volume import Volume
 
+State = dict[str, tuple[Prompt, ...]]
 SECRET = "Doe^Jane/home/jane/scan.nii"
 
 
@@ -20,13 +21,16 @@ class FakeSession:
 
     def __init__(self) -> None:
         self.volume: Volume | None = None
-        self.done: list[tuple[str, Prompt | None]] = []
-        self.undone: list[tuple[str, Prompt | None]] = []
+        self.channel = 0
+        self.state: State = {}
+        self.past: list[State] = []
+        self.future: list[State] = []
 
-    def set_volume(self, volume: Volume) -> None:
+    def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
         if volume.array.min() == volume.array.max():
             raise VolumeError("The image is constant; there is nothing to segment.")
-        self.volume, self.done, self.undone = volume, [], []
+        self.volume, self.channel = volume, channel
+        self.state, self.past, self.future = {}, [], []
 
     def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
         assert self.volume is not None
@@ -34,8 +38,14 @@ class FakeSession:
             raise PromptError("The point lies outside the volume; click inside.")
         if isinstance(prompt, MaskPrompt) and prompt.mask.shape != self.volume.shape:
             raise PromptError("The mask does not fit the volume.")
-        self.done.append((segment, prompt))
-        self.undone.clear()
+        self._commit({**self.state, segment: (*self.state.get(segment, ()), prompt)})
+
+    def remove_prompt(self, position: int, segment: str = "1") -> None:
+        prompts = self.state.get(segment, ())
+        if not 0 <= position < len(prompts):
+            raise PromptError("There is no such prompt.")
+        rest = prompts[:position] + prompts[position + 1 :]
+        self._commit({**self.state, segment: rest})
 
     def predict(
         self,
@@ -50,12 +60,7 @@ class FakeSession:
         if segment == "exhausted":
             raise MemoryError(SECRET)
         mask = np.zeros(self.volume.shape, dtype=bool)
-        prompts: list[Prompt] = []
-        for name, prompt in self.done:
-            if prompt is None:
-                prompts.clear()
-            elif name == segment:
-                prompts.append(prompt)
+        prompts = self.state.get(segment, ())
         if not prompts:
             raise PromptError("The segment has no prompts; add one first.")
         for step in range(2000 if segment == "slow" else 0):
@@ -68,21 +73,32 @@ class FakeSession:
             self._paint(mask, prompt)
         return mask
 
+    def estimated_iou(self, segment: str = "1") -> float:
+        return 1 / (1 + len(self.state.get(segment, ())))
+
     def undo(self) -> bool:
-        if self.done:
-            self.undone.append(self.done.pop())
+        if self.past:
+            self.future.append(self.state)
+            self.state = self.past.pop()
             return True
         return False
 
     def redo(self) -> bool:
-        if self.undone:
-            self.done.append(self.undone.pop())
+        if self.future:
+            self.past.append(self.state)
+            self.state = self.future.pop()
             return True
         return False
 
     def reset(self, segment: str | None = None) -> None:
-        self.done.append(("" if segment is None else segment, None))
-        self.undone.clear()
+        rest = {} if segment is None else {k: v for k, v in self.state.items() if k != segment}
+        if rest != self.state:
+            self._commit(rest)
+
+    def _commit(self, state: State) -> None:
+        self.past.append(self.state)
+        self.future.clear()
+        self.state = state
 
     def _paint(self, mask: npt.NDArray[np.bool_], prompt: Prompt) -> None:
         assert self.volume is not None

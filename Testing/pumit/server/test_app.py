@@ -165,27 +165,27 @@ def test_without_a_lease_no_work_is_done(http):
 
 
 def test_prompts_before_the_volume_are_refused(http, lease):
-    body = {"prompts": [{"kind": "point", "point_lps": [1, 1, 1]}]}
+    body = {"prompt": {"kind": "point", "point_lps": [1, 1, 1]}}
     for path, sent in [
-        (protocol.PATH_PROMPTS, body),
+        (protocol.PATH_ADD_PROMPT, body),
         (protocol.PATH_PREDICT, {}),
         (protocol.PATH_UNDO, None),
         (protocol.PATH_RESET, {}),
     ]:
-        assert refused(http.post(path, json=sent, headers=lease), 400, "no volume")
+        assert refused(http.post(path, json=sent, headers=lease), 400, "No volume is open")
 
 
 def test_an_oversized_body_is_refused_by_its_header(http, lease):
     big = {"Content-Length": str(1 << 40)}
     answer = http.post(protocol.PATH_VOLUME, content=b"", headers=GEOMETRY | lease | big)
     assert refused(answer, 413, "1048576 bytes")
-    answer = http.post(protocol.PATH_PROMPTS, content=b" " * 20_001, headers=lease)
+    answer = http.post(protocol.PATH_ADD_PROMPT, content=b" " * 20_001, headers=lease)
     assert refused(answer, 413, "20000 bytes")
 
 
 @pytest.mark.parametrize(("path", "size"), [(protocol.PATH_VOLUME, 2 << 20), ("prompts", 30_000)])
 def test_an_oversized_body_is_refused_as_it_streams(http, lease, path, size):
-    path = protocol.PATH_PROMPTS if path == "prompts" else path
+    path = protocol.PATH_ADD_PROMPT if path == "prompts" else path
     pieces = (b"x" * 10_000 for _ in range(size // 10_000))
     answer = http.post(path, content=pieces, headers=GEOMETRY | lease)
     assert refused(answer, 413, "larger than the server's limit")
@@ -241,30 +241,23 @@ def test_malformed_geometry_is_refused(http, lease, meta, status):
         (b"{", 422),
         (b"\xff", 400),
         (b"[" * 10_000, 400),
-        (b'{"prompts": []}', 422),
-        (b'{"prompts": [{"kind": "lasso"}]}', 422),
-        (b'{"prompts": [{"kind": "\\ud800"}]}', 422),
-        (b'{"prompts": [{"kind": "point", "point_lps": [1, 1]}]}', 422),
-        (b'{"prompts": [{"kind": "point", "point_lps": [NaN, 1, 1]}]}', 422),
-        (b'{"prompts": [{"kind": "point", "point_lps": [1e400, 1, 1]}]}', 422),
-        (b'{"prompts": [{"kind": "point", "point_lps": [' + b"9" * 5000 + b", 1, 1]}]}", 400),
-        (b'{"prompts": [{"kind": "point", "point_lps": [500, 1, 1]}]}', 400),
-        (b'{"prompts": [{"kind": "box", "corners_lps": [[0,0,0],[0,0,0],[0,0,0],[0,0,0]]}]}', 400),
-        (b'{"segment": "", "prompts": [{"kind": "point", "point_lps": [1, 1, 1]}]}', 422),
+        (b'{"prompt": []}', 422),
+        (b'{"prompt": {"kind": "lasso"}}', 422),
+        (b'{"prompt": {"kind": "\\ud800"}}', 422),
+        (b'{"prompt": {"kind": "point", "point_lps": [1, 1]}}', 422),
+        (b'{"prompt": {"kind": "point", "point_lps": [NaN, 1, 1]}}', 422),
+        (b'{"prompt": {"kind": "point", "point_lps": [1e400, 1, 1]}}', 422),
+        (b'{"prompt": {"kind": "point", "point_lps": [' + b"9" * 5000 + b", 1, 1]}}", 400),
+        (b'{"prompt": {"kind": "point", "point_lps": [500, 1, 1]}}', 400),
+        (b'{"prompt": {"kind": "box", "corners_lps": [[0,0,0],[0,0,0],[0,0,0],[0,0,0]]}}', 400),
+        (b'{"segment": "", "prompt": {"kind": "point", "point_lps": [1, 1, 1]}}', 422),
     ],
 )
 def test_a_malformed_prompt_is_refused_and_changes_nothing(http, loaded, body, status):
     headers = loaded | {"Content-Type": "application/json"}
-    answer = http.post(protocol.PATH_PROMPTS, content=body, headers=headers)
+    answer = http.post(protocol.PATH_ADD_PROMPT, content=body, headers=headers)
     assert refused(answer, status)
     assert refused(http.post(protocol.PATH_PREDICT, json={}, headers=loaded), 400, "no prompts")
-
-
-def test_of_several_prompts_all_are_added_or_none(http, loaded):
-    prompts = [{"kind": "point", "point_lps": [x, 1, 1]} for x in (1, 2, 500)]
-    answer = http.post(protocol.PATH_PROMPTS, json={"prompts": prompts}, headers=loaded)
-    assert refused(answer, 400, "outside the volume")
-    assert http.post(protocol.PATH_UNDO, headers=loaded).json() == {"changed": False}
 
 
 def test_a_mask_prior_must_lie_in_the_volume(http, loaded):
@@ -286,12 +279,12 @@ def test_a_session_takes_only_so_many_prompts():
     with make_client(max_prompts=2) as http:
         lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
         http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=GEOMETRY | lease)
-        body = {"prompts": [{"kind": "point", "point_lps": [1, 1, 1]}]}
+        body = {"prompt": {"kind": "point", "point_lps": [1, 1, 1]}}
         for status in (200, 200, 400):
-            answer = http.post(protocol.PATH_PROMPTS, json=body, headers=lease)
+            answer = http.post(protocol.PATH_ADD_PROMPT, json=body, headers=lease)
             assert answer.status_code == status
         http.post(protocol.PATH_RESET, json={}, headers=lease)
-        assert http.post(protocol.PATH_PROMPTS, json=body, headers=lease).status_code == 200
+        assert http.post(protocol.PATH_ADD_PROMPT, json=body, headers=lease).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from fake_engine import FakeSession
 from pumit.errors import Cancelled, PromptError, ServiceError, VolumeError
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
+from pumit.server.client import Unreachable
 from pumit.server.remote_session import RemoteSession
 from pumit.volume import Volume
 
@@ -100,6 +101,54 @@ def test_undo_redo_and_reset_reach_every_level(session, volume):
     assert session.prompts() == []
     with pytest.raises(PromptError, match="no prompts"):
         session.predict()
+    assert session.undo()
+    np.testing.assert_array_equal(session.predict(), masks[-1])
+
+
+def test_what_the_client_keeps_is_what_the_server_has(session, server, volume):
+    """Any sequence of changes, those that change nothing among them, leaves both the same."""
+    random = np.random.default_rng(3)
+    actual = server.engine.sessions[0]
+    for _ in range(150):
+        segment = str(random.integers(3))
+        action = random.integers(7)
+        if action < 3:
+            session.add_point(_centre(volume, *random.integers((9, 30, 28))), segment=segment)
+        elif action == 3:
+            session.reset(segment if random.random() < 0.8 else None)
+        elif action == 4 and session.prompts(segment):
+            session.remove_prompt(int(random.integers(len(session.prompts(segment)))), segment)
+        elif action == 5:
+            session.redo()
+        else:
+            session.undo()
+        assert session.segments == list(actual.state)
+        assert all(tuple(session.prompts(name)) == actual.state[name] for name in actual.state)
+    session.rebuild()
+    again = server.engine.sessions[1]
+    assert again.state == actual.state
+    assert again.past == actual.past
+    assert again.future == actual.future
+
+
+def test_one_prompt_of_several_can_be_removed(session, volume):
+    for index in (5, 15, 25):
+        session.add_point(_centre(volume, 4, index, index))
+    session.remove_prompt(1)
+    expected = [("1", prompt) for prompt in session.prompts()]
+    assert len(expected) == 2
+    np.testing.assert_array_equal(session.predict(), _same_as_library(volume, expected))
+    with pytest.raises(PromptError, match="no prompt 2"):
+        session.remove_prompt(2)
+
+
+def test_the_estimate_belongs_to_the_present_prompts(session, volume):
+    session.add_point(_centre(volume, 4, 5, 5))
+    assert session.estimated_iou() == 1 / 2
+    session.add_point(_centre(volume, 4, 9, 9))
+    assert session.estimated_iou() == 1 / 3
+    session.undo()
+    assert session.estimated_iou() == 1 / 2
 
 
 def test_a_refused_prompt_changes_nothing_and_the_session_goes_on(session, volume):
@@ -114,14 +163,46 @@ def test_a_refused_prompt_changes_nothing_and_the_session_goes_on(session, volum
     assert session.predict().any()
 
 
-def test_a_refused_volume_is_named_and_the_session_can_take_another(session, volume):
+def test_a_refused_volume_leaves_the_session_as_it_was(session, volume):
+    session.add_point(_centre(volume, 4, 10, 10))
+    expected = session.predict()
     with pytest.raises(VolumeError, match="constant"):
         session.set_volume(Volume(np.zeros((4, 4, 4))))
-    with pytest.raises(PromptError, match="no volume"):
-        session.predict()
-    session.set_volume(volume)
+    assert session.volume is volume
+    np.testing.assert_array_equal(session.predict(), expected)
+
+
+def test_without_a_volume_the_session_says_so(server):
+    with server.client() as client, RemoteSession(client) as session:
+        for act in (session.predict, session.undo, lambda: session.add_point((0, 0, 0))):
+            with pytest.raises(VolumeError, match="No volume is open"):
+                act()
+
+
+def test_an_answer_that_was_lost_leaves_no_doubt_behind(session, server, volume, monkeypatch):
+    """A change whose answer is lost may have been made: the session is opened anew."""
     session.add_point(_centre(volume, 4, 10, 10))
-    assert session.predict().any()
+    expected = session.predict()
+    call = session._client.call
+
+    def lose_answer(*arguments, **options):
+        call(*arguments, **options)
+        raise Unreachable("lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session._client, "call", lose_answer)
+        with pytest.raises(Unreachable):
+            session.add_point(_centre(volume, 4, 20, 20))
+    np.testing.assert_array_equal(session.predict(), expected)
+    assert len(server.engine.sessions) == 2
+
+
+def test_a_channel_is_chosen_here_and_after_a_rebuild(server):
+    image = Volume(np.random.default_rng(1).normal(size=(2, 4, 20, 20)))
+    with server.client() as client, RemoteSession(client) as remote:
+        remote.set_volume(image, channel=1)
+        remote.rebuild()
+    assert [session.channel for session in server.engine.sessions] == [1, 1]
 
 
 def test_cancelling_stops_the_computation_and_keeps_the_session(session, server, volume):
