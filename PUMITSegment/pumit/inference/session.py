@@ -60,7 +60,7 @@ class InteractiveSession:
             raise VolumeError(
                 f"Every voxel has the same value ({array.flat[0]}); there is nothing to segment."
             )
-        self._order = depth_first(volume.spacing_mm)
+        self._order = depth_first(volume.spacing_mm, volume.shape)
         spacing = tuple(volume.spacing_mm[a] for a in self._order)
         responder = Responder(
             self.segmenter,

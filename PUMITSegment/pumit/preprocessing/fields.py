@@ -56,15 +56,25 @@ class Field:
 
 
 def field_shape(da0: int, size: int) -> tuple[int, int, int]:
-    """Grid of a field: max(size >> da0, 1) slices of size x size."""
-    return (max(size >> da0, 1), size, size)
+    """Grid of a field: max(size >> da0, 1) slices of size x size, and one slice in 2D."""
+    return (1 if da0 >= PLANAR_DEGREE else max(size >> da0, 1), size, size)
 
 
-def depth_first(spacing: Sequence[float]) -> tuple[int, int, int]:
-    """Axis order that puts the coarsest axis first, keeping the others in order."""
-    axis = int(np.argmax(spacing))
-    if spacing[axis] <= 1.01 * min(spacing):
-        axis = 0
+def depth_first(
+    spacing: Sequence[float], shape: Sequence[int] | None = None
+) -> tuple[int, int, int]:
+    """Axis order that puts the coarsest axis first, keeping the others in order.
+
+    Args:
+        spacing: Voxel size along each axis.
+        shape: Voxels along each axis; an axis of a single one is the depth, whatever its spacing.
+    """
+    if shape is not None and 1 in shape:
+        axis = list(shape).index(1)
+    else:
+        axis = int(np.argmax(spacing))
+        if spacing[axis] <= 1.01 * min(spacing):
+            axis = 0
     rest = [a for a in range(3) if a != axis]
     return (axis, rest[0], rest[1])
 
@@ -94,12 +104,14 @@ class Pyramid:
         while True:
             spacing = [s * f for s, f in zip(self.spacing_mm, factor, strict=True)]
             size = [n // f for n, f in zip(self.array.shape, factor, strict=True)]
-            finest = min(spacing[1:])
-            pool = [
-                2 if s < 1.5 * finest and n >= 16 else 1 for s, n in zip(spacing, size, strict=True)
-            ]
-            if pool[1] == 1 or pool[2] == 1:
+            # A short axis keeps its voxels, and the others go on without it.
+            long = [s for s, n in zip(spacing[1:], size[1:], strict=True) if n >= 16]
+            if not long:
                 return levels
+            pool = [
+                2 if s < 1.5 * min(long) and n >= 16 else 1
+                for s, n in zip(spacing, size, strict=True)
+            ]
             factor = tuple(f * p for f, p in zip(factor, pool, strict=True))  # type: ignore[assignment]
             levels.append((self._averaged(levels[-1][0], pool), factor))
 

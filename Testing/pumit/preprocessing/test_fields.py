@@ -1,0 +1,290 @@
+"""Fields show the right place of a volume, without aliasing and at a bounded cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from pumit.preprocessing.fields import Field, Pyramid, depth_first, field_shape
+from scipy import ndimage
+
+
+def smooth(shape: tuple[int, int, int], sigma: float = 1.5) -> np.ndarray:
+    noise = np.random.default_rng(0).standard_normal(shape)
+    return ndimage.gaussian_filter(noise, sigma).astype(np.float32)
+
+
+def ramp(shape: tuple[int, int, int], slope: tuple[float, float, float]) -> np.ndarray:
+    d, h, w = np.indices(shape)
+    return (slope[0] * d + slope[1] * h + slope[2] * w).astype(np.float32)
+
+
+def field_of(
+    centre: tuple[float, float, float],
+    step: tuple[float, float, float],
+    shape: tuple[int, int, int],
+) -> Field:
+    return Field(centre, step, shape, 1.0, 0)
+
+
+def reference(array: np.ndarray, field: Field) -> np.ndarray:
+    """The field by slow trilinear look-up, edges replicated."""
+    index = np.stack(np.indices(field.shape), axis=-1).reshape(-1, 3)
+    at = field.to_volume(index).T
+    return ndimage.map_coordinates(array, at, order=1, mode="nearest").reshape(field.shape)
+
+
+# Field
+
+
+def test_field_and_volume_indices_round_trip(rng: np.random.Generator) -> None:
+    field = field_of((10.3, 20.7, -5.1), (2.5, 0.7, 1.3), (6, 16, 12))
+    points = rng.uniform(-50, 50, (40, 3))
+    np.testing.assert_allclose(field.to_field(field.to_volume(points)), points, atol=1e-9)
+    np.testing.assert_allclose(field.to_volume(field.to_field(points)), points, atol=1e-9)
+
+
+def test_middle_of_a_field_is_its_centre() -> None:
+    field = field_of((10.3, 20.7, -5.1), (2.5, 0.7, 1.3), (6, 16, 12))
+    np.testing.assert_allclose(field.to_volume((2.5, 7.5, 5.5)), (10.3, 20.7, -5.1))
+
+
+def test_bounds_are_the_outer_faces_of_the_outer_voxels() -> None:
+    field = field_of((10.0, 20.0, 30.0), (2.0, 1.0, 3.0), (4, 8, 6))
+    low, high = field.bounds()
+    np.testing.assert_allclose(low, field.to_volume((-0.5, -0.5, -0.5)))
+    np.testing.assert_allclose(high, field.to_volume((3.5, 7.5, 5.5)))
+
+
+def test_depth_does_not_count_in_prompts_of_one_slice() -> None:
+    assert Field((0, 0, 0), (1, 1, 1), (1, 8, 8), 64.0, 5).prompt_ratio == 0.0
+    assert Field((0, 0, 0), (1, 1, 1), (8, 8, 8), 3.0, 1).prompt_ratio == 3.0
+
+
+@pytest.mark.parametrize("size", [16, 48, 64, 128])
+def test_a_field_of_degree_five_is_one_slice_at_every_size(size: int) -> None:
+    assert field_shape(5, size) == (1, size, size)
+
+
+def test_depth_halves_with_every_degree() -> None:
+    assert [field_shape(da0, 48)[0] for da0 in range(6)] == [48, 24, 12, 6, 3, 1]
+
+
+# depth_first
+
+
+@pytest.mark.parametrize(
+    ("spacing", "order"),
+    [
+        ((5.0, 1.0, 1.0), (0, 1, 2)),
+        ((1.0, 5.0, 1.0), (1, 0, 2)),
+        ((1.0, 1.0, 5.0), (2, 0, 1)),
+        ((1.0, 1.0, 1.0), (0, 1, 2)),
+        ((1.0, 1.0, 1.005), (0, 1, 2)),
+        ((1e8, 0.5, 0.3), (0, 1, 2)),
+    ],
+)
+def test_the_coarsest_axis_becomes_depth(
+    spacing: tuple[float, float, float], order: tuple[int, int, int]
+) -> None:
+    assert depth_first(spacing) == order
+
+
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [((1, 40, 50), (0, 1, 2)), ((40, 1, 50), (1, 0, 2)), ((40, 50, 1), (2, 0, 1))],
+)
+def test_a_single_slice_stays_a_slice_whatever_its_pixels(
+    shape: tuple[int, int, int], order: tuple[int, int, int]
+) -> None:
+    """A slice of 1 mm with pixels of 1 x 3 mm has its depth along the slice, not the pixels."""
+    for axis in range(3):
+        spacing = [1.0, 1.0, 1.0]
+        spacing[axis] = 3.0
+        assert depth_first(spacing, shape) == order
+
+
+# Pyramid.sample
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        field_of((10, 14, 18), (1, 1, 1), (8, 8, 8)),
+        field_of((9.4, 13.2, 17.7), (1.0, 0.6, 0.8), (6, 10, 12)),
+        field_of((9.4, 13.2, 17.7), (1.3, 1.9, 1.1), (6, 6, 8)),
+        field_of((2.2, 3.2, 30.2), (1, 1, 1), (8, 12, 12)),
+    ],
+    ids=["on voxels", "between voxels", "coarser", "over the edge"],
+)
+def test_sample_at_full_resolution_equals_trilinear_look_up(field: Field) -> None:
+    array = smooth((21, 29, 35))
+    image, inside = Pyramid(array, (1.0, 1.0, 1.0)).sample(field)
+    index = np.stack(np.indices(field.shape), axis=-1)
+    at = field.to_volume(index)
+    expected_inside = ((at > -0.5) & (at < np.array(array.shape) - 0.5)).all(-1)
+    np.testing.assert_array_equal(inside.numpy() > 0, expected_inside)
+    np.testing.assert_allclose(
+        image.numpy()[expected_inside], reference(array, field)[expected_inside], atol=2e-4
+    )
+
+
+@pytest.mark.parametrize(
+    "dtype", [bool, np.uint8, np.int16, np.uint16, np.int32, np.float64, ">i2"]
+)
+def test_every_voxel_type_is_sampled(dtype: type) -> None:
+    array = (np.arange(8 * 10 * 12).reshape(8, 10, 12) % 2).astype(dtype)
+    image, _ = Pyramid(array, (1.0, 1.0, 1.0)).sample(field_of((4, 4, 4), (1, 1, 1), (5, 5, 5)))
+    np.testing.assert_allclose(image.numpy(), array[2:7, 2:7, 2:7].astype(float), atol=1e-4)
+    assert image.dtype == torch.float32
+
+
+@pytest.mark.parametrize("step", [1.0, 2.0, 3.3, 5.0, 8.0])
+@pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (4.0, 1.0, 1.0), (1.0, 1.0, 2.0)])
+def test_a_ramp_keeps_its_values_at_every_level(
+    step: float, spacing: tuple[float, float, float]
+) -> None:
+    """Averages of a linear function are its values: a shifted level would show at once."""
+    array = ramp((64, 96, 96), (0.5, -1.0, 2.0))
+    steps = tuple(step / s if s < step else 1.0 for s in spacing)
+    field = field_of((31.5, 47.5, 47.5), steps, (4, 8, 8))  # type: ignore[arg-type]
+    image, inside = Pyramid(array, spacing).sample(field)
+    at = field.to_volume(np.stack(np.indices(field.shape), axis=-1))
+    assert inside.all()
+    np.testing.assert_allclose(image.numpy(), at @ np.array([0.5, -1.0, 2.0]), atol=2e-3)
+
+
+@pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (1.0, 1.0, 2.0), (5.0, 1.0, 3.0)])
+def test_a_coarse_field_keeps_the_mean_and_does_not_alias(
+    spacing: tuple[float, float, float],
+) -> None:
+    """A chequerboard finer than the field becomes grey, in-plane spacings equal or not."""
+    array = (np.indices((64, 128, 128)).sum(0) % 2).astype(np.float32)
+    steps = (max(1.0, 8 / spacing[0]), 8 / spacing[1], 8 / spacing[2])
+    field = field_of((31.5, 63.5, 63.5), steps, (6, 12, 12))
+    image, inside = Pyramid(array, spacing).sample(field)
+    assert inside.all()
+    np.testing.assert_allclose(image.numpy(), 0.5, atol=0.05)
+
+
+def test_thick_slices_average_the_thin_ones_they_span() -> None:
+    array = np.zeros((24, 12, 12), dtype=np.float32)
+    array[1::4] = 1.0  # one of every four slices
+    field = field_of((11.5, 5.5, 5.5), (4.0, 1.0, 1.0), (6, 4, 4))
+    image, _ = Pyramid(array, (1.0, 1.0, 1.0)).sample(field)
+    np.testing.assert_allclose(image.numpy(), 0.25, atol=0.02)
+
+
+def test_a_thick_slice_half_outside_averages_what_is_inside() -> None:
+    array = np.full((8, 12, 12), 5.0, dtype=np.float32)
+    field = field_of((-0.5, 5.5, 5.5), (4.0, 1.0, 1.0), (2, 4, 4))
+    image, inside = Pyramid(array, (1.0, 1.0, 1.0)).sample(field)
+    np.testing.assert_allclose(image.numpy()[1], 5.0)
+    assert not inside[0].any()
+    assert inside[1].all()
+
+
+def test_inside_mask_ends_where_the_volume_ends() -> None:
+    array = np.ones((8, 12, 16), dtype=np.int16)
+    field = field_of((3.5, 0.0, 15.0), (1.0, 1.0, 1.0), (8, 9, 9))
+    _, inside = Pyramid(array, (1.0, 1.0, 1.0)).sample(field)
+    assert inside[:, 4:, :5].all()
+    assert not inside[:, :4].any()
+    assert not inside[:, :, 5:].any()
+
+
+def test_a_field_far_outside_is_empty_and_harmless() -> None:
+    array = np.ones((8, 12, 16), dtype=np.int16)
+    image, inside = Pyramid(array, (1, 1, 1)).sample(
+        field_of((500.0, -500.0, 3.0), (1, 1, 1), (4, 4, 4))
+    )
+    assert not inside.any()
+    assert torch.isfinite(image).all()
+
+
+def test_a_planar_image_fills_its_slice() -> None:
+    array = smooth((1, 60, 70))
+    field = Field((0.0, 30.0, 35.0), (1.0, 1.5, 1.5), field_shape(5, 64), 1e8, 5)
+    image, inside = Pyramid(array, (1e8, 1.0, 1.0)).sample(field)
+    assert image.shape == (1, 64, 64)
+    assert inside[0, 16:48, 16:48].all()
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_rotation_by_quarter_turns_equals_a_turned_volume(turns: int) -> None:
+    array = smooth((9, 21, 21))
+    angle = turns * np.pi / 2
+    c, s = np.cos(angle), np.sin(angle)
+    matrix = np.array([[1.0, 0, 0], [0, c, -s], [0, s, c]])
+    field = field_of((4.0, 10.0, 10.0), (1.0, 1.0, 1.0), (5, 9, 9))
+    turned, _ = Pyramid(array, (1.0, 1.0, 1.0)).sample(field, matrix)
+    plain, _ = Pyramid(array, (1.0, 1.0, 1.0)).sample(field)
+    expected = np.rot90(plain.numpy(), turns, axes=(1, 2))
+    candidates = [expected, np.rot90(plain.numpy(), -turns, axes=(1, 2))]
+    assert min(np.abs(turned.numpy() - e).max() for e in candidates) < 1e-3
+
+
+def test_rotation_is_rigid_in_millimetres() -> None:
+    """A quarter turn of unequal pixels: a distance in mm along h lies along w afterwards."""
+    array = ramp((3, 40, 40), (0.0, 1.0, 0.0))
+    matrix = np.array([[1.0, 0, 0], [0, 0.0, -1.0], [0, 1.0, 0.0]])
+    field = field_of((1.0, 20.0, 20.0), (1.0, 1.0, 1.0), (1, 5, 5))
+    image, _ = Pyramid(array, (1.0, 1.0, 2.0)).sample(field, matrix)
+    slope = float(image[0, 0, 3] - image[0, 0, 2])
+    np.testing.assert_allclose(abs(slope), 2.0, atol=1e-3)
+
+
+def test_nearest_values_are_the_labels_themselves() -> None:
+    labels = np.random.default_rng(0).integers(0, 5, (9, 12, 15)).astype(np.int16)
+    field = field_of((4.0, 6.0, 7.0), (1.0, 1.0, 1.0), (5, 5, 5))
+    sampled = Pyramid(labels, (1, 1, 1)).sample_nearest(field).numpy()
+    np.testing.assert_array_equal(sampled, labels[2:7, 4:9, 5:10])
+
+
+def test_nearest_values_are_zero_outside() -> None:
+    labels = np.ones((4, 4, 4), dtype=np.int16)
+    sampled = Pyramid(labels, (1, 1, 1)).sample_nearest(
+        field_of((0.0, 1.5, 1.5), (1.0, 1.0, 1.0), (5, 4, 4))
+    )
+    assert not sampled[:2].any()
+    assert sampled[2:].all()
+
+
+# Pyramid.levels
+
+
+def test_levels_become_isotropic_before_depth_is_halved() -> None:
+    pyramid = Pyramid(np.zeros((64, 128, 128), np.int16), (4.0, 1.0, 1.0))
+    factors = [factor for _, factor in pyramid.levels]
+    assert factors == [(1, 1, 1), (1, 2, 2), (1, 4, 4), (2, 8, 8), (4, 16, 16)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "spacing"),
+    [((4, 64, 64), (1, 1, 1)), ((40, 64, 12), (1, 1, 1)), ((40, 64, 64), (1.0, 1.0, 2.5))],
+)
+def test_levels_end_for_thin_and_unequal_volumes(
+    shape: tuple[int, int, int], spacing: tuple[float, float, float]
+) -> None:
+    levels = Pyramid(np.zeros(shape, np.int16), spacing).levels
+    for tensor, factor in levels[1:]:
+        assert tensor is not None
+        assert tuple(tensor.shape) == tuple(n // f for n, f in zip(shape, factor, strict=True))
+    assert len(levels) > 1
+
+
+@pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (1.0, 1.0, 2.5), (8.0, 1.0, 1.0)])
+def test_a_coarse_field_reads_a_coarse_level(spacing: tuple[float, float, float]) -> None:
+    """The voxels read stay within a small multiple of the field's own, whatever the volume."""
+    pyramid = Pyramid(np.zeros((64, 256, 256), np.int16), spacing)
+    step = tuple(max(1.0, 16.0 / s) for s in spacing)
+    field = field_of((31.5, 127.5, 127.5), step, (4, 16, 16))  # type: ignore[arg-type]
+    tensor, factor = pyramid._level_for(np.asarray(step))
+    region, _ = pyramid._region(tensor, factor, *field.bounds())
+    # Two times finer along each axis at most, with a margin of two voxels on every side.
+    assert region.numel() <= np.prod([2 * 2 * n + 6 for n in field.shape])
+
+
+def test_volumes_are_kept_by_reference() -> None:
+    array = np.zeros((8, 16, 16), np.int16)
+    assert Pyramid(array, (1, 1, 1)).array is array
