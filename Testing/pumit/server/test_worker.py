@@ -116,6 +116,7 @@ def test_closing_ends_the_whole_process_tree_even_while_it_computes(fake_worker,
     session.add_point(tuple(volume.index_to_world((4, 10, 10))), segment="slow")
     asking = threading.Thread(target=pytest.raises, args=(ServiceError, session.predict, "slow"))
     asking.start()
+    assert wait_until(lambda: "child" in worker.complaints, 5)
     child = int(worker.complaints.split()[1])
     assert is_running(child)
     worker.close()
@@ -124,6 +125,16 @@ def test_closing_ends_the_whole_process_tree_even_while_it_computes(fake_worker,
     assert wait_until(lambda: not is_running(child), 2)
     asking.join(5)
     session.close()
+
+
+@posix_only
+def test_what_a_killed_worker_started_ends_with_it(fake_worker):
+    worker = fake_worker("--with-child")
+    worker.start()
+    assert wait_until(lambda: "child" in worker.complaints, 5)
+    child = int(worker.complaints.split()[1])
+    os.kill(worker.pid, signal.SIGKILL)
+    assert wait_until(lambda: not is_running(child), 2)
 
 
 @posix_only
