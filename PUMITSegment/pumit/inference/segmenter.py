@@ -107,9 +107,16 @@ def pick_precision(device: torch.device) -> torch.dtype:
     """Bfloat16 where the hardware multiplies it, else float32."""
     if device.type == "cuda" and torch.cuda.is_bf16_supported():
         return torch.bfloat16
-    if device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    has_mkldnn = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+    if device.type == "cpu" and has_mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return torch.bfloat16
     return torch.float32
+
+
+def _check_field_size(size: object) -> None:
+    # Nothing in the weights has this size, so a wrong one would load and answer wrongly.
+    if not isinstance(size, int) or size < 8 or size % 8:
+        raise ValueError(f"A field needs a multiple of 8 voxels, got {size!r}.")
 
 
 def load_segmenter(model: str | Path = "default", device: str = "auto") -> Segmenter:
@@ -134,13 +141,19 @@ def load_segmenter(model: str | Path = "default", device: str = "auto") -> Segme
         )
     try:
         network = build_network("promptable", **recipe.get("sizes", {}))
+        assert isinstance(network, PromptableNetwork)
+        _check_field_size(network.field_size)
         state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
         network.load_state_dict(state)
-    except (RuntimeError, TypeError, PumitError):
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
         raise CheckpointError(
             f"The weights in {path.name} do not fit the network it names; fetch the model again."
         ) from None
-    assert isinstance(network, PromptableNetwork)
+    if not all(bool(v.isfinite().all()) for v in state.values()):
+        raise CheckpointError(
+            f"{path.name} holds weights that are not finite numbers: its training failed; "
+            "use an earlier checkpoint."
+        )
     network.eval().to(target)
     logger.info("model %s %s on %s", recipe.get("name"), recipe.get("version"), target)
     return Segmenter(

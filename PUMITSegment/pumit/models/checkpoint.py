@@ -45,6 +45,10 @@ def fingerprint(state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str, Any]) -> str:
     """Write weights with their recipe; returns the fingerprint.
 
@@ -53,7 +57,8 @@ def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str
     """
     tensors = {name: t.detach().contiguous().cpu().clone() for name, t in state.items()}
     sha256 = fingerprint(tensors)
-    metadata = {"format": FORMAT, "sha256": sha256, "recipe": json.dumps(dict(recipe))}
+    text = json.dumps(dict(recipe))
+    metadata = {"format": FORMAT, "sha256": sha256, "recipe": text, "recipe_sha256": _digest(text)}
     with atomic_path(path) as temporary:
         save_file(tensors, str(temporary), metadata=metadata)
     return sha256
@@ -67,7 +72,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
     """
     if not path.is_file():
         raise CheckpointError(f"There is no checkpoint {path.name}; `pumit models list` shows all.")
-    if path.read_bytes()[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK"):
+    if _first_bytes(path) in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK"):
         raise CheckpointError(
             f"{path.name} is a pickle, which could run any code; only safetensors files are read."
         )
@@ -75,19 +80,32 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
         with safe_open(str(path), framework="pt") as handle:
             metadata = handle.metadata() or {}
     except (SafetensorError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = " ".join(str(error).split())
         raise CheckpointError(f"{path.name} is not a whole safetensors file: {reason}.") from None
     if metadata.get("format") != FORMAT:
         raise CheckpointError(f"{path.name} holds no PUMIT recipe; it is another program's file.")
     try:
-        recipe = json.loads(metadata["recipe"])
-        if not isinstance(recipe, dict):
-            raise TypeError
+        text = metadata["recipe"]
+        recipe = json.loads(text)
+        # The first checkpoints came without a checksum of the recipe.
+        if not isinstance(recipe, dict) or metadata.get("recipe_sha256", _digest(text)) != _digest(
+            text
+        ):
+            raise ValueError
         return recipe, metadata["sha256"]
-    except (KeyError, TypeError, json.JSONDecodeError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         raise CheckpointError(
             f"The recipe inside {path.name} is damaged; fetch it again."
         ) from None
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as handle:
+            return handle.read(2)
+    except OSError as error:
+        reason = error.strerror or "the system refused"
+        raise CheckpointError(f"{path.name} cannot be read: {reason}.") from None
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -101,7 +119,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         with safe_open(str(path), framework="pt") as handle:
             state = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = " ".join(str(error).split())
         raise CheckpointError(f"{path.name} is damaged: {reason}.") from None
     if fingerprint(state) != sha256:
         raise CheckpointError(f"{path.name} is damaged: its checksum differs; fetch it again.")

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from pumit.errors import CheckpointError
+from pumit.errors import CheckpointError, ExportError
 from pumit.io.atomic import atomic_path
 
 INDEX_FILE = "index.yaml"
@@ -49,7 +49,8 @@ class ModelEntry:
 
 def user_folder() -> Path:
     """Folder of the user's own models: $PUMIT_MODELS, else ~/.pumit/models."""
-    return Path(os.environ.get("PUMIT_MODELS", Path.home() / ".pumit" / "models"))
+    chosen = os.environ.get("PUMIT_MODELS")
+    return Path(chosen) if chosen else Path.home() / ".pumit" / "models"
 
 
 def _read_index(folder: Path, fetched: Path) -> list[ModelEntry]:
@@ -64,8 +65,12 @@ def _read_index(folder: Path, fetched: Path) -> list[ModelEntry]:
                 folder if row["source"] == "package" or (folder / row["file"]).exists() else fetched
             )
             entries.append(ModelEntry(**{k: str(v) for k, v in row.items()}, folder=home))
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-        raise CheckpointError(f"The model index {path.name} is damaged: {error}.") from None
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(
+            f"The model index {path.name} is damaged ({type(error).__name__}: {reason}); "
+            "repair it or remove it."
+        ) from None
     return entries
 
 
@@ -87,7 +92,7 @@ def find_model(model: str | Path) -> Path:
         CheckpointError: If there is no such model, or it has to be fetched first.
     """
     path = Path(model)
-    if path.suffix or path.parent != Path(""):
+    if path.parent != Path() or (path.suffix and path.is_file()):
         return path
     for entry in list_models():
         if entry.name == str(model):
@@ -97,6 +102,8 @@ def find_model(model: str | Path) -> Path:
                     f"{entry.name}`."
                 )
             return entry.path
+    if path.suffix or path.is_file():
+        return path
     names = ", ".join(e.name for e in list_models())
     raise CheckpointError(
         f"Unknown model {str(model)!r}; known: {names}; or give a checkpoint file."
@@ -127,29 +134,43 @@ def verify_model(entry: ModelEntry) -> None:
 
 
 def fetch_model(entry: ModelEntry, *, timeout_s: float = 30.0) -> Path:
-    """Download a model and check it before it is put in place.
+    """Download a model and check it before it is put in place; a damaged one is replaced.
 
     Raises:
         CheckpointError: If it cannot be downloaded or differs from its checksum.
+        ExportError: If it cannot be written.
     """
-    if entry.path.is_file():
+    is_downloadable = entry.source.startswith("https://")
+    if entry.path.is_file() and (not is_downloadable or file_sha256(entry.path) == entry.sha256):
         verify_model(entry)
         return entry.path
-    if not entry.source.startswith("https://"):
+    if not is_downloadable:
         raise CheckpointError(f"Model {entry.name!r} has no https address to fetch it from.")
+    try:
+        entry.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or "the system refused"
+        raise ExportError(f"The folder for models cannot be made: {reason}.") from error
+    with atomic_path(entry.path) as temporary:
+        _download(entry, temporary, timeout_s)
+        if file_sha256(temporary) != entry.sha256:
+            raise CheckpointError(f"What was downloaded as {entry.name!r} fails its checksum.")
+    return entry.path
+
+
+def _download(entry: ModelEntry, target: Path, timeout_s: float) -> None:
     import requests
 
-    entry.folder.mkdir(parents=True, exist_ok=True)
     try:
-        with atomic_path(entry.path) as temporary:
-            with requests.get(entry.source, stream=True, timeout=timeout_s) as answer:
-                answer.raise_for_status()
-                with temporary.open("wb") as handle:
-                    for block in answer.iter_content(1 << 20):
-                        handle.write(block)
-            if file_sha256(temporary) != entry.sha256:
-                raise CheckpointError(f"What was downloaded as {entry.name!r} fails its checksum.")
-    except requests.RequestException as error:
+        with (
+            requests.get(entry.source, stream=True, timeout=timeout_s) as answer,
+            target.open("wb") as handle,
+        ):
+            answer.raise_for_status()
+            for block in answer.iter_content(1 << 20):
+                handle.write(block)
+    except requests.RequestException as error:  # an OSError, which would pass for a full disk
         reason = type(error).__name__
-        raise CheckpointError(f"Model {entry.name!r} cannot be downloaded ({reason}).") from None
-    return entry.path
+        raise CheckpointError(
+            f"Model {entry.name!r} cannot be downloaded ({reason}); check the network."
+        ) from error

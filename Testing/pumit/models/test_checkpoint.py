@@ -1,0 +1,231 @@
+"""A checkpoint is read whole or not at all, and nothing in it is ever run."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from pumit.errors import CheckpointError, ExportError
+from pumit.models.checkpoint import (
+    FORMAT,
+    fingerprint,
+    load_checkpoint,
+    read_recipe,
+    save_checkpoint,
+)
+from safetensors.torch import save_file
+
+RECIPE = {"name": "x", "network": "promptable", "sizes": {"dim": 24}, "licence": "Apache-2.0"}
+
+
+def state() -> dict[str, torch.Tensor]:
+    g = torch.Generator().manual_seed(0)
+    return {
+        "single": torch.randn(3, 4, generator=g),
+        "half": torch.randn(5, generator=g).half(),
+        "bfloat": torch.randn(2, 2, generator=g).bfloat16(),
+        "scalar": torch.tensor(7),
+        "flags": torch.tensor([True, False]),
+        "turned": torch.randn(3, 4, generator=g).T,
+        "none": torch.zeros(0, 3),
+    }
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    save_checkpoint(path, state(), RECIPE)
+    return path
+
+
+def assert_refused(path: Path, reason: str | None = None) -> None:
+    with pytest.raises(CheckpointError, match=reason) as caught:
+        load_checkpoint(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(path.parent) not in message
+
+
+def test_weights_and_recipe_round_trip(checkpoint: Path) -> None:
+    read = load_checkpoint(checkpoint)
+    assert read.recipe == RECIPE
+    assert read.state.keys() == state().keys()
+    for name, tensor in state().items():
+        assert read.state[name].dtype == tensor.dtype
+        torch.testing.assert_close(read.state[name], tensor, rtol=0, atol=0)
+    assert read.sha256 == fingerprint(state())
+
+
+def test_recipe_is_read_without_the_weights(checkpoint: Path) -> None:
+    assert read_recipe(checkpoint) == (RECIPE, fingerprint(state()))
+
+
+def test_shared_tensors_are_saved_each(tmp_path: Path) -> None:
+    tensor = torch.ones(4)
+    path = tmp_path / "tied.safetensors"
+    save_checkpoint(path, {"a": tensor, "b": tensor, "c": tensor[:2]}, RECIPE)
+    assert load_checkpoint(path).state.keys() == {"a", "b", "c"}
+
+
+def test_fingerprint_tells_names_types_shapes_and_values_apart() -> None:
+    base = {"a": torch.zeros(2, 3)}
+    others = [
+        {"b": torch.zeros(2, 3)},
+        {"a": torch.zeros(3, 2)},
+        {"a": torch.zeros(2, 3, dtype=torch.int32)},
+        {"a": torch.tensor([[0.0, 0, 0], [0, 0, 1e-30]])},
+        {"a": -torch.zeros(2, 3)},
+        {**base, "b": torch.zeros(0)},
+    ]
+    assert len({fingerprint(s) for s in [base, *others]}) == 1 + len(others)
+
+
+def test_every_flipped_bit_is_noticed(checkpoint: Path) -> None:
+    whole = checkpoint.read_bytes()
+    header_end = 8 + struct.unpack("<Q", whole[:8])[0]
+    last_letter = max(i for i in range(header_end) if whole[i : i + 1] == b"}")
+    for i in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[i] ^= 1 << (i % 8)
+        checkpoint.write_bytes(damaged)
+        if i in range(last_letter + 1, header_end):
+            continue  # blanks that fill the header up
+        try:
+            read = load_checkpoint(checkpoint)
+        except CheckpointError:
+            continue
+        # Only the name of the recipe's checksum may be lost: everything that counts is whole.
+        assert read.recipe == RECIPE
+        assert read.sha256 == fingerprint(state())
+
+
+def test_every_truncation_is_noticed(checkpoint: Path) -> None:
+    whole = checkpoint.read_bytes()
+    for length in range(0, len(whole), 3):
+        checkpoint.write_bytes(whole[:length])
+        assert_refused(checkpoint)
+
+
+def test_appended_bytes_are_noticed(checkpoint: Path) -> None:
+    checkpoint.write_bytes(checkpoint.read_bytes() + b"\0" * 16)
+    assert_refused(checkpoint)
+
+
+class _Trap:
+    """Leaves a file where it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[object, tuple[str, int]]:
+        return os.mkdir, (str(self.trace), 0o700)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_pickle_in_disguise_is_not_run(tmp_path: Path, protocol: int) -> None:
+    trace = tmp_path / "trace"
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(pickle.dumps(_Trap(trace), protocol=protocol))
+    assert_refused(path)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_torch_file_in_disguise_is_not_run(tmp_path: Path, zipped: bool) -> None:
+    trace = tmp_path / "trace"
+    path = tmp_path / "model.safetensors"
+    torch.save({"state": _Trap(trace)}, path, _use_new_zipfile_serialization=zipped)
+    assert_refused(path, "pickle")
+    assert not trace.exists()
+
+
+def test_a_zip_is_refused(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("weights", b"0" * 100)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(buffer.getvalue())
+    assert_refused(path)
+
+
+def test_a_foreign_safetensors_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "foreign.safetensors"
+    save_file({"a": torch.zeros(3)}, str(path))
+    assert_refused(path, "another program's")
+    save_file({"a": torch.zeros(3)}, str(path), metadata={"format": "pt"})
+    assert_refused(path, "another program's")
+
+
+@pytest.mark.parametrize(
+    "recipe", ["", "[]", "3", "null", "{", "[" * 20000, '{"a": ' + "9" * 5000 + "}"]
+)
+def test_a_damaged_recipe_is_refused(tmp_path: Path, recipe: str) -> None:
+    path = tmp_path / "model.safetensors"
+    metadata = {"format": FORMAT, "sha256": "0", "recipe": recipe}
+    save_file({"a": torch.zeros(3)}, str(path), metadata=metadata)
+    assert_refused(path, "recipe")
+
+
+@pytest.mark.parametrize("missing", ["recipe", "sha256"])
+def test_incomplete_metadata_is_refused(tmp_path: Path, missing: str) -> None:
+    metadata = {"format": FORMAT, "sha256": "0", "recipe": "{}"}
+    del metadata[missing]
+    path = tmp_path / "model.safetensors"
+    save_file({"a": torch.zeros(3)}, str(path), metadata=metadata)
+    assert_refused(path, "recipe")
+
+
+def test_a_checkpoint_without_a_checksum_of_its_recipe_still_loads(tmp_path: Path) -> None:
+    path = tmp_path / "early.safetensors"
+    metadata = {"format": FORMAT, "sha256": fingerprint(state()), "recipe": json.dumps(RECIPE)}
+    save_file({k: v.contiguous() for k, v in state().items()}, str(path), metadata=metadata)
+    assert load_checkpoint(path).recipe == RECIPE
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00", b"{}", b"\xff" * 64, b"# not a model\n" * 20])
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    assert_refused(path)
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    assert_refused(tmp_path / "none.safetensors", "no checkpoint")
+    assert_refused(tmp_path, "no checkpoint")
+
+
+def test_a_file_that_may_not_be_read_is_refused(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert_refused(checkpoint, "Permission denied")
+
+
+def test_saving_below_a_file_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExportError):
+        save_checkpoint(tmp_path / "file" / "model.safetensors", state(), RECIPE)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_failed_save_keeps_the_earlier_checkpoint(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pumit.models.checkpoint.save_file", fail)
+    with pytest.raises(ExportError, match="full"):
+        save_checkpoint(checkpoint, {"a": torch.ones(1)}, RECIPE)
+    assert load_checkpoint(checkpoint).recipe == RECIPE
+    assert [p.name for p in checkpoint.parent.iterdir()] == [checkpoint.name]

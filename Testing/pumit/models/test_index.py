@@ -1,0 +1,252 @@
+"""The model index finds, verifies and fetches; what fails its checksum is never put in place."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+from pumit.errors import CheckpointError, ExportError, PumitError
+from pumit.models.index import (
+    ModelEntry,
+    fetch_model,
+    find_model,
+    list_models,
+    package_folder,
+    user_folder,
+    verify_model,
+)
+
+CONTENT = b"weights" * 1000
+SHA = hashlib.sha256(CONTENT).hexdigest()
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "mine",
+        "file": "mine.safetensors",
+        "sha256": SHA,
+        "task": "promptable",
+        "description": "My own.",
+        "licence": "Apache-2.0",
+        "source": "https://example.org/mine.safetensors",
+        **changes,
+    }
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's folder of models, with an index of one."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "index.yaml").write_text(yaml.safe_dump({"models": [row()]}))
+    monkeypatch.setenv("PUMIT_MODELS", str(folder))
+    return folder
+
+
+def entry_named(name: str) -> ModelEntry:
+    return next(e for e in list_models() if e.name == name)
+
+
+class _Answer:
+    def __init__(self, content: bytes, status: int = 200, breaks: bool = False) -> None:
+        self.content, self.status, self.breaks = content, status, breaks
+
+    def __enter__(self) -> _Answer:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        pass
+
+    def raise_for_status(self) -> None:
+        if self.status >= 400:
+            raise requests.HTTPError(f"{self.status} for https://secret.example")
+
+    def iter_content(self, size: int) -> Iterator[bytes]:
+        yield self.content[: len(self.content) // 2]
+        if self.breaks:
+            raise requests.ConnectionError("broke off")
+        yield self.content[len(self.content) // 2 :]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Answer the next downloads."""
+
+    def use(answer: _Answer | Exception) -> None:
+        def get(address: str, **kwargs: object) -> _Answer:
+            assert address.startswith("https://")
+            assert kwargs["timeout"]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(requests, "get", get)
+
+    return use
+
+
+def test_models_of_the_package_and_of_the_user_are_listed(models: Path) -> None:
+    assert [e.name for e in list_models()] == ["default", "mine"]
+    assert entry_named("default").folder == package_folder()
+    assert entry_named("mine").folder == models == user_folder()
+
+
+def test_the_default_model_has_everything_a_card_needs() -> None:
+    entry = entry_named("default")
+    assert entry.task == "promptable"
+    assert entry.licence == "Apache-2.0"
+    assert len(entry.sha256) == 64
+    assert entry.source == "package"
+
+
+def test_the_shipped_weights_match_the_index() -> None:
+    entry = entry_named("default")
+    if not entry.path.is_file():
+        pytest.skip("the default weights are absent from pumit/models")
+    verify_model(entry)
+    assert entry.path.stat().st_size <= 24 << 20
+
+
+def test_without_an_index_of_the_user_only_the_package_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "absent"))
+    assert [e.name for e in list_models()] == ["default"]
+
+
+def test_an_empty_setting_means_the_usual_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUMIT_MODELS", "")
+    assert user_folder() == Path.home() / ".pumit" / "models"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"models:",
+        b"models: 3",
+        b"models: [3]",
+        b"models: [{name: x}]",
+        b"models: [{name: x\n",
+        b"- a\n- b",
+        b"\xff\xfe\x00",
+        yaml.safe_dump({"models": [row(surprise=1)]}).encode(),
+        b"models: {a: b}",
+        b"models: ['a']",
+        b"!!python/object/apply:os.system ['true']",
+    ],
+)
+def test_a_damaged_index_is_one_line(models: Path, content: bytes) -> None:
+    (models / "index.yaml").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"index\.yaml is damaged") as caught:
+        list_models()
+    assert "\n" not in str(caught.value)
+    assert str(models) not in str(caught.value)
+
+
+def test_a_file_is_found_whatever_the_index_says(models: Path) -> None:
+    (models / "index.yaml").write_text("damaged")
+    path = models / "other.safetensors"
+    path.touch()
+    assert find_model(path) == path
+
+
+def test_names_with_a_dot_are_names(models: Path) -> None:
+    rows = {"models": [row(name="mine.v2")]}
+    (models / "index.yaml").write_text(yaml.safe_dump(rows))
+    (models / "mine.safetensors").write_bytes(CONTENT)
+    assert find_model("mine.v2") == models / "mine.safetensors"
+
+
+def test_an_unknown_model_names_the_known_ones(models: Path) -> None:
+    with pytest.raises(CheckpointError, match="'none'; known: default, mine"):
+        find_model("none")
+
+
+def test_a_model_that_is_not_here_asks_to_be_fetched(models: Path) -> None:
+    with pytest.raises(CheckpointError, match="pumit models fetch mine"):
+        find_model("mine")
+
+
+def test_verify_notices_absence_and_damage(models: Path) -> None:
+    entry = entry_named("mine")
+    with pytest.raises(CheckpointError, match="not on this machine"):
+        verify_model(entry)
+    entry.path.write_bytes(CONTENT)
+    verify_model(entry)
+    entry.path.write_bytes(CONTENT[:-1])
+    with pytest.raises(CheckpointError, match="differs from its checksum"):
+        verify_model(entry)
+
+
+def test_fetch_puts_a_whole_model_in_place(models: Path, serve: Callable[..., None]) -> None:
+    serve(_Answer(CONTENT))
+    path = fetch_model(entry_named("mine"))
+    assert path == models / "mine.safetensors"
+    assert path.read_bytes() == CONTENT
+    assert find_model("mine") == path
+
+
+def test_fetch_downloads_nothing_that_is_already_whole(
+    models: Path, serve: Callable[..., None]
+) -> None:
+    (models / "mine.safetensors").write_bytes(CONTENT)
+    serve(AssertionError("asked the network"))
+    fetch_model(entry_named("mine"))
+
+
+def test_fetch_replaces_a_damaged_model(models: Path, serve: Callable[..., None]) -> None:
+    (models / "mine.safetensors").write_bytes(b"damaged")
+    serve(_Answer(CONTENT))
+    assert fetch_model(entry_named("mine")).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (_Answer(b"something else"), "fails its checksum"),
+        (_Answer(CONTENT, status=404), "cannot be downloaded"),
+        (_Answer(CONTENT, breaks=True), "cannot be downloaded"),
+        (requests.ConnectionError("no network"), "cannot be downloaded"),
+        (requests.Timeout("too slow"), "cannot be downloaded"),
+    ],
+    ids=["checksum", "not found", "broken off", "no network", "timeout"],
+)
+def test_a_failed_fetch_leaves_nothing_behind(
+    models: Path, serve: Callable[..., None], answer: _Answer | Exception, reason: str
+) -> None:
+    serve(answer)
+    with pytest.raises(CheckpointError, match=reason) as caught:
+        fetch_model(entry_named("mine"))
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert [p.name for p in models.iterdir()] == ["index.yaml"]
+
+
+@pytest.mark.parametrize("source", ["http://example.org/x", "ftp://example.org/x", "package"])
+def test_only_https_is_fetched(models: Path, serve: Callable[..., None], source: str) -> None:
+    (models / "index.yaml").write_text(yaml.safe_dump({"models": [row(source=source)]}))
+    serve(AssertionError("asked the network"))
+    with pytest.raises(CheckpointError, match="https"):
+        fetch_model(entry_named("mine"))
+
+
+def test_fetch_into_a_folder_that_cannot_be_made(
+    models: Path, serve: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = entry_named("mine")
+    blocked = models / "file"
+    blocked.write_text("")
+    serve(_Answer(CONTENT))
+    target = ModelEntry(**{**vars(entry), "folder": blocked / "below"})
+    with pytest.raises(ExportError, match="folder for models"):
+        fetch_model(target)
+
+
+def test_every_error_is_for_the_user() -> None:
+    assert issubclass(CheckpointError, PumitError)
