@@ -1,0 +1,232 @@
+"""The repository keeps its own word: files, lists and versions agree with each other."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from PIL import Image
+from pumit.cli.main import COMMANDS
+from tracked_files import tracked_files
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # a dependency of mypy there
+    import tomli as tomllib
+
+MIB = 1 << 20
+# Where an import's name is not its package's.
+PACKAGES = {"PIL": "pillow", "yaml": "pyyaml", "skimage": "scikit-image"}
+# What FastAPI is made of, used through it.
+PACKAGES |= {"starlette": "fastapi", "pydantic": "fastapi"}
+
+
+@pytest.fixture
+def project(repository: Path) -> dict:
+    return tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def bundle(repository: Path) -> list[str]:
+    """Every file that the extension must bring, relative to its module."""
+    module = repository / "PUMITSegment"
+    files = [f for f in tracked_files(repository) if f.is_relative_to(module)]
+    names = [f.relative_to(module).as_posix() for f in files]
+    return [name for name in names if name != "CMakeLists.txt"]
+
+
+def cmake_list(file: Path, variable: str) -> list[str]:
+    text = re.sub(r"#.*", "", file.read_text(encoding="utf-8"))
+    (found,) = re.findall(rf"set\({variable}\s(.*?)\)", text, flags=re.DOTALL)
+    return found.split()
+
+
+def test_cmake_lists_every_bundled_file_once(repository: Path, bundle: list[str]) -> None:
+    file = repository / "PUMITSegment" / "CMakeLists.txt"
+    scripts = cmake_list(file, "MODULE_PYTHON_SCRIPTS")
+    resources = cmake_list(file, "MODULE_PYTHON_RESOURCES")
+    hint = "run: python3 scripts/list_files.py"
+    assert sorted(scripts) == sorted(n for n in bundle if n.endswith(".py")), hint
+    assert sorted(resources) == sorted(n for n in bundle if not n.endswith(".py")), hint
+
+
+def test_listing_the_files_again_changes_nothing(repository: Path, tmp_path: Path) -> None:
+    shutil.copytree(repository / "scripts", tmp_path / "scripts")
+    module = tmp_path / "PUMITSegment"
+    (module / "pumit" / "io").mkdir(parents=True)
+    for name in ("PUMITSegment.py", "pumit/io/read.py", "pumit/terms.json", "pumit/x.pyc"):
+        (module / name).touch()
+    lists = module / "CMakeLists.txt"
+    lists.write_text("set(MODULE_PYTHON_SCRIPTS\n  )\n\nset(MODULE_PYTHON_RESOURCES\n  old\n  )\n")
+    for _ in range(2):
+        subprocess.run([sys.executable, tmp_path / "scripts" / "list_files.py"], check=True)
+        assert cmake_list(lists, "MODULE_PYTHON_SCRIPTS") == ["PUMITSegment.py", "pumit/io/read.py"]
+        assert cmake_list(lists, "MODULE_PYTHON_RESOURCES") == ["pumit/terms.json"]
+
+
+# Only as much of Slicer as its extensions call, so that CMake itself reads our files.
+SLICER_CONFIG = """
+file(WRITE "${CMAKE_CURRENT_LIST_DIR}/use.cmake" [=[
+macro(slicerMacroBuildScriptedModule)
+  cmake_parse_arguments(MODULE "WITH_GENERIC_TESTS" "NAME" "SCRIPTS;RESOURCES" ${ARGN})
+  if(MODULE_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "unknown: ${MODULE_UNPARSED_ARGUMENTS}")
+  endif()
+  foreach(file ${MODULE_SCRIPTS} ${MODULE_RESOURCES})
+    if(NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
+      message(FATAL_ERROR "missing: ${file}")
+    endif()
+  endforeach()
+  message(STATUS "MODULE ${MODULE_NAME}")
+endmacro()
+macro(slicer_add_python_unittest)
+  message(STATUS "UNITTEST ${ARGN}")
+endmacro()
+]=])
+file(WRITE "${CMAKE_CURRENT_LIST_DIR}/end.cmake" "message(STATUS \\"END ${PROJECT_NAME}\\")\\n")
+set(Slicer_USE_FILE "${CMAKE_CURRENT_LIST_DIR}/use.cmake")
+set(Slicer_EXTENSION_GENERATE_CONFIG "${CMAKE_CURRENT_LIST_DIR}/end.cmake")
+set(Slicer_EXTENSION_CPACK "${CMAKE_CURRENT_LIST_DIR}/end.cmake")
+"""
+
+
+def test_cmake_configures_the_extension(repository: Path, tmp_path: Path) -> None:
+    if shutil.which("cmake") is None or shutil.which("c++") is None:
+        pytest.skip("cmake or a C++ compiler is absent")
+    (tmp_path / "SlicerConfig.cmake").write_text(SLICER_CONFIG)
+    command = ["cmake", "-S", str(repository), "-B", str(tmp_path / "build")]
+    command += [f"-DSlicer_DIR={tmp_path}", "-DBUILD_TESTING=ON"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "MODULE PUMITSegment" in run.stdout
+    assert "UNITTEST SCRIPT;PUMITSegment.py" in run.stdout
+    assert run.stdout.count("END PUMIT") == 2
+
+
+def test_package_brings_every_file_that_is_not_python(project: dict, bundle: list[str]) -> None:
+    patterns = project["tool"]["setuptools"]["package-data"]["pumit"]
+    data = [n.removeprefix("pumit/") for n in bundle if n.startswith("pumit/")]
+    data = [n for n in data if not n.endswith(".py")]
+    assert data
+    assert not [n for n in data if not any(fnmatch.fnmatch(n, p) for p in patterns)]
+
+
+def test_every_library_that_is_imported_is_declared(repository: Path, project: dict) -> None:
+    table = project["project"]
+    asked = [*table["dependencies"], *table["optional-dependencies"]["sam"]]
+    declared = {canonicalize_name(Requirement(requirement).name) for requirement in asked}
+    imported = set()
+    for file in (repository / "PUMITSegment" / "pumit").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.split(".")[0])
+    imported -= set(sys.stdlib_module_names) | {"pumit"}
+    needed = {canonicalize_name(PACKAGES.get(name, name)) for name in imported}
+    assert needed <= declared
+
+
+def test_slicer_is_asked_for_the_same_versions(repository: Path, project: dict) -> None:
+    file = repository / "PUMITSegment" / "Resources" / "requirements.txt"
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    # torch comes through Slicer's PyTorch extension, which picks the build for the GPU.
+    wanted = [r for r in project["project"]["dependencies"] if Requirement(r).name != "torch"]
+    assert lines == wanted
+
+
+def test_constraints_hold_a_version_of_everything_that_is_asked_for(
+    repository: Path, project: dict
+) -> None:
+    lines = (repository / ".ci" / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    versions = {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in pins}
+    assert len(versions) == len(pins)
+    extras = project["project"]["optional-dependencies"]
+    asked = [*project["project"]["dependencies"], *(r for name in extras for r in extras[name])]
+    for requirement in map(Requirement, asked):
+        version = versions[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), requirement
+
+
+def test_licence_is_the_whole_apache_licence(repository: Path, project: dict) -> None:
+    text = (repository / "LICENSE").read_bytes()
+    # The text that apache.org publishes.
+    published = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+    assert hashlib.sha256(text).hexdigest() == published
+    assert project["project"]["license"] == "Apache-2.0"
+
+
+def test_icons_are_the_size_that_slicer_shows(repository: Path) -> None:
+    module = repository / "PUMITSegment" / "Resources" / "Icons" / "PUMITSegment.png"
+    for file in (repository / "Resources" / "PUMIT.png", module):
+        with Image.open(file) as icon:
+            assert (icon.format, icon.size) == ("PNG", (128, 128))
+
+
+@pytest.fixture
+def readme(repository: Path) -> str:
+    return (repository / "README.md").read_text(encoding="utf-8")
+
+
+def test_readme_begins_with_a_picture_and_two_commands(repository: Path, readme: str) -> None:
+    first_screen = "\n".join(readme.splitlines()[:40])
+    assert "Resources/demo.png" in first_screen
+    for command in ("python3 scripts/demo.py", "python3 scripts/test.py"):
+        assert command in first_screen
+        assert (repository / command.split()[1]).is_file()
+
+
+def test_continuous_integration_calls_the_readmes_test_command(repository: Path) -> None:
+    last = (repository / ".ci" / "run").read_text().rstrip().splitlines()[-1]
+    assert last == "exec python3 scripts/test.py"
+
+
+def test_readmes_links_lead_somewhere(repository: Path, readme: str) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", readme) + re.findall(r'src="([^"]+)"', readme)
+    inside = [link for link in links if not link.startswith("http")]
+    assert inside
+    assert not [link for link in inside if not (repository / link).exists()]
+
+
+def test_readmes_commands_exist_with_their_options(readme: str) -> None:
+    import argparse
+
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", readme, flags=re.DOTALL))
+    lines = blocks.replace("\\\n", " ").splitlines()
+    shown = [line.split("#")[0].split() for line in lines if line.startswith("pumit ")]
+    assert {words[1] for words in shown} >= {"segment", "serve"}
+    for words in shown:
+        parser = argparse.ArgumentParser()
+        import_module(COMMANDS[words[1]][0]).add_arguments(parser)
+        known = {option for action in parser._actions for option in action.option_strings}
+        used = {word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert used <= known, words
+
+
+def test_no_file_names_a_machines_folders(repository: Path) -> None:
+    machine = re.compile(r"(^|[^A-Za-z0-9_.])/(work|root|farm|home/[a-z]+)/|/tmp/w/", re.MULTILINE)
+    itself = Path(__file__).resolve()
+    for file in tracked_files(repository):
+        if file.suffix not in {".png", ".safetensors"} and file != itself:
+            assert not machine.search(file.read_text(encoding="utf-8")), file
+
+
+def test_tree_holds_no_scans_and_nothing_large(repository: Path) -> None:
+    scans = (".nii", ".nii.gz", ".dcm", ".nrrd", ".mha", ".npz")
+    files = tracked_files(repository)
+    assert not [file for file in files if file.name.endswith(scans)]
+    weights = [file for file in files if file.suffix == ".safetensors"]
+    assert sum(file.stat().st_size for file in weights) <= 24 * MIB
+    others = [file for file in files if file not in weights]
+    assert not [file for file in others if file.stat().st_size > 2 * MIB]

@@ -1,0 +1,49 @@
+"""Draw the extension's icon: a scan in three slices, a click, and the segment it selects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGETS = (
+    ROOT / "Resources" / "PUMIT.png",
+    ROOT / "PUMITSegment" / "Resources" / "Icons" / "PUMITSegment.png",
+)
+SIZE = 128
+# Drawn larger and reduced, for smooth edges.
+SCALE = 8
+
+
+def draw() -> Image.Image:
+    """The icon, 128 x 128 with a transparent background."""
+    image = Image.new("RGBA", (SIZE * SCALE, SIZE * SCALE))
+    pen = ImageDraw.Draw(image)
+
+    def box(left: float, top: float, right: float, bottom: float) -> tuple[float, ...]:
+        return (left * SCALE, top * SCALE, right * SCALE, bottom * SCALE)
+
+    # Slices behind the one in front, each a step up and to the right.
+    for step, grey in ((2, 90), (1, 60), (0, 28)):
+        dx, dy = 14 * step, -14 * step
+        pen.rounded_rectangle(
+            box(6 + dx, 34 + dy, 94 + dx, 122 + dy),
+            radius=9 * SCALE,
+            fill=(grey, grey + 8, grey + 22, 255),
+            outline=(225, 232, 240, 255),
+            width=3 * SCALE,
+        )
+    pen.ellipse(box(15, 48, 85, 110), fill=(118, 126, 140, 255))
+    pen.ellipse(box(52, 58, 78, 92), fill=(160, 168, 180, 255))
+    # The selected organ, and the click in it.
+    pen.ellipse(box(24, 60, 56, 98), fill=(46, 190, 110, 255), outline=(190, 255, 215, 255))
+    pen.ellipse(box(33, 72, 47, 86), fill=(255, 255, 255, 255))
+    pen.ellipse(box(36.5, 75.5, 43.5, 82.5), fill=(220, 60, 60, 255))
+    return image.resize((SIZE, SIZE), Image.Resampling.LANCZOS)
+
+
+if __name__ == "__main__":
+    icon = draw()
+    for target in TARGETS:
+        icon.save(target, optimize=True)
