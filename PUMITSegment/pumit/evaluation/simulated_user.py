@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.inference.segmenter import Segmenter
 from pumit.inference.session import InteractiveSession
+from pumit.preprocessing.fields import depth_first
+from pumit.prompts import BoxPrompt
 from pumit.volume import Volume
 
 Mask = npt.NDArray[np.bool_]
@@ -69,22 +73,48 @@ def click_until(
 
 
 def box_score(session: InteractiveSession, target: Mask) -> float:
-    """Dice from one tight box, grown by a voxel in-plane."""
+    """Dice from one tight box along the volume's axes, grown by a voxel in-plane."""
     window = ndimage.find_objects(target.astype(np.uint8))[0]
-    grow = np.array([0, 1, 1])
+    grow = np.ones(3, dtype=int)
+    grow[depth_first(session.volume.spacing_mm, target.shape)[0]] = 0
     low = np.maximum(np.array([s.start for s in window]) - grow, 0)
     high = np.minimum(np.array([s.stop for s in window]) + grow, target.shape) - 1
-    world = session.volume.index_to_world
-    session.add_box(tuple(world(low)), tuple(world(high)))
+    # Eight corners: in an oblique volume two of them would be another box.
+    indices = np.array(list(product(*zip(low, high, strict=True))))
+    corners = session.volume.index_to_world(indices)
+    session.add_prompt(BoxPrompt(tuple((x, y, z) for x, y, z in corners.tolist())))
     return dice(session.predict(), target)
+
+
+def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:
+    """The labels, (D, H, W), of a label map that lies on a volume's grid.
+
+    Raises:
+        VolumeError: If it lies on another grid.
+    """
+    far = np.asarray(volume.shape) - 1
+    corners = [(0, 0, 0), far * (1, 0, 0), far * (0, 1, 0), far * (0, 0, 1)]
+    tolerance = 0.1 * min(volume.spacing_mm)
+    if label.array.size != np.prod(volume.shape) or not np.allclose(
+        label.index_to_world(corners), volume.index_to_world(corners), rtol=0, atol=tolerance
+    ):
+        raise VolumeError(
+            f"A label map of {label.shape} voxels does not lie on the grid of its image of "
+            f"{volume.shape}; resample it."
+        )
+    return label.array.reshape(volume.shape)
 
 
 def evaluate_case(
     segmenter: Segmenter, folder: Path, *, clicks: int = 5, targets: int = 3
 ) -> Iterator[dict[str, Any]]:
-    """Rows of one case: box Dice, Dice after each click, median seconds per click."""
+    """Rows of one case: box Dice, Dice after each click, median seconds per click.
+
+    Raises:
+        VolumeError: If a file cannot be read, or image and label map are not on one grid.
+    """
     volume = Volume.read(folder / "image.nii.gz")
-    labels = Volume.read(folder / "label.nii.gz").array
+    labels = labels_on(volume, Volume.read(folder / "label.nii.gz"))
     session = InteractiveSession(segmenter)
     session.set_volume(volume)
     for label in targets_of(labels, targets):

@@ -1,0 +1,213 @@
+"""The simulated user clicks where a person would, and its figures are right."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK
+from pumit.errors import VolumeError
+from pumit.evaluation.simulated_user import (
+    box_score,
+    click_until,
+    deepest,
+    evaluate_case,
+    labels_on,
+    largest,
+    means,
+    targets_of,
+)
+from pumit.inference.segmenter import Segmenter
+from pumit.inference.session import InteractiveSession
+from pumit.prompts import BoxPrompt, PointPrompt, Prompt
+from pumit.volume import Volume
+
+
+class ScriptedSession:
+    """A session that gives prepared masks and remembers its prompts."""
+
+    def __init__(self, volume: Volume, masks: list[np.ndarray]) -> None:
+        self.volume = volume
+        self.masks = masks
+        self.prompts: list[Prompt] = []
+
+    def add_point(self, point: tuple[float, float, float], positive: bool = True) -> None:
+        self.prompts.append(PointPrompt(point, positive))
+
+    def add_prompt(self, prompt: Prompt) -> None:
+        self.prompts.append(prompt)
+
+    def predict(self) -> np.ndarray:
+        return self.masks[min(len(self.prompts), len(self.masks)) - 1]
+
+
+def block(shape: tuple[int, int, int], *bounds: tuple[int, int]) -> np.ndarray:
+    mask = np.zeros(shape, dtype=bool)
+    mask[tuple(slice(a, b) for a, b in bounds)] = True
+    return mask
+
+
+def ball_scan(spacing: tuple[float, float, float] = (2.0, 1.0, 1.0)) -> tuple[Volume, np.ndarray]:
+    shape = (20, 40, 44)
+    offset = np.indices(shape) - np.array([10, 18, 24]).reshape(3, 1, 1, 1)
+    mask = (np.sqrt(((offset * np.array(spacing).reshape(3, 1, 1, 1)) ** 2).sum(0))) < 11
+    noise = np.random.default_rng(0).normal(0, 3, shape)
+    angle = 0.4
+    turn = np.array(
+        [[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]]
+    )
+    return Volume((100 * mask + noise).astype(np.int16), spacing, (5.0, -20.0, 60.0), turn), mask
+
+
+def write_case(folder: Path, volume: Volume, labels: np.ndarray) -> None:
+    folder.mkdir(parents=True)
+    for name, array in (("image", volume.array), ("label", labels)):
+        image = SimpleITK.GetImageFromArray(array.astype(np.int16))
+        image.SetSpacing(volume.spacing_mm[::-1])
+        image.SetOrigin(volume.origin_lps)
+        image.SetDirection(volume.direction.ravel())
+        SimpleITK.WriteImage(image, str(folder / f"{name}.nii.gz"))
+
+
+def test_largest_keeps_one_piece() -> None:
+    mask = block((4, 10, 10), (0, 4), (0, 3), (0, 3)) | block((4, 10, 10), (0, 4), (5, 9), (5, 9))
+    np.testing.assert_array_equal(largest(mask), block((4, 10, 10), (0, 4), (5, 9), (5, 9)))
+
+
+def test_the_deepest_voxel_is_the_middle_of_the_largest_piece() -> None:
+    shape = (13, 20, 20)
+    mask = block(shape, (0, 13), (2, 13), (2, 13)) | block(shape, (0, 2), (18, 20), (18, 20))
+    assert deepest(mask, (1.0, 1.0, 1.0))[1:] == (7, 7)
+
+
+def test_depth_is_measured_in_millimetres() -> None:
+    """A plate of one thick slice is deeper than a stem that is longer in voxels."""
+    shape = (5, 9, 20)
+    stem = block(shape, (0, 5), (3, 6), (0, 3))
+    plate = block(shape, (2, 3), (0, 9), (3, 12))
+    assert deepest(stem | plate, (10.0, 1.0, 1.0)) == (2, 4, 7)
+    assert deepest(stem | plate, (1.0, 1.0, 1.0)) == (2, 4, 1)
+
+
+def test_the_deepest_voxel_lies_inside_at_the_border_of_the_volume() -> None:
+    mask = block((2, 6, 6), (0, 2), (0, 2), (0, 6))
+    assert mask[deepest(mask, (5.0, 1.0, 1.0))]
+
+
+def test_targets_are_the_largest_labels_that_are_large_enough() -> None:
+    labels = np.zeros((10, 20, 20), dtype=np.int16)
+    labels[:3, :10, :10] = 7  # 300
+    labels[4:, :10, :10] = 3  # 600
+    labels[:3, 12:14, 12:14] = 9  # 12
+    assert targets_of(labels, 5) == [3, 7]
+    assert targets_of(labels, 1) == [3]
+    assert targets_of(np.zeros_like(labels), 3) == []
+
+
+def test_clicks_go_into_the_larger_error() -> None:
+    volume = Volume(np.zeros((4, 20, 20), np.int16), (1, 1, 1))
+    target = block((4, 20, 20), (0, 4), (2, 12), (2, 12))
+    excess = target | block((4, 20, 20), (0, 4), (14, 20), (0, 20))
+    missing = target & ~block((4, 20, 20), (0, 4), (2, 12), (8, 12))
+    session = ScriptedSession(volume, [excess, missing, target, target])
+    scores, seconds = click_until(session, target, 5)  # type: ignore[arg-type]
+    points = [p for p in session.prompts if isinstance(p, PointPrompt)]
+    assert [p.is_positive for p in points] == [True, False, True]
+    places = [tuple(np.round(volume.world_to_index(p.point_lps)).astype(int)) for p in points]
+    assert target[places[0]]
+    assert (excess & ~target)[places[1]]
+    assert (target & ~missing)[places[2]]
+    assert len(scores) == 5
+    assert scores[2:] == [1.0, 1.0, 1.0]  # nothing is left to click at
+    assert len(seconds) == 3
+
+
+def test_the_box_is_tight_in_an_oblique_volume() -> None:
+    volume, mask = ball_scan()
+    session = ScriptedSession(volume, [mask])
+    assert box_score(session, mask) == 1.0  # type: ignore[arg-type]
+    (prompt,) = session.prompts
+    assert isinstance(prompt, BoxPrompt)
+    corners = volume.world_to_index(prompt.corners_lps)
+    where = np.argwhere(mask)
+    np.testing.assert_allclose(where.min(0) - corners.min(0), [0, 1, 1], atol=1e-6)
+    np.testing.assert_allclose(corners.max(0) - where.max(0), [0, 1, 1], atol=1e-6)
+
+
+def test_the_box_stays_in_the_volume() -> None:
+    volume = Volume(np.zeros((4, 20, 20), np.int16), (1, 1, 1))
+    mask = np.ones(volume.shape, dtype=bool)
+    session = ScriptedSession(volume, [mask])
+    box_score(session, mask)  # type: ignore[arg-type]
+    (prompt,) = session.prompts
+    assert isinstance(prompt, BoxPrompt)
+    corners = volume.world_to_index(prompt.corners_lps)
+    np.testing.assert_allclose(corners.min(0), 0, atol=1e-9)
+    np.testing.assert_allclose(corners.max(0), [3, 19, 19], atol=1e-9)
+
+
+def test_a_box_finds_what_is_bright(bright_segmenter: Segmenter) -> None:
+    volume, mask = ball_scan()
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(volume)
+    assert box_score(session, mask) > 0.9
+
+
+def test_a_case_is_evaluated_from_its_folder(tmp_path: Path, bright_segmenter: Segmenter) -> None:
+    volume, mask = ball_scan()
+    labels = mask * 5
+    labels[0, 0, :3] = 2  # too small
+    write_case(tmp_path / "case_a", volume, labels)
+    (row,) = evaluate_case(bright_segmenter, tmp_path / "case_a", clicks=3)
+    assert row["case"] == "case_a"
+    assert row["label"] == 5
+    assert row["voxels"] == int(mask.sum())
+    assert row["box"] > 0.9
+    assert len(row["clicks"]) == 3
+    assert min(row["clicks"]) > 0.9
+    json.dumps(row)
+
+
+def test_a_label_map_on_another_grid_is_refused(
+    tmp_path: Path, bright_segmenter: Segmenter
+) -> None:
+    volume, mask = ball_scan()
+    for k, other in enumerate(
+        (
+            replace(volume, array=mask[:, :, 1:].astype(np.uint8)),
+            replace(volume, array=mask.astype(np.uint8), origin_lps=(0.0, 0.0, 0.0)),
+            replace(volume, array=mask.astype(np.uint8), direction=np.eye(3)),
+            replace(volume, array=mask.astype(np.uint8), spacing_mm=(2.0, 1.5, 1.0)),
+        )
+    ):
+        with pytest.raises(VolumeError, match="does not lie on the grid"):
+            labels_on(volume, other)
+        folder = tmp_path / f"case{k}"
+        write_case(folder, volume, mask)
+        image = SimpleITK.GetImageFromArray(other.array)
+        image.SetSpacing(other.spacing_mm[::-1])
+        image.SetOrigin(other.origin_lps)
+        image.SetDirection(other.direction.ravel())
+        SimpleITK.WriteImage(image, str(folder / "label.nii.gz"))
+        with pytest.raises(VolumeError, match="does not lie on the grid"):
+            list(evaluate_case(bright_segmenter, folder))
+
+
+def test_every_case_weighs_the_same_in_the_means() -> None:
+    rows = [
+        {"case": "a", "box": 1.0, "clicks": [1.0, 1.0], "seconds": 1.0},
+        {"case": "a", "box": 0.0, "clicks": [0.0, 1.0], "seconds": 2.0},
+        {"case": "b", "box": 0.0, "clicks": [0.0, 0.0], "seconds": 9.0},
+    ]
+    summary = means(rows)
+    assert summary == {
+        "cases": 2,
+        "targets": 3,
+        "box": 0.25,
+        "dice@1": 0.25,
+        "dice@2": 0.5,
+        "seconds": 2.0,
+    }
