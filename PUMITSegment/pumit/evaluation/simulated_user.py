@@ -80,8 +80,11 @@ def box_score(session: InteractiveSession, target: Mask) -> float:
     low = np.maximum(np.array([s.start for s in window]) - grow, 0)
     high = np.minimum(np.array([s.stop for s in window]) + grow, target.shape) - 1
     # Eight corners: in an oblique volume two of them would be another box.
-    indices = np.array(list(product(*zip(low, high, strict=True))))
-    corners = session.volume.index_to_world(indices)
+    extremes = np.stack((low, high))
+    indices = [
+        [extremes[side, axis] for axis, side in enumerate(s)] for s in product((0, 1), repeat=3)
+    ]
+    corners = session.volume.index_to_world(np.array(indices))
     session.add_prompt(BoxPrompt(tuple((x, y, z) for x, y, z in corners.tolist())))
     return dice(session.predict(), target)
 
