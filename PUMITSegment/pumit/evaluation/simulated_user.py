@@ -96,9 +96,10 @@ def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:
         VolumeError: If it lies on another grid.
     """
     far = np.asarray(volume.shape) - 1
-    corners = [(0, 0, 0), far * (1, 0, 0), far * (0, 1, 0), far * (0, 0, 1)]
+    corners = np.vstack((np.zeros(3), np.diag(far)))
     tolerance = 0.1 * min(volume.spacing_mm)
-    if label.array.size != np.prod(volume.shape) or not np.allclose(
+    is_same_size = label.shape == volume.shape and label.channels == 1
+    if not is_same_size or not np.allclose(
         label.index_to_world(corners), volume.index_to_world(corners), rtol=0, atol=tolerance
     ):
         raise VolumeError(
