@@ -19,6 +19,8 @@ from pumit.training.synthesis.scene import Scene, draw_scene
 
 DEGREES = (0, 1, 2, 3, 4, 5)
 DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
+# Answers per target: the first, and one after each correction.
+ROUNDS, ROUND_SHARES = (2, 3, 5, 7), (0.35, 0.35, 0.2, 0.1)
 
 
 @dataclass
@@ -30,6 +32,7 @@ class FieldBatch:
         target: (B, D, H, W) bool.
         ratio: (B,) slice ratio, 0 in 2D.
         da0: Degree of anisotropy.
+        rounds: How often the user is answered.
         rng: Randomness of the simulated user.
     """
 
@@ -37,6 +40,7 @@ class FieldBatch:
     target: Tensor
     ratio: Tensor
     da0: int
+    rounds: int
     rng: np.random.Generator
 
 
@@ -76,8 +80,14 @@ class PromptableTask(nn.Module):
                     return scene
         return draw_scene(da0, size, generator)
 
-    def draw(self, da0: int, generator: torch.Generator) -> FieldBatch:
-        """Draw a batch of one degree; thinner fields come in larger batches."""
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> FieldBatch:
+        """Draw a batch of one degree; thinner fields come in larger batches.
+
+        Args:
+            da0: Degree of anisotropy.
+            generator: Of this process.
+            shared: In the same state in every process, for what decides how long a step takes.
+        """
         count = self.batch_size * {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}[da0]
         images, targets, ratios = [], [], []
         for _ in range(count):
@@ -94,6 +104,7 @@ class PromptableTask(nn.Module):
             torch.stack(targets),
             torch.tensor(ratios),
             da0,
+            ROUNDS[int(torch.multinomial(torch.tensor(ROUND_SHARES), 1, generator=shared))],
             np.random.default_rng(seed),
         )
 
@@ -109,7 +120,7 @@ class PromptableTask(nn.Module):
         targets = batch.target.numpy()
         ratios = batch.ratio.tolist()
         states = [first_prompts(t, r, rng) for t, r in zip(targets, ratios, strict=True)]
-        rounds = int(rng.choice([2, 3, 5, 7], p=[0.35, 0.35, 0.2, 0.1]))
+        rounds = batch.rounds
         # Gradients through the first answer and the last two; the ones between only make errors.
         graded = {0, rounds - 1, *([rounds - 2] if rounds > 2 else [])}
         losses, first, last, iou_error = [], None, None, []
@@ -187,17 +198,16 @@ def hard_dice(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def mask_loss(logits: Tensor, target: Tensor) -> Tensor:
-    """Soft Dice plus focal cross-entropy, per sample and mask, (B, M)."""
+    """Soft Dice plus cross-entropy, per sample and mask, (B, M)."""
     truth = target[:, None].expand_as(logits).to(logits.dtype).flatten(2)
     x = logits.flatten(2)
     p = x.sigmoid()
     smooth = 10.0
     dice = 1 - (2 * (p * truth).sum(-1) + smooth) / (p.sum(-1) + truth.sum(-1) + smooth)
     cross = F.binary_cross_entropy_with_logits(x, truth, reduction="none")
-    focal = (cross * (p - truth).square()).mean(-1)
-    # Small targets weigh as much as large ones.
-    share = truth.mean(-1).clamp_min(0.02)
-    return dice + 0.5 * focal / share.sqrt() * 3
+    # Small targets weigh nearly as much as large ones.
+    share = truth.mean(-1).clamp_min(0.01)
+    return dice + 0.5 * cross.mean(-1) / share.sqrt()
 
 
 def score(
@@ -205,17 +215,15 @@ def score(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Loss of the masks and of the IoU estimate.
 
-    An ambiguous prompt (one click) trains the best of all masks, the first a little as well; any
-    other prompt trains the first mask.
+    An ambiguous prompt (one click) trains the first mask and the best of the others, and these a
+    little all, so that none is left behind; any other prompt trains the first mask.
 
     Returns:
         Loss, index of the mask that a user would be shown (B,), error of the IoU estimate.
     """
     losses = mask_loss(logits, target)  # (B, M)
-    best = losses.detach().argmin(1)
-    rows = torch.arange(len(losses))
-    single = losses[:, 0]
-    several = 0.7 * losses[rows, best] + 0.3 * single
+    single, others = losses[:, 0], losses[:, 1:]
+    several = 0.5 * single + 0.45 * others.min(1).values + 0.05 * others.mean(1)
     mask = torch.where(ambiguous, several, single)
     hard = (logits.detach() > 0).flatten(2)
     truth = target[:, None].flatten(2)
@@ -223,6 +231,9 @@ def score(
     wanted = torch.ones_like(iou)
     wanted[:, 1:] = ambiguous[:, None].to(iou.dtype)
     error = ((iou - true_iou).abs() * wanted).sum() / wanted.sum()
-    squared = ((iou - true_iou).square() * wanted).sum() / wanted.sum()
-    chosen = torch.where(ambiguous, iou.detach().argmax(1), torch.zeros_like(best))
-    return mask.mean() + squared, chosen, error
+    # Cross-entropy rather than squares: its gradient does not fade where the estimate saturates.
+    cross = F.binary_cross_entropy(iou.clamp(1e-4, 1 - 1e-4), true_iou, reduction="none")
+    estimate = (cross * wanted).sum() / wanted.sum()
+    best = iou.detach().argmax(1)
+    chosen = torch.where(ambiguous, best, torch.zeros_like(best))
+    return mask.mean() + estimate, chosen, error

@@ -27,8 +27,8 @@ class Task(Protocol):
     def network(self) -> nn.Module:
         """The network to train."""
 
-    def draw(self, da0: int, generator: torch.Generator) -> Any:
-        """Draw a batch of one degree of anisotropy."""
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Any:
+        """Draw a batch of one degree of anisotropy; `shared` is alike in every process."""
 
     def forward(self, batch: Any) -> dict[str, Tensor]:
         """Score a batch: `loss`, and whatever else the log should show."""
@@ -149,7 +149,7 @@ def train(
         shared = torch.Generator().manual_seed(seed * 1_000_003 + step)
         da0 = list(degrees)[int(torch.multinomial(shares, 1, generator=shared))]
         own = torch.Generator().manual_seed((seed * 1_000_003 + step) * 64 + rank + 1)
-        batch = task.draw(da0, own)
+        batch = task.draw(da0, own, shared)
         with torch.autocast("cpu", torch.bfloat16):
             result = task.forward(batch)
         optimizer.zero_grad(set_to_none=True)
