@@ -82,6 +82,25 @@ class FieldPlanner:
             spacings.append(self.coarsest_mm)
         return [self.field(index, s) for s in spacings[-self.max_levels :]]
 
+    def windows_over(
+        self, start: npt.ArrayLike, stop: npt.ArrayLike, in_plane_mm: float
+    ) -> list[Field]:
+        """Overlapping fields of one spacing over a box of volume indices, on a fixed lattice."""
+        low, high = np.asarray(start, dtype=np.float64), np.asarray(stop, dtype=np.float64)
+        probe = self.field((low + high) / 2, in_plane_mm)
+        stride = np.asarray(probe.shape) * np.asarray(probe.step) * 0.625
+        axes = []
+        for axis in range(3):
+            if probe.shape[axis] == 1 and self.shape[0] > 1:
+                axes.append(np.arange(low[axis], high[axis]))
+                continue
+            # A lattice of the volume, not of the box: the same windows serve the next click.
+            first = math.floor(low[axis] / stride[axis])
+            last = math.ceil(high[axis] / stride[axis])
+            axes.append(np.arange(first, last + 1) * stride[axis])
+        places = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
+        return list(dict.fromkeys(self.field(p, in_plane_mm) for p in places))
+
     def around_box(self, lower: npt.ArrayLike, upper: npt.ArrayLike, margin: float = 1.4) -> Field:
         """The field that holds a box with some surroundings; bounds are volume indices."""
         low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)

@@ -78,6 +78,25 @@ def to_volume(logits: Tensor, field: Field, shape: tuple[int, int, int]) -> Patc
     return Patch((starts[0], starts[1], starts[2]), out)
 
 
+def to_volume_box(values: Tensor, field: Field, shape: tuple[int, int, int]) -> Patch | None:
+    """Bring all of a field's values (d, h, w) to the volume's grid.
+
+    Returns:
+        The patch, or None where the field lies beyond the volume.
+    """
+    starts, out = [], values
+    low, high = field.bounds()
+    for axis in range(3):
+        start = max(0, int(np.ceil(low[axis])))
+        stop = min(shape[axis], int(np.floor(high[axis])) + 1)
+        if stop <= start:
+            return None
+        offset = (np.arange(start, stop) - field.centre_index[axis]) / field.step[axis]
+        out = _interpolate(out, axis, offset + (field.shape[axis] - 1) / 2)
+        starts.append(start)
+    return Patch((starts[0], starts[1], starts[2]), out)
+
+
 def to_field(patch: Patch | None, field: Field) -> Tensor:
     """Foreground probability of a patch on a field's grid, (d, h, w); 0 outside of the patch."""
     if patch is None:

@@ -20,6 +20,7 @@ from pumit.errors import Cancelled
 from pumit.inference.field_planner import FieldPlanner, face_contact
 from pumit.inference.field_prompts import IndexPrompts, for_network
 from pumit.inference.grid_transfer import Patch, to_field, to_volume
+from pumit.inference.refinement import Window, agreement, merge, uncertain_windows
 from pumit.inference.segmenter import Segmenter
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.preprocessing.fields import Field, Pyramid
@@ -37,6 +38,11 @@ class Settings:
         contact_penalty: What an answer loses that its field cuts off.
         miss_penalty: What an answer loses that contradicts its clicks.
         stay: Bonus of the field that was chosen before.
+        windows: Most finer windows per answer; 0 switches them off.
+        window_agreement: A window that agrees less than this (IoU) with the coarse answer on what
+            it sees is not believed.
+        shares_answer: Whether every field goes on from the answer that was shown, or each from
+            its own.
     """
 
     field_scale: float = 4 / 3
@@ -44,6 +50,9 @@ class Settings:
     contact_penalty: float = 0.5
     miss_penalty: float = 0.5
     stay: float = 0.05
+    windows: int = 4
+    window_agreement: float = 0.5
+    shares_answer: bool = False
 
 
 @dataclass
@@ -153,7 +162,34 @@ class Responder:
         assert chosen.logits is not None
         out.iou = chosen.score
         out.patch = to_volume(chosen.logits, chosen.field, self.shape)
+        if out.patch is not None and self.settings.windows > 0:
+            out.patch = self._refined(out.patch, chosen, prompts, cancelled)
         return out
+
+    def _refined(
+        self,
+        patch: Patch,
+        chosen: View,
+        prompts: IndexPrompts,
+        cancelled: Callable[[], bool] | None,
+    ) -> Patch:
+        """Look again at twice the resolution where the border is uncertain."""
+        in_plane = chosen.field.step[1] * self.planner.spacing_mm[1]
+        if in_plane < 1.5 * self.planner.finest_mm:
+            return patch
+        stop = [s + n for s, n in zip(patch.start, patch.logits.shape, strict=True)]
+        finer = max(in_plane / 2, self.planner.finest_mm)
+        candidates = self.planner.windows_over(patch.start, stop, finer)
+        windows = []
+        for where in uncertain_windows(patch, candidates, most=self.settings.windows):
+            if cancelled is not None and cancelled():
+                raise Cancelled("The prediction was cancelled.")
+            prior = to_field(patch, where)
+            batch = for_network(prompts, where, prior)
+            logits, _ = self.segmenter.decode(self.embedding(where), batch)
+            if agreement(logits[0], _as_logits(prior)) >= self.settings.window_agreement:
+                windows.append(Window(where, logits[0]))
+        return merge(patch, windows, self.shape) if windows else patch
 
     def _views(self, prompts: IndexPrompts, before: Answer | None) -> list[View]:
         """The fields to look at, each with its own earlier answer."""
@@ -161,7 +197,10 @@ class Responder:
         if before is not None and before.views:
             covered = [v for v in before.views if _covers(v.field, newest)]
             if len(covered) == len(before.views):
-                return before.views
+                if not self.settings.shares_answer:
+                    return before.views
+                shown = before.patch
+                return [replace(v, logits=_as_logits(to_field(shown, v.field))) for v in covered]
             fields = self._fresh_fields(prompts)
             return [View(f, _as_logits(to_field(before.patch, f))) for f in fields]
         fields = self._fresh_fields(prompts)
