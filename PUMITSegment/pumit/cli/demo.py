@@ -10,6 +10,7 @@ from pumit.cli.progress import progress_bar
 from pumit.errors import ExportError
 
 CLICKS = ("liver", "spleen", "left kidney", "right kidney")
+PATIENT_ID = "PUMIT-DEMO"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +23,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run `pumit demo`: one click per organ, four organs."""
+def remove_earlier_scan(series: Path) -> None:
+    """Remove the scan that an earlier demonstration left, and nothing else.
+
+    Raises:
+        ExportError: If something else lies there.
+    """
     import shutil
 
+    from pydicom import dcmread
+    from pydicom.errors import InvalidDicomError
+
+    if not series.exists():
+        return
+    try:
+        patients = {
+            str(dcmread(f, specific_tags=["PatientID"]).get("PatientID")) for f in series.iterdir()
+        }
+    except (OSError, InvalidDicomError):
+        patients = {"unreadable"}
+    if not patients <= {PATIENT_ID}:
+        raise ExportError(
+            f"The output folder holds a {series.name!r} that no demonstration made; "
+            "choose another folder with -o."
+        )
+    shutil.rmtree(series)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run `pumit demo`: one click per organ, four organs."""
     from pumit.cli.segment import algorithm_of
     from pumit.evaluation.metrics import dice
     from pumit.export.dicom_series import write_dicom_series
@@ -37,20 +63,20 @@ def run(args: argparse.Namespace) -> int:
     from pumit.segmentation import Segmentation
     from pumit.training.synthesis.phantom import torso_phantom
 
+    # Before anything is written.
+    session = InteractiveSession(load_segmenter(args.model, device=args.device))
     folder: Path = args.output
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExportError(f"Cannot make the folder {folder.name}: {error.strerror}.") from None
+    series = folder / "scan"
+    remove_earlier_scan(series)
     with progress_bar(quiet=args.json) as step:
-        step("Generating a scan", 0.05)
+        step("Generating a scan", 0.1)
         phantom = torso_phantom()
-        series = folder / "scan"
-        if series.exists():
-            shutil.rmtree(series)
-        volume = write_dicom_series(phantom.volume, series)
-        step("Loading the model", 0.3)
-        session = InteractiveSession(load_segmenter(args.model, device=args.device))
+        volume = write_dicom_series(phantom.volume, series, patient_id=PATIENT_ID)
+        step("Looking at the scan", 0.3)
         session.set_volume(volume)
         segments, scores = [], {}
         for i, name in enumerate(CLICKS):

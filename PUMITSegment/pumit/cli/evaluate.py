@@ -9,13 +9,20 @@ from pathlib import Path
 from pumit.errors import VolumeError
 
 
+def _count(text: str) -> int:
+    """Parse a number of at least one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"needs a number from 1 on, got {text!r}")
+    return int(text)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit evaluate`."""
     parser.add_argument("cases", type=Path, help="folder of <case>/{image,label}.nii.gz")
     parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--clicks", type=int, default=5)
-    parser.add_argument("--targets", type=int, default=3, help="most targets per case")
+    parser.add_argument("--clicks", type=_count, default=5)
+    parser.add_argument("--targets", type=_count, default=3, help="most targets per case")
     parser.add_argument("--only", default="", help="only cases whose name holds this")
     parser.add_argument("-o", "--output", type=Path, help="write rows and means as JSON")
     parser.add_argument("--json", action="store_true", help="print rows as JSON lines")
@@ -24,10 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run `pumit evaluate`."""
     from pumit.cli.progress import progress_bar
+    from pumit.cli.segment import check_target
     from pumit.evaluation.simulated_user import evaluate_case, means
     from pumit.inference.segmenter import load_segmenter
     from pumit.io.atomic import atomic_path
 
+    if args.output:
+        check_target(args.output)
     folders = []
     if args.cases.is_dir():
         found = sorted(args.cases.iterdir())

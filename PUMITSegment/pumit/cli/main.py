@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -11,6 +13,8 @@ from typing import Any, Protocol, cast
 
 from pumit import __version__
 from pumit.errors import PumitError
+
+logger = logging.getLogger(__name__)
 
 # name: (module, one line of help). Modules are imported only when their command is asked for.
 COMMANDS = {
@@ -52,13 +56,29 @@ def _parser(chosen: str | None) -> _Parser:
     return parser
 
 
+def join_negative_values(arguments: Sequence[str]) -> list[str]:
+    """Write `--point -10,20,30` as `--point=-10,20,30`.
+
+    Half of all positions begin with a minus, which argparse takes for an option.
+    """
+    joined: list[str] = []
+    for argument in arguments:
+        is_value = re.match(r"-\.?\d", argument) and joined and joined[-1].startswith("--")
+        if is_value and "=" not in joined[-1]:
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        0, or 2 with one line on standard error where the user can repair something.
+        0; 2 with one line on standard error where the user can repair something; 1 with one
+        line where the fault is ours, its traceback logged with `--verbose`.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = join_negative_values(sys.argv[1:] if argv is None else argv)
     chosen = next((a for a in arguments if not a.startswith("-")), None)
     args = _parser(chosen).parse_args(arguments)
     logging.basicConfig(
@@ -69,15 +89,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("pydicom").setLevel(logging.ERROR)
     logging.getLogger("highdicom").setLevel(logging.ERROR)
     try:
-        return cast(Command, import_module(COMMANDS[args.command][0])).run(args)
+        status = cast(Command, import_module(COMMANDS[args.command][0])).run(args)
+        sys.stdout.flush()
+        return status
     except PumitError as error:
-        print(f"pumit {args.command}: {error}", file=sys.stderr)
-        return 2
+        return _say(args.command, str(error), 2)
     except KeyboardInterrupt:
-        print(f"pumit {args.command}: stopped; nothing half-written remains.", file=sys.stderr)
-        return 130
+        return _say(args.command, "stopped; nothing half-written remains.", 130)
     except BrokenPipeError:
+        # Python flushes once more at exit, into a pipe that nobody reads.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except Exception as error:
+        if args.verbose:
+            logger.exception("unexpected")
+        if _is_out_of_memory(error):
+            what = "there is not enough memory; close other programs, crop the scan or use the CPU."
+            return _say(args.command, what, 2)
+        what = f"a fault of the program ({type(error).__name__}); `pumit --verbose` shows where."
+        return _say(args.command, what, 1)
+
+
+def _say(command: str, what: str, status: int) -> int:
+    """Print one line on standard error; returns the exit status."""
+    print(f"pumit {command}: {' '.join(what.split())}", file=sys.stderr)
+    return status
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # By name and text: torch, whose errors these are too, need not be loaded.
+    names = ("MemoryError", "OutOfMemoryError")
+    return type(error).__name__ in names or "allocate memory" in str(error)
 
 
 if __name__ == "__main__":

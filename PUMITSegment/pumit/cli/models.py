@@ -28,16 +28,18 @@ def run(args: argparse.Namespace) -> int:
     with progress_bar(quiet=args.json) as step:
         for i, entry in enumerate(entries):
             step(f"{args.action} {entry.name}", i / len(entries))
+            state = "here" if entry.path.is_file() else "to be fetched"
             if args.action == "fetch":
                 fetch_model(entry)
-            elif args.action == "verify":
+                state = "verified"
+            elif args.action == "verify" and (args.name or state == "here"):
                 verify_model(entry)
-            state = "here" if entry.path.is_file() else "to be fetched"
+                state = "verified"
             rows.append(
                 {
                     "name": entry.name,
                     "task": entry.task,
-                    "state": "verified" if args.action != "list" else state,
+                    "state": state,
                     "licence": entry.licence,
                     "description": entry.description,
                 }

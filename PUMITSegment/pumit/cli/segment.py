@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.cli.progress import Steps, progress_bar
-from pumit.errors import PromptError
+from pumit.errors import ExportError, PromptError
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument(
         "--terminology",
-        default="tissue",
         metavar="CODE",
-        help="what it is: a name (liver), a code (SCT:10200004) or a Slicer terminology entry",
+        help="what it is: a name (liver), a code (SCT:10200004) or a Slicer terminology entry; "
+        "default: tissue",
     )
     parser.add_argument("--name", help="name of the segment; default: the terminology's")
     parser.add_argument(
@@ -88,23 +89,44 @@ def prompts_from(args: argparse.Namespace) -> list[Prompt]:
     return prompts
 
 
+def check_target(path: Path) -> None:
+    """Find out before any long work whether a file can be written.
+
+    Raises:
+        ExportError: If its folder is missing or read-only, or it is a folder itself.
+    """
+    folder = path.resolve().parent
+    if path.is_dir():
+        raise ExportError(f"The output {path.name!r} is a folder; give a file name.")
+    if not folder.is_dir():
+        raise ExportError(
+            f"The folder {folder.name!r} for the output does not exist; create it first."
+        )
+    if not os.access(folder, os.W_OK):
+        raise ExportError(f"The folder {folder.name!r} is read-only for you; choose another.")
+
+
 def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
     """Read, prompt and predict; returns the segmentation and figures about it."""
     import numpy as np
 
-    from pumit.export.terminology import concept_for
+    from pumit.export.terminology import SegmentTerminology, concept_for
     from pumit.export.write import check_suffix
-    from pumit.inference.segmenter import load_segmenter
-    from pumit.inference.session import InteractiveSession
     from pumit.segmentation import Segmentation
     from pumit.volume import Volume
 
     check_suffix(args.output)
-    terminology = concept_for(args.terminology)
+    for target in filter(None, (args.output, args.picture)):
+        check_target(target)
+    terminology = concept_for(args.terminology) if args.terminology else SegmentTerminology()
     prompts = prompts_from(args)
     step("Reading the scan", 0.05)
     volume = Volume.read(args.image, series=args.series)
     step("Loading the model", 0.25)
+    # Torch loads here, after what the user may have to repair first.
+    from pumit.inference.segmenter import load_segmenter
+    from pumit.inference.session import InteractiveSession
+
     segmenter = load_segmenter(args.model, device=args.device)
     session = InteractiveSession(segmenter)
     step("Looking at the scan", 0.35)
@@ -159,7 +181,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(facts))
     else:
-        size = f"{facts['volume_ml']} ml" if facts["volume_ml"] else f"{facts['voxels']} pixels"
+        is_planar = facts["volume_ml"] is None
+        size = f"{facts['voxels']} pixels" if is_planar else f"{facts['volume_ml']} ml"
         print(
             f"{facts['segment']}: {size}, estimated IoU {facts['estimated_iou']} -> {args.output}"
         )

@@ -1,0 +1,134 @@
+"""`pumit demo` goes the whole way with what the package holds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydicom
+import pytest
+import SimpleITK
+import torch
+from pumit.cli.demo import CLICKS, remove_earlier_scan
+from pumit.errors import ExportError
+from pumit.export.dicom_series import write_dicom_series
+from pumit.inference.segmenter import Segmenter
+from pumit.networks.promptable.image_encoder import ImageEmbedding
+from pumit.networks.promptable.prompt_encoder import PromptBatch
+from pumit.networks.pumit import Anisotropy
+from pumit.volume import Volume
+from torch import Tensor, nn
+
+
+class BallNetwork(nn.Module):
+    """Answers a click with a ball around it."""
+
+    field_size, num_masks = 48, 1
+
+    def embed(self, image: Tensor, anisotropy: Anisotropy) -> ImageEmbedding:
+        return ImageEmbedding(image, image, image, image, image, anisotropy)
+
+    def decode(self, embedding: ImageEmbedding, prompts: PromptBatch) -> tuple[Tensor, Tensor]:
+        shape = embedding.image.shape[2:]
+        axes = [torch.arange(n, dtype=torch.float32) for n in shape]
+        axes[0] = axes[0] * prompts.slice_ratio
+        grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+        distance = (grid - prompts.points[0, 0]).square().sum(-1).sqrt()
+        return (6 - distance)[None, None], torch.full((1, 1), 0.9)
+
+
+@pytest.fixture
+def balls(monkeypatch: pytest.MonkeyPatch, bright_segmenter: Segmenter) -> None:
+    segmenter = replace(bright_segmenter, network=BallNetwork())  # type: ignore[arg-type]
+    monkeypatch.setattr("pumit.inference.segmenter.load_segmenter", lambda *a, **k: segmenter)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("default_segmenter")
+def test_demo_with_the_default_model(run: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    ran = run("demo", "--output", folder, "--device", "cpu", "--json")
+    assert ran.status == 0, ran.err
+    assert ran.err == ""
+    scores = json.loads(ran.out)["dice_after_one_click"]
+    assert list(scores) == list(CLICKS)
+    assert scores["liver"] > 0.5
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "mask.nii.gz",
+        "picture.png",
+        "scan",
+        "segmentation.dcm",
+        "segmentation.seg.nrrd",
+    ]
+    scan = Volume.read(folder / "scan")
+    mask = SimpleITK.ReadImage(str(folder / "mask.nii.gz"))
+    assert SimpleITK.GetArrayFromImage(mask).shape == scan.shape
+    seg = pydicom.dcmread(folder / "segmentation.dcm")
+    assert scan.source is not None
+    referenced = seg.ReferencedSeriesSequence[0].SeriesInstanceUID
+    assert referenced == scan.source.series_instance_uid
+
+
+@pytest.mark.usefixtures("balls")
+def test_demo_runs_again_over_its_own_results(run: Any, tmp_path: Path) -> None:
+    earlier = Volume(np.arange(4 * 8 * 8).reshape(4, 8, 8).astype(np.int16))
+    write_dicom_series(earlier, tmp_path / "scan", patient_id="PUMIT-DEMO")
+    (tmp_path / "mask.nii.gz").write_text("earlier")
+    ran = run("demo", "--output", tmp_path)
+    assert ran.status == 0, ran.err
+    assert ran.err == ""
+    assert all(name in ran.out for name in CLICKS)
+    scan = Volume.read(tmp_path / "scan")
+    mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "mask.nii.gz")))
+    assert mask.shape == scan.shape
+    assert set(np.unique(mask)) == {0, 1, 2, 3, 4}
+
+
+def test_demo_without_a_model_writes_nothing(refused: Any, tmp_path: Path) -> None:
+    assert "Unknown model" in refused("demo", "--output", tmp_path / "new", "--model", "none")
+
+
+@pytest.mark.usefixtures("balls")
+def test_demo_below_a_file_is_one_line(refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "Cannot make the folder" in refused("demo", "--output", tmp_path / "file" / "below")
+    assert "Cannot make the folder" in refused("demo", "--output", tmp_path / "file")
+
+
+@pytest.mark.usefixtures("balls")
+@pytest.mark.parametrize("kind", ["text", "folder", "patient", "file"])
+def test_demo_never_removes_what_it_did_not_make(refused: Any, tmp_path: Path, kind: str) -> None:
+    """A user may have a folder `scan` of one's own where the results go."""
+    series = tmp_path / "scan"
+    if kind == "file":
+        series.write_text("mine")
+    elif kind == "patient":
+        volume = Volume(np.arange(4 * 8 * 8).reshape(4, 8, 8).astype(np.int16))
+        write_dicom_series(volume, series, patient_id="SOMEONE")
+    else:
+        series.mkdir()
+        if kind == "text":
+            (series / "thesis.txt").write_text("mine")
+        else:
+            (series / "below").mkdir()
+    assert "no demonstration made" in refused("demo", "--output", tmp_path)
+
+
+def test_an_earlier_scan_is_removed(tmp_path: Path) -> None:
+    volume = Volume(np.arange(4 * 8 * 8).reshape(4, 8, 8).astype(np.int16))
+    write_dicom_series(volume, tmp_path / "scan", patient_id="PUMIT-DEMO")
+    remove_earlier_scan(tmp_path / "scan")
+    assert not (tmp_path / "scan").exists()
+    remove_earlier_scan(tmp_path / "scan")
+
+
+def test_one_foreign_file_keeps_an_earlier_scan(tmp_path: Path) -> None:
+    volume = Volume(np.arange(4 * 8 * 8).reshape(4, 8, 8).astype(np.int16))
+    write_dicom_series(volume, tmp_path / "scan", patient_id="PUMIT-DEMO")
+    (tmp_path / "scan" / "notes.txt").write_text("mine")
+    with pytest.raises(ExportError):
+        remove_earlier_scan(tmp_path / "scan")
+    assert len(list((tmp_path / "scan").iterdir())) == 5

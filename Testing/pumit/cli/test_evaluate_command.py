@@ -1,0 +1,73 @@
+"""`pumit evaluate` reports Dice on generated cases."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import SimpleITK
+from pumit.inference.segmenter import Segmenter
+
+
+@pytest.fixture
+def bright(monkeypatch: pytest.MonkeyPatch, bright_segmenter: Segmenter) -> None:
+    monkeypatch.setattr(
+        "pumit.inference.segmenter.load_segmenter", lambda *a, **k: bright_segmenter
+    )
+
+
+@pytest.fixture
+def cases(scan: Path, tmp_path: Path) -> Path:
+    """Two cases with a label map, and a folder that is none."""
+    image = SimpleITK.ReadImage(str(scan))
+    for name in ("case_a", "case_b"):
+        folder = tmp_path / "cases" / name
+        folder.mkdir(parents=True)
+        shutil.copy(scan, folder / "image.nii.gz")
+        SimpleITK.WriteImage(image > 50, str(folder / "label.nii.gz"))
+    (tmp_path / "cases" / "notes").mkdir()
+    return tmp_path / "cases"
+
+
+@pytest.mark.usefixtures("bright")
+def test_rows_and_means_are_written(run: Any, cases: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    ran = run("evaluate", cases, "--clicks", "2", "-o", out)
+    assert ran.status == 0, ran.err
+    result = json.loads(out.read_text())
+    assert [row["case"] for row in result["rows"]] == ["case_a", "case_b"]
+    assert result["mean"] == json.loads(ran.out)
+    assert result["mean"]["cases"] == 2
+    assert result["mean"]["dice@2"] > 0.9
+
+
+@pytest.mark.usefixtures("bright")
+def test_json_lines_are_rows_and_then_means(run: Any, cases: Path) -> None:
+    ran = run("evaluate", cases, "--clicks", "1", "--only", "_b", "--json")
+    row, mean = map(json.loads, ran.out.splitlines())
+    assert row["case"] == "case_b"
+    assert mean["mean"]["cases"] == 1
+
+
+@pytest.mark.usefixtures("bright")
+def test_bad_cases_are_one_line(refused: Any, cases: Path, tmp_path: Path) -> None:
+    assert "No case found" in refused("evaluate", tmp_path / "none")
+    assert "No case found" in refused("evaluate", cases / "case_a" / "image.nii.gz")
+    assert "No case found" in refused("evaluate", cases, "--only", "nonsense")
+    assert "does not exist" in refused("evaluate", cases, "-o", tmp_path / "none" / "x.json")
+    label = cases / "case_a" / "label.nii.gz"
+    SimpleITK.WriteImage(SimpleITK.ReadImage(str(label))[1:], str(label))
+    assert "grid" in refused("evaluate", cases, "-o", tmp_path / "x.json")
+    (cases / "case_a" / "image.nii.gz").unlink()
+    assert "image.nii.gz" in refused("evaluate", cases)
+
+
+@pytest.mark.usefixtures("bright")
+def test_cases_without_a_large_target_are_one_line(refused: Any, cases: Path) -> None:
+    for name in ("case_a", "case_b"):
+        label = cases / name / "label.nii.gz"
+        SimpleITK.WriteImage(SimpleITK.ReadImage(str(label)) * 0, str(label))
+    assert "No case has a target" in refused("evaluate", cases)

@@ -1,0 +1,168 @@
+"""Every command explains itself, and no fault ends in a traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pumit import __version__
+from pumit.cli import main as entry
+from pumit.cli.main import COMMANDS, join_negative_values
+from pumit.errors import VolumeError
+
+
+def test_help_lists_every_command(run: Any) -> None:
+    ran = run("--help")
+    assert ran.status == 0
+    assert all(f"    {name} " in ran.out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(run: Any, command: str) -> None:
+    ran = run(command, "--help")
+    assert ran.status == 0
+    assert ran.out.startswith(f"usage: pumit {command}")
+    assert "--" in ran.out.split("options:")[1]
+
+
+def test_version_is_the_packages(run: Any) -> None:
+    assert run("--version").out == f"pumit {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["--nonsense"],
+        ["segment"],
+        ["segment", "a.nii", "--nonsense", "-o", "b.nii"],
+        ["models"],
+        ["models", "nonsense"],
+        ["evaluate"],
+        ["evaluate", "x", "--clicks", "0"],
+        ["evaluate", "x", "--clicks", "-3"],
+        ["evaluate", "x", "--targets", "many"],
+        ["pretrain"],
+        ["pretrain", "default", "--steps", "few"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_arguments_end_in_one_line(refused: Any, arguments: list[str]) -> None:
+    assert "--help" in refused(*arguments)
+
+
+def test_fault_of_ours_is_one_line_and_its_traceback_is_logged_on_request(
+    refused: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: object) -> int:
+        raise KeyError("secret")
+
+    monkeypatch.setattr("pumit.cli.models.run", fail)
+    line = refused("models", "list", status=1)
+    assert "fault of the program (KeyError)" in line
+    assert "secret" not in line
+    caplog.clear()
+    entry.main(["--verbose", "models", "list"])
+    assert caplog.records[-1].exc_info
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")],
+)
+def test_too_little_memory_is_said(
+    refused: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*args: object) -> int:
+        raise error
+
+    monkeypatch.setattr("pumit.cli.models.run", fail)
+    assert "not enough memory" in refused("models", "list")
+
+
+def test_messages_of_several_lines_become_one(
+    refused: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> int:
+        raise VolumeError("one\ntwo\n  three")
+
+    monkeypatch.setattr("pumit.cli.models.run", fail)
+    assert refused("models", "list") == "pumit models: one two three\n"
+
+
+def test_interruption_ends_quietly(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pumit.cli.models.run", fail)
+    ran = run("models", "list")
+    assert ran.status == 130
+    assert ran.err.count("\n") == 1
+
+
+def test_a_reader_that_leaves_early_is_no_fault() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pumit", "models", "list"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 141
+    process.stderr.close()
+
+
+def test_bad_input_of_a_process_ends_with_status_two(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pumit", "segment", "none.nii.gz"]
+    command += ["--point", "-1,-2,-3", "-o", "out.nii.gz"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "none.nii.gz" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_needs_no_torch() -> None:
+    code = (
+        "import sys; from pumit.cli.main import main\n"
+        "try: main(['segment', '--help'])\n"
+        "except SystemExit: pass\n"
+        "assert not {'torch', 'SimpleITK', 'pydicom'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given_arguments", "expected"),
+    [
+        (["--point", "-1,2,3"], ["--point=-1,2,3"]),
+        (["--point", "-.5,2,3", "-o", "x"], ["--point=-.5,2,3", "-o", "x"]),
+        (["--point=-1,2,3", "--box", "-1,-2,-3,4,5,6"], ["--point=-1,2,3", "--box=-1,-2,-3,4,5,6"]),
+        (["--point", "1,2,3", "-4,5,6"], ["--point", "1,2,3", "-4,5,6"]),
+        (["-o", "-5.nii"], ["-o", "-5.nii"]),
+        (["--json", "-o", "x"], ["--json", "-o", "x"]),
+        ([], []),
+    ],
+)
+def test_values_that_begin_with_a_minus_stay_values(
+    given_arguments: list[str], expected: list[str]
+) -> None:
+    assert join_negative_values(given_arguments) == expected
+
+
+@given(st.lists(st.text(max_size=12), max_size=8))
+def test_joining_loses_nothing(arguments: list[str]) -> None:
+    joined = join_negative_values(arguments)
+    assert "".join(arguments) == "".join(joined).replace("=-", "-") or any(
+        "=" in a for a in arguments
+    )

@@ -1,0 +1,319 @@
+"""`pumit segment` writes what was asked for, or one line and nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydicom
+import pytest
+import SimpleITK
+from hypothesis import given
+from hypothesis import strategies as st
+from pumit.cli.segment import numbers, ras_to_lps
+from pumit.errors import PromptError
+from pumit.evaluation.metrics import dice
+from pumit.export.dicom_series import write_dicom_series
+from pumit.inference.segmenter import Segmenter
+from pumit.volume import Volume
+
+
+@pytest.fixture
+def bright(monkeypatch: pytest.MonkeyPatch, bright_segmenter: Segmenter) -> None:
+    """Let every model be the one that segments what is bright."""
+    monkeypatch.setattr(
+        "pumit.inference.segmenter.load_segmenter", lambda *a, **k: bright_segmenter
+    )
+
+
+def truth(scan: Path) -> np.ndarray:
+    return SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(scan))) > 50
+
+
+@pytest.mark.usefixtures("bright")
+@pytest.mark.parametrize("name", ["out.nii.gz", "out.nii", "out.nrrd", "out.mha", "out.seg.nrrd"])
+def test_a_click_writes_the_mask_on_the_scans_grid(
+    run: Any, scan: Path, inside: str, tmp_path: Path, name: str
+) -> None:
+    assert inside.startswith("-")
+    ran = run("segment", scan, "--point", inside, "-o", tmp_path / name)
+    assert ran.status == 0, ran.err
+    assert ran.err == ""
+    assert "ml, estimated IoU" in ran.out
+    written, source = (SimpleITK.ReadImage(str(p)) for p in (tmp_path / name, scan))
+    mask = SimpleITK.GetArrayFromImage(written).squeeze() > 0
+    if mask.shape == truth(scan).shape:  # a .seg.nrrd holds the segment's box alone
+        assert dice(mask, truth(scan)) > 0.95
+        np.testing.assert_allclose(written.GetOrigin(), source.GetOrigin(), atol=1e-3)
+        np.testing.assert_allclose(written.GetDirection(), source.GetDirection(), atol=1e-4)
+    np.testing.assert_allclose(written.GetSpacing(), source.GetSpacing(), atol=1e-4)
+    assert int(mask.sum()) == pytest.approx(int(truth(scan).sum()), rel=0.1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([name, "scan.nii.gz"])
+
+
+@pytest.mark.usefixtures("bright")
+def test_a_dicom_series_gives_a_dicom_seg_that_references_it(
+    run: Any, scan: Path, tmp_path: Path, inside: str
+) -> None:
+    volume = write_dicom_series(Volume.read(scan), tmp_path / "series")
+    out = tmp_path / "out.dcm"
+    arguments = ["--terminology", "left kidney", "--name", "My kidney"]
+    ran = run("segment", tmp_path / "series", "--point", inside, *arguments, "-o", out)
+    assert ran.status == 0, ran.err
+    seg = pydicom.dcmread(out)
+    assert seg.Modality == "SEG"
+    assert volume.source is not None
+    referenced = seg.ReferencedSeriesSequence[0].SeriesInstanceUID
+    assert referenced == volume.source.series_instance_uid
+    assert seg.SegmentSequence[0].SegmentLabel == "My kidney"
+    assert seg.SegmentSequence[0].SegmentAlgorithmType == "SEMIAUTOMATIC"
+
+
+@pytest.mark.usefixtures("bright")
+def test_json_is_one_valid_line(run: Any, scan: Path, inside: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.nii.gz"
+    ran = run("segment", scan, "--point", inside, "--terminology", "liver", "--json", "-o", out)
+    assert ran.status == 0, ran.err
+    facts = json.loads(ran.out)
+    assert facts["segment"] == "Liver"
+    mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(out)))
+    assert facts["voxels"] == int(mask.sum())
+    assert facts["volume_ml"] == pytest.approx(facts["voxels"] * 3 / 1000, abs=1e-3)
+    assert 0 <= facts["estimated_iou"] <= 1
+    assert facts["output"] == "out.nii.gz"
+
+
+@pytest.mark.usefixtures("bright")
+def test_a_picture_is_written_beside(run: Any, scan: Path, inside: str, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    ran = run("segment", scan, "--point", inside, "-o", tmp_path / "o.nrrd", "--picture", picture)
+    assert ran.status == 0, ran.err
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("bright")
+def test_a_photograph_is_measured_in_pixels(run: Any, tmp_path: Path) -> None:
+    array = np.zeros((40, 50), np.uint8)
+    array[10:30, 15:35] = 200
+    SimpleITK.WriteImage(SimpleITK.GetImageFromArray(array), str(tmp_path / "photo.png"))
+    ran = run(
+        "segment", tmp_path / "photo.png", "--point", "-25,-20,0", "-o", tmp_path / "o.nii.gz"
+    )
+    assert ran.status == 0, ran.err
+    assert "pixels" in ran.out
+    mask = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "o.nii.gz"))).squeeze()
+    assert dice(mask > 0, array > 0) > 0.9
+
+
+def test_every_kind_of_prompt_reaches_the_model(
+    run: Any, scan: Path, inside: str, outside: str, tmp_path: Path, tiny_checkpoint: Path
+) -> None:
+    prompts = tmp_path / "prompts.json"
+    lps = ras_to_lps([float(v) for v in inside.split(",")])
+    prompts.write_text(json.dumps([{"kind": "point", "point_lps": lps}]))
+    r, a, s = (float(v) for v in inside.split(","))
+    box = f"{r - 8},{a - 8},{s - 8},{r + 8},{a + 8},{s + 8}"
+    common = ["segment", scan, "--model", tiny_checkpoint, "--device", "cpu"]
+    for k, given_prompts in enumerate(
+        (
+            ["--box", box],
+            ["--prompts", prompts],
+            ["--point", inside, "--negative", outside],
+            ["--box", box, "--prompts", prompts, "--point", inside, "--negative", outside],
+        )
+    ):
+        ran = run(*common, *given_prompts, "-o", tmp_path / f"{k}.nii.gz")
+        # A random network may answer with nothing; then it says so.
+        assert ran.status == 0 or "finds nothing" in ran.err, ran.err
+
+
+# What is refused
+
+
+def bad_prompts(scan: Path, inside: str, outside: str) -> dict[str, tuple[list[str], str]]:
+    r, a, s = inside.split(",")
+    return {
+        "nothing": ([], "Nothing says what to segment"),
+        "two numbers": (["--point", "1,2"], "--point needs 3 numbers"),
+        "four numbers": (["--point", "1,2,3,4"], "--point needs 3 numbers"),
+        "words": (["--point", "a,b,c"], "--point needs 3 numbers"),
+        "blanks": (["--point", "1 2 3"], "--point needs 3 numbers"),
+        "nothing given": (["--point", ""], "--point needs 3 numbers"),
+        "not a number": (["--point", "nan,1,2"], "finite"),
+        "infinite": (["--negative", "inf,1,2"], "finite"),
+        "outside": (["--point", "9999,0,0"], "outside of the volume"),
+        "negative outside": (["--point", inside, "--negative", "0,0,9999"], "outside"),
+        "only negative": (["--negative", outside], "only negative"),
+        "short box": (["--box", "1,2,3"], "--box needs 6 numbers"),
+        "empty box": (["--box", f"{inside},{inside}"], "no size"),
+        "flat box": (["--box", f"{inside},{r},{a},{float(s) + 9}"], "no size"),
+        "box outside": (["--box", "900,900,900,950,950,950"], "outside"),
+        "no prompts file": (["--prompts", "none.mrk.json"], "no prompt file"),
+        "scan as prompts": (["--prompts", str(scan)], "prompt file"),
+    }
+
+
+@pytest.mark.parametrize("case", list(bad_prompts(Path(), "1,2,3", "1,2,3")))
+def test_unusable_prompts_are_one_line(
+    refused: Any,
+    case: str,
+    scan: Path,
+    inside: str,
+    outside: str,
+    tmp_path: Path,
+    tiny_checkpoint: Path,
+) -> None:
+    arguments, reason = bad_prompts(scan, inside, outside)[case]
+    out = tmp_path / "o.nii.gz"
+    line = refused("segment", scan, *arguments, "--model", tiny_checkpoint, "-o", out)
+    assert reason in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--model", "none"], "Unknown model"),
+        (["--model", "none.safetensors"], "no checkpoint"),
+        (["--device", "gpu"], "device"),
+        (["--device", "cuda:77"], "evice"),
+        (["--terminology", "livver"], "liver"),
+        (["--terminology", "XYZ:1"], "not in the table"),
+        (["--terminology", "a~b"], ""),
+        (["--name", "x" * 100], "64"),
+        (["--picture", "none/picture.png"], "does not exist"),
+    ],
+    ids=str,
+)
+def test_unusable_options_are_one_line(
+    refused: Any,
+    scan: Path,
+    inside: str,
+    tmp_path: Path,
+    tiny_checkpoint: Path,
+    arguments: list[str],
+    reason: str,
+) -> None:
+    default = [] if "--model" in arguments else ["--model", tiny_checkpoint]
+    out = tmp_path / "o.nii.gz"
+    line = refused("segment", scan, "--point", inside, *default, *arguments, "-o", out)
+    assert reason in line
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("o.png", "Unknown output format"),
+        ("o", "Unknown output format"),
+        ("o.gz", "Unknown output format"),
+        ("none/o.nii.gz", "does not exist"),
+        ("scan.nii.gz/o.nii.gz", "does not exist"),
+        ("folder.nii.gz", "is a folder"),
+    ],
+)
+def test_unusable_targets_are_found_before_the_scan_is_read(
+    refused: Any,
+    scan: Path,
+    inside: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    output: str,
+    reason: str,
+) -> None:
+    def read(*args: object, **kwargs: object) -> Volume:
+        raise AssertionError("the scan was read")
+
+    (tmp_path / "folder.nii.gz").mkdir()
+    monkeypatch.setattr(Volume, "read", read)
+    assert reason in refused("segment", scan, "--point", inside, "-o", tmp_path / output)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no image", b"\x1f\x8b" + b"0" * 99, b"NRRD0004\n", b"PK\x03\x04"]
+)
+def test_files_that_are_no_scans_are_one_line(
+    refused: Any, tmp_path: Path, content: bytes, tiny_checkpoint: Path
+) -> None:
+    path = tmp_path / "patient_smith.nii.gz"
+    path.write_bytes(content)
+    out = tmp_path / "o.nii.gz"
+    line = refused("segment", path, "--point", "1,2,3", "--model", tiny_checkpoint, "-o", out)
+    assert "smith" not in line
+
+
+def test_a_truncated_scan_is_one_line(refused: Any, scan: Path, tmp_path: Path) -> None:
+    scan.write_bytes(scan.read_bytes()[:-500])
+    refused("segment", scan, "--point", "1,2,3", "-o", tmp_path / "o.nii.gz")
+
+
+def test_a_scan_that_is_missing_or_flat_is_one_line(
+    refused: Any, tmp_path: Path, tiny_checkpoint: Path
+) -> None:
+    out = tmp_path / "o.nii.gz"
+    rest = ["--point", "-2,-2,2", "--model", tiny_checkpoint, "-o", out]
+    assert "no file" in refused("segment", tmp_path / "none.nii.gz", *rest)
+    flat = tmp_path / "flat.nii.gz"
+    SimpleITK.WriteImage(SimpleITK.GetImageFromArray(np.full((4, 8, 8), 3, np.int16)), str(flat))
+    assert "same value (3)" in refused("segment", flat, *rest)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "pickle"])
+def test_a_damaged_checkpoint_is_one_line(
+    refused: Any, scan: Path, inside: str, tmp_path: Path, tiny_checkpoint: Path, damage: str
+) -> None:
+    whole = tiny_checkpoint.read_bytes()
+    middle = len(whole) // 2
+    damaged = {
+        "truncated": whole[:middle],
+        "flipped": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
+        "pickle": b"\x80\x04" + whole,
+    }[damage]
+    tiny_checkpoint.write_bytes(damaged)
+    out = tmp_path / "o.nii.gz"
+    refused("segment", scan, "--point", inside, "--model", tiny_checkpoint, "-o", out)
+
+
+@pytest.mark.usefixtures("bright")
+def test_a_failed_write_keeps_the_earlier_result(
+    run: Any, scan: Path, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "o.nii.gz"
+    out.write_text("earlier")
+    files = sorted(tmp_path.iterdir())
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", fail)
+    ran = run("segment", scan, "--point", inside, "-o", out)
+    assert ran.status == 2
+    assert ran.err.count("\n") == 1
+    assert out.read_text() == "earlier"
+    assert sorted(tmp_path.iterdir()) == files
+
+
+# Numbers
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=6))
+def test_numbers_that_were_written_are_read(values: list[float]) -> None:
+    text = ",".join(map(repr, values))
+    assert numbers(text, len(values), "--x") == values
+
+
+@given(st.text(max_size=30), st.integers(1, 6))
+def test_any_text_gives_numbers_or_a_prompt_error(text: str, count: int) -> None:
+    try:
+        values = numbers(text, count, "--x")
+    except PromptError as error:
+        message = str(error)
+    else:
+        assert len(values) == count == text.count(",") + 1
+        return
+    assert message.startswith("--x needs")
+    assert "\n" not in message
+
+
+def test_ras_becomes_lps() -> None:
+    assert ras_to_lps([1.0, -2.0, 3.0]) == (-1.0, 2.0, 3.0)
