@@ -62,6 +62,10 @@ class FieldPlanner:
             in_plane_mm / self.spacing_mm[2],
         )
         grid = field_shape(da0, self.size)
+        # A thin stack needs no field beyond itself; what remains must bear three halvings.
+        unit = max(8 >> da0, 1)
+        slices = math.ceil(self.shape[0] / steps[0] / unit - 1e-6) * unit
+        grid = (min(grid[0], max(slices, unit)), grid[1], grid[2])
         centre = np.asarray(centre_index, dtype=np.float64).copy()
         for axis in range(3):
             half = grid[axis] * steps[axis] / 2

@@ -53,12 +53,17 @@ class InteractiveSession:
             VolumeError: If nothing can be told apart in it.
         """
         array = _grey(volume, channel)
-        sample = array[:: max(1, array.shape[0] // 64), ::2, ::2]
-        if not np.isfinite(sample.astype(np.float32)).all():
-            raise VolumeError("The volume has NaN or infinite voxels; repair it or read it anew.")
-        if array.min() == array.max():
+        low, high = array.min(), array.max()  # NaN, if there is one anywhere
+        with np.errstate(over="ignore"):
+            is_finite = np.isfinite(np.float32(low)) and np.isfinite(np.float32(high))
+        if not is_finite:
             raise VolumeError(
-                f"Every voxel has the same value ({array.flat[0]}); there is nothing to segment."
+                "The volume has voxels that are NaN, infinite or beyond single precision; "
+                "repair it or read it anew."
+            )
+        if low == high:
+            raise VolumeError(
+                f"Every voxel has the same value ({low}); there is nothing to segment."
             )
         self._order = depth_first(volume.spacing_mm, volume.shape)
         spacing = tuple(volume.spacing_mm[a] for a in self._order)
@@ -105,7 +110,7 @@ class InteractiveSession:
         self, point_lps: Sequence[float], positive: bool = True, segment: str = "1"
     ) -> None:
         """Add a click at a world position, LPS mm."""
-        self.add_prompt(PointPrompt(tuple(point_lps), positive), segment)  # type: ignore[arg-type]
+        self.add_prompt(PointPrompt(point_lps, positive), segment)  # type: ignore[arg-type]
 
     def add_box(
         self, lower_lps: Sequence[float], upper_lps: Sequence[float], segment: str = "1"
@@ -117,8 +122,7 @@ class InteractiveSession:
         self, points_lps: Sequence[Sequence[float]], positive: bool = True, segment: str = "1"
     ) -> None:
         """Add a polyline drawn in or out of the segment, (N, 3) LPS mm."""
-        points = tuple(tuple(p) for p in points_lps)
-        self.add_prompt(ScribblePrompt(points, positive), segment)  # type: ignore[arg-type]
+        self.add_prompt(ScribblePrompt(points_lps, positive), segment)  # type: ignore[arg-type]
 
     def set_mask_prior(self, mask: npt.ArrayLike, segment: str = "1") -> None:
         """Go on from a mask, bool (D, H, W); it replaces the segment's earlier prompts' effect."""
@@ -134,7 +138,10 @@ class InteractiveSession:
         if not 0 <= position < len(prompts):
             raise PromptError(f"Segment {segment!r} has no prompt {position}.")
         rest = prompts[:position] + prompts[position + 1 :]
-        self._commit({**self._state, segment: rest})
+        if rest:
+            self._commit({**self._state, segment: rest})
+        else:
+            self._commit({k: v for k, v in self._state.items() if k != segment})
 
     def undo(self) -> bool:
         """Take back the last change of the prompts; False where there is none."""
@@ -202,21 +209,20 @@ class InteractiveSession:
             raise PromptError("There is no prompt yet; click a point or draw a box.")
         if not to_index(prompts, volume, self._order).is_answerable:
             raise PromptError("There are only negative points; add one inside the structure.")
-        answer: Answer | None = None
-        for count in range(1, len(prompts) + 1):
-            key = prompts[:count]
-            known = self._answers.get(key)
-            if known is None:
-                asked = to_index(prompts[:count], volume, self._order)
-                if not asked.is_answerable:
-                    continue
+        # The longest beginning that is answered already: earlier answers may be forgotten.
+        counts = range(len(prompts), 0, -1)
+        known = next((n for n in counts if prompts[:n] in self._answers), 0)
+        answer = self._answers.get(prompts[:known])
+        for count in range(known + 1, len(prompts) + 1):
+            asked = to_index(prompts[:count], volume, self._order)
+            if asked.is_answerable:
                 is_new_mask = isinstance(prompts[count - 1], MaskPrompt)
-                before = None if is_new_mask else answer
-                known = responder.answer(asked, before, cancelled)
-                self._answers[key] = known
-            answer = known
+                answer = responder.answer(asked, None if is_new_mask else answer, cancelled)
+                self._answers[prompts[:count]] = answer
             if progress is not None:
                 progress(count / len(prompts))
+        if progress is not None:
+            progress(1.0)
         while len(self._answers) > CACHED_ANSWERS:
             self._answers.pop(next(iter(self._answers)))
         assert answer is not None

@@ -90,13 +90,18 @@ class PromptableTask(nn.Module):
         """
         count = self.batch_size * {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}[da0]
         images, targets, ratios = [], [], []
+        depth = draw_depth(da0, self.network.field_size, shared)
         for _ in range(count):
             scene = self._scene(da0, generator)
-            image = _flip_and_turn(torch.stack([scene.image, *scene.targets]), generator)
-            scene = Scene(image[0], [t > 0.5 for t in image[1:]], scene.slice_ratio)
-            images.append(field_channels(scene.image, torch.ones_like(scene.image)))
-            pick = torch.randint(len(scene.targets), (self.targets_per_field,), generator=generator)
-            targets += [scene.targets[int(i)] for i in pick]
+            order = torch.randperm(len(scene.targets), generator=generator)
+            stack = torch.stack([scene.image, *(scene.targets[int(i)] for i in order)])
+            image = _flip_and_turn(stack, generator)
+            inside, image = cut_out(image, depth, generator)
+            images.append(field_channels(image[0], inside))
+            masks = [t > 0.5 for t in image[1:]]
+            usable = [m for m in masks if int(m.sum()) >= 8] or masks[:1]
+            pick = torch.randint(len(usable), (self.targets_per_field,), generator=generator)
+            targets += [usable[int(i)] for i in pick]
             ratios += [0.0 if da0 == 5 else scene.slice_ratio] * self.targets_per_field
         seed = int(torch.randint(2**31, (), generator=generator))
         return FieldBatch(
@@ -159,6 +164,52 @@ def _flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:
             stack = stack.flip(axis)
     turns = int(torch.randint(4, (), generator=generator))
     return torch.rot90(stack.float(), turns, dims=(2, 3))
+
+
+def draw_depth(da0: int, size: int, shared: torch.Generator) -> int:
+    """Slices of the fields of a step: mostly all, else as few as a thin stack has."""
+    whole = max(size >> da0, 1)
+    unit = max(8 >> da0, 1)  # what three halvings need
+    if da0 >= 4 or torch.rand((), generator=shared) < 0.5:
+        return whole
+    return unit * int(torch.randint(1, whole // unit + 1, (), generator=shared))
+
+
+def cut_out(stack: Tensor, depth: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Cut a field to fewer slices around its first target, and let the scan end inside of it.
+
+    Args:
+        stack: Image and targets, (1 + T, D, H, W).
+        depth: Slices to keep.
+        generator: Source of randomness.
+
+    Returns:
+        Inside mask (depth, H, W) and the stack (1 + T, depth, H, W), targets only inside.
+    """
+    whole = stack.shape[1]
+    slices = torch.nonzero(stack[1].any(-1).any(-1)).flatten()
+    middle = int(slices[int(torch.randint(len(slices), (), generator=generator))])
+    low, high = max(0, middle - depth + 1), min(middle, whole - depth)
+    start = int(torch.randint(low, high + 1, (), generator=generator))
+    stack = stack[:, start : start + depth]
+    inside = torch.ones(stack.shape[1:])
+    if torch.rand((), generator=generator) < 0.3:
+        at = torch.nonzero(stack[1])
+        place = at[int(torch.randint(len(at), (), generator=generator))]
+        for axis, n in enumerate(stack.shape[1:]):
+            if n == 1 or torch.rand((), generator=generator) < 0.5:
+                continue
+            # The border passes anywhere between the target and the field's face.
+            before = int(torch.randint(0, int(place[axis]) + 1, (), generator=generator))
+            after = int(torch.randint(int(place[axis]) + 1, n + 1, (), generator=generator))
+            cut = torch.ones(n)
+            if torch.rand((), generator=generator) < 0.5:
+                cut[:before] = 0
+            else:
+                cut[after:] = 0
+            if int(cut.sum()) >= min(4, n):
+                inside = inside * cut.view([-1 if a == axis else 1 for a in range(3)])
+    return inside, torch.cat((stack[:1], stack[1:] * inside))
 
 
 def prompt_batch(states: list[PromptState], ratio: Tensor, shape: torch.Size) -> PromptBatch:
