@@ -27,6 +27,8 @@ def region_means(grid: Grid, layout: Layout) -> Tensor:
                 pick = room[int(torch.randint(len(room), (), generator=g))]
                 away = (pick - under) * uniform(g, 0.0, 0.8)
                 means[label] = min(max(pick + away, 0.0), 1.0)
+    for label, other in layout.twins.items():
+        means[label] = means[other]
     return means
 
 

@@ -19,11 +19,13 @@ class Layout:
         labels: Integer label per voxel, shape (D', H, W); 0 is the outside.
         objects: For every object that can be a target, the labels it consists of.
         parents: What an object was painted on: label -> most frequent label underneath.
+        twins: Labels of the same tissue: label -> an earlier label it looks like.
     """
 
     labels: Tensor
     objects: list[list[int]] = field(default_factory=list)
     parents: dict[int, int] = field(default_factory=dict)
+    twins: dict[int, int] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -103,7 +105,7 @@ def _add_parts(grid: Grid, layout: Layout, xyz: Tensor, mask: Tensor, size: floa
 def _heart(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     """Nested shells with a neighbour: a cavity in its wall, a crescent beside it."""
     g = grid.generator
-    size = uniform(g, 0.10, 0.3) * grid.size
+    size = uniform(g, 0.12, 0.36) * grid.size
     centre = random_centre(grid, 0.2)
     side = centre + rotation(grid)[0] * size * uniform(g, 1.0, 1.5)
     state = g.get_state()
@@ -111,10 +113,14 @@ def _heart(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     g.set_state(state)  # the same deformation, smaller: the cavity follows the wall
     inner = ellipsoid(grid, xyz, size * uniform(g, 0.45, 0.8), centre) > 0
     crescent = (ellipsoid(grid, xyz, size * uniform(g, 0.8, 1.3), side) > 0) & ~outer
+    labels = []
     for mask in (crescent, outer & ~inner, inner & outer):
         if mask.any():
-            layout.objects.append([_paint(layout, mask)])
-    if chance(g, 0.3):
+            labels.append(_paint(layout, mask))
+            layout.objects.append([labels[-1]])
+    if len(labels) == 3 and chance(g, 0.6):
+        layout.twins[labels[2]] = labels[0]  # the same blood in both
+    if chance(g, 0.15):
         layout.objects.append([layout.count - 1, layout.count - 2])
 
 
@@ -124,7 +130,9 @@ def draw_layout(grid: Grid) -> Layout:
     xyz = grid.coordinates()
     layout = Layout(background(grid, xyz))
     layout.objects = [[label] for label in range(1, layout.count)] if chance(g, 0.7) else []
-    if chance(g, 0.25):
+    has_heart = chance(g, 0.35)
+    is_in_front = chance(g, 0.7)
+    if has_heart and not is_in_front:
         _heart(grid, layout, xyz)
     for _ in range(integer(g, 1, 7)):
         size = log_uniform(g, 0.06, 0.42) * grid.size
@@ -138,4 +146,6 @@ def draw_layout(grid: Grid) -> Layout:
         label = _paint(layout, mask)
         parts = _add_parts(grid, layout, xyz, mask, size) if chance(g, 0.25) else []
         layout.objects.append([label, *parts])
+    if has_heart and is_in_front:
+        _heart(grid, layout, xyz)
     return layout
