@@ -212,7 +212,10 @@ class InteractiveSession:
         # The longest beginning that is answered already: earlier answers may be forgotten.
         counts = range(len(prompts), 0, -1)
         known = next((n for n in counts if prompts[:n] in self._answers), 0)
-        answer = self._answers.get(prompts[:known])
+        answer: Answer | None = None
+        if known:
+            answer = self._answers.pop(prompts[:known])
+            self._answers[prompts[:known]] = answer  # the latest used is forgotten last
         for count in range(known + 1, len(prompts) + 1):
             asked = to_index(prompts[:count], volume, self._order)
             if asked.is_answerable:
@@ -221,7 +224,7 @@ class InteractiveSession:
                 self._answers[prompts[:count]] = answer
             if progress is not None:
                 progress(count / len(prompts))
-        if progress is not None:
+        if progress is not None and known == len(prompts):
             progress(1.0)
         while len(self._answers) > CACHED_ANSWERS:
             self._answers.pop(next(iter(self._answers)))

@@ -1,0 +1,18 @@
+"""A session on the ball."""
+
+from __future__ import annotations
+
+import pytest
+from ball_scan import scan
+from pumit.inference.segmenter import Segmenter
+from pumit.inference.session import InteractiveSession
+from pumit.volume import Volume
+
+
+@pytest.fixture
+def opened(tiny_segmenter: Segmenter) -> tuple[InteractiveSession, Volume]:
+    """A session of the tiny network on the ball."""
+    volume, _ = scan()
+    session = InteractiveSession(tiny_segmenter)
+    session.set_volume(volume)
+    return session, volume
