@@ -113,12 +113,6 @@ def pick_precision(device: torch.device) -> torch.dtype:
     return torch.float32
 
 
-def _check_field_size(size: object) -> None:
-    # Nothing in the weights has this size, so a wrong one would load and answer wrongly.
-    if not isinstance(size, int) or size < 8 or size % 8:
-        raise ValueError(f"A field needs a multiple of 8 voxels, got {size!r}.")
-
-
 def load_segmenter(model: str | Path = "default", device: str = "auto") -> Segmenter:
     """Load a promptable model.
 
@@ -142,7 +136,6 @@ def load_segmenter(model: str | Path = "default", device: str = "auto") -> Segme
     try:
         network = build_network("promptable", **recipe.get("sizes", {}))
         assert isinstance(network, PromptableNetwork)
-        _check_field_size(network.field_size)
         state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
         network.load_state_dict(state)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):

@@ -72,6 +72,7 @@ def test_demo_with_the_default_model(run: Any, tmp_path: Path) -> None:
     assert referenced == scan.source.series_instance_uid
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("balls")
 def test_demo_runs_again_over_its_own_results(run: Any, tmp_path: Path) -> None:
     earlier = Volume(np.arange(4 * 8 * 8).reshape(4, 8, 8).astype(np.int16))

@@ -23,6 +23,9 @@ class PromptableNetwork(nn.Module):
         field_size: In-plane voxels of a training field, divisible by 8.
         num_masks: Answers per prompt set.
         num_decoder_blocks: Two-way blocks of the mask decoder.
+
+    Raises:
+        ValueError: If the sizes do not fit together.
     """
 
     def __init__(
@@ -37,6 +40,10 @@ class PromptableNetwork(nn.Module):
         num_decoder_blocks: int,
     ) -> None:
         super().__init__()
+        if field_size < 8 or field_size % 8:
+            raise ValueError(f"field_size must be a multiple of 8, got {field_size!r}.")
+        if min(*widths, dim, depth, num_heads, num_masks, num_decoder_blocks) < 1:
+            raise ValueError("Widths and counts must be positive.")
         self.field_size = field_size
         self.num_masks = num_masks
         self.image_encoder = ImageEncoder(
