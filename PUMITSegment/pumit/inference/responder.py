@@ -43,16 +43,18 @@ class Settings:
             it sees is not believed.
         shares_answer: Whether every field goes on from the answer that was shown, or each from
             its own.
+        box_margins: Sizes of the fields tried for a box, over the size of the box.
     """
 
     field_scale: float = 4 / 3
     growth: float = 2.0
     contact_penalty: float = 0.5
     miss_penalty: float = 0.5
-    stay: float = 0.05
+    stay: float = 0.1
     windows: int = 4
     window_agreement: float = 0.5
-    shares_answer: bool = False
+    shares_answer: bool = True
+    box_margins: tuple[float, ...] = (1.4,)
 
 
 @dataclass
@@ -211,7 +213,9 @@ class Responder:
 
     def _fresh_fields(self, prompts: IndexPrompts) -> list[Field]:
         if prompts.box is not None:
-            return [self.planner.around_box(*prompts.box)]
+            low, high = prompts.box
+            tried = (self.planner.around_box(low, high, m) for m in self.settings.box_margins)
+            return list(dict.fromkeys(tried))
         if prompts.mask is not None:
             where = np.argwhere(prompts.mask)
             return [self.planner.around_box(where.min(0), where.max(0), margin=1.6)]

@@ -85,7 +85,7 @@ def first_prompts(target: Mask, ratio: float, rng: Rng) -> PromptState:
     """What the user starts with: a click, a box, a scribble, or an earlier answer to refine."""
     state = PromptState()
     kind = rng.random()
-    if kind < 0.52:
+    if kind < 0.46:
         state.points.append((*click_in(target, ratio, rng), True))
     elif kind < 0.80:
         state.box = draw_box(target, rng)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 
+LIKENESS_BINS = 24
 NO_LABEL, NEGATIVE, POSITIVE, BOX_LOWER, BOX_UPPER = -1, 0, 1, 2, 3
 
 
@@ -39,6 +40,44 @@ class PromptBatch:
     prior: Tensor
     has_prior: Tensor
     slice_ratio: Tensor
+
+
+def box_likeness(image: Tensor, margin: Tensor, prompts: PromptBatch) -> list[Tensor]:
+    """How much more often an intensity occurs inside a box than around it.
+
+    Stands in for the likeness to clicked intensities where there is a box and no positive click:
+    twice the probability of "inside" given the intensity, less one, from histograms of both.
+
+    Args:
+        image: Shape (B, C, d, h, w), values in [0, 1].
+        margin: Distance to the faces of the box, positive inside, in-plane voxels, (B, d, h, w).
+        prompts: The prompts of the batch.
+
+    Returns:
+        Per channel a map (B, d, h, w) in [0, 1]; 0 where it does not apply.
+    """
+    applies = prompts.has_box & ~(prompts.labels == POSITIVE).any(1)
+    if not bool(applies.any()):
+        return [torch.zeros_like(margin) for _ in range(image.shape[1])]
+    extent = (prompts.boxes[:, 1] - prompts.boxes[:, 0])[:, 1:].amax(-1)
+    inside = (margin > -0.5).flatten(1).to(image.dtype)
+    around = (margin > -0.5 - 0.5 * extent[:, None, None, None]).flatten(1).to(image.dtype)
+    around = around - inside
+    # A box that fills the field has nothing around it to compare with.
+    applies = applies & (around.sum(1) > 8) & (inside.sum(1) > 0)
+    maps = []
+    for c in range(image.shape[1]):
+        index = (image[:, c] * (LIKENESS_BINS - 1)).round().long().flatten(1)
+        shares = []
+        for weight in (inside, around):
+            counts = torch.zeros(len(image), LIKENESS_BINS, device=image.device)
+            counts = counts.scatter_add(1, index, weight.float())
+            counts = F.avg_pool1d(counts[:, None], 3, 1, 1, count_include_pad=False)[:, 0]
+            shares.append(counts / counts.sum(1, keepdim=True).clamp_min(1e-6))
+        ratio = (2 * shares[0] / (shares[0] + shares[1]).clamp_min(1e-6) - 1).clamp_min(0)
+        likeness = ratio.gather(1, index).view_as(margin)
+        maps.append(likeness * applies[:, None, None, None])
+    return maps
 
 
 class PromptEncoder(nn.Module):
@@ -147,6 +186,10 @@ class PromptEncoder(nn.Module):
         planar = (prompts.slice_ratio == 0)[:, None, None, None]
         depth_margin = torch.where(planar, torch.full_like(margin[..., 0], 1e3), margin[..., 0])
         margin = torch.minimum(depth_margin, margin[..., 1:].amin(-1))
+        alike = box_likeness(image, margin, prompts)
+        maps[2 : 2 + self.image_channels] = [
+            torch.maximum(m, a) for m, a in zip(maps[2:], alike, strict=False)
+        ]
         box = torch.tanh(margin * (10.0 / self.field_size)) * prompts.has_box[:, None, None, None]
         maps.append(box)
         maps.append(prompts.has_box[:, None, None, None].expand_as(box).to(box.dtype))
