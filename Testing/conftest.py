@@ -6,11 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# No test is timed: a busy machine is no failure.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# No test is timed: a busy machine is no failure. Where CI is set, hypothesis does so by itself,
+# and draws the same examples every time.
+if "CI" not in os.environ:
+    untimed = [HealthCheck.too_slow]
+    settings.register_profile("untimed", deadline=None, suppress_health_check=untimed)
+    settings.load_profile("untimed")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
