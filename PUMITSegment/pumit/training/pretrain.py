@@ -16,7 +16,7 @@ import torch.distributed as dist
 import yaml
 from torch import Tensor
 
-from pumit.errors import PumitError
+from pumit.errors import ExportError, PumitError
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import PROMPTABLE, build_network
 from pumit.networks.promptable.network import PromptableNetwork
@@ -26,21 +26,25 @@ from pumit.training.trainer import Schedule, train
 
 logger = logging.getLogger(__name__)
 
-KEYS = {
-    "name",
-    "version",
-    "network",
-    "network_sizes",
-    "seed",
-    "threads",
-    "batch_size",
-    "targets_per_field",
-    "real_share",
-    "real_folder",
-    "real_cases",
-    "real_unlabelled",
-    "schedule",
-    "card",
+# What a recipe may hold, and of which kind.
+KINDS: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "version": (str, int, float),
+    "network": (str,),
+    "network_sizes": (dict,),
+    "seed": (int,),
+    "threads": (int,),
+    "batch_size": (int,),
+    "targets_per_field": (int,),
+    "real_share": (int, float),
+    "real_folder": (str,),
+    "real_cases": (list,),
+    "real_unlabelled": (list,),
+    "schedule": (dict,),
+    "card": (dict,),
+}
+SCHEDULE_KINDS: dict[str, tuple[type, ...]] = {
+    f.name: (int,) if isinstance(f.default, int) else (int, float) for f in fields(Schedule)
 }
 
 
@@ -48,31 +52,46 @@ def read_recipe_file(path: Path) -> dict[str, Any]:
     """Read a YAML recipe and check its keys.
 
     Raises:
-        PumitError: If it cannot be read, or a key is misspelt (the nearest right one is named).
+        PumitError: If it cannot be read, a key is misspelt (the nearest right one is named), or a
+            value is of the wrong kind.
     """
     try:
         recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise PumitError(f"Cannot read {path.name}: {str(error).splitlines()[0]}.") from None
+        reason = " ".join(str(error).replace(str(path), path.name).split())
+        raise PumitError(f"Cannot read {path.name}: {reason}.") from None
     if not isinstance(recipe, dict):
         raise PumitError(f"{path.name} is not a recipe: it needs keys such as network, schedule.")
-    _check(recipe, KEYS, path.name)
-    _check(recipe.get("schedule", {}), {f.name for f in fields(Schedule)}, "schedule")
+    _check(recipe, KINDS, path.name)
+    _check(recipe.get("schedule", {}), SCHEDULE_KINDS, "schedule")
+    if recipe.get("network", "promptable") != "promptable":
+        raise PumitError(f"{path.name} names {recipe['network']!r}; only promptable is pretrained.")
+    if recipe.get("real_cases") and "real_folder" not in recipe:
+        raise PumitError(f"{path.name} has real_cases but no real_folder; say where they lie.")
+    if Path(recipe.get("name", "model")).name != recipe.get("name", "model"):
+        raise PumitError(f"The name {recipe['name']!r} in {path.name} cannot be a file's name.")
     return recipe
 
 
-def _check(given: dict[str, Any], known: set[str], where: str) -> None:
-    for key in given:
+def _check(given: dict[str, Any], known: dict[str, tuple[type, ...]], where: str) -> None:
+    for key, value in given.items():
         if key not in known:
             near = difflib.get_close_matches(str(key), sorted(known), n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(known))}."
             raise PumitError(f"Unknown key {key!r} in {where}{hint}")
+        is_right = isinstance(value, known[key]) and not isinstance(value, bool)
+        is_negative = isinstance(value, (int, float)) and not 0 <= value < float("inf")
+        is_zero = value == 0 and key in ("threads", "batch_size", "targets_per_field", "log_every")
+        if not is_right or is_negative or is_zero:
+            kinds = " or ".join(kind.__name__ for kind in known[key])
+            raise PumitError(f"{key} in {where} must be a usable {kinds}, got {value!r}.")
 
 
 def _start_processes(threads: int) -> None:
     torch.set_num_threads(threads)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        # The loop computes on the processor; its sums travel the same way.
+        dist.init_process_group("gloo")
 
 
 def pretrain(
@@ -97,6 +116,7 @@ def pretrain(
         PumitError: If the recipe is wrong or its data are missing.
     """
     recipe = read_recipe_file(path)
+    _check(overrides or {}, SCHEDULE_KINDS, "overrides")
     schedule = Schedule(**{**recipe.get("schedule", {}), **(overrides or {})})
     _start_processes(int(recipe.get("threads", torch.get_num_threads())))
     seed = int(recipe.get("seed", 0))
@@ -113,6 +133,10 @@ def pretrain(
             )
         unlabelled = [folder / u for u in recipe.get("real_unlabelled", [])]
         scans = RealScans(folder, recipe["real_cases"], unlabelled)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExportError(f"Cannot make the folder {output.name}: {error.strerror}.") from None
     task = PromptableTask(
         network,
         scans=scans,
@@ -146,7 +170,8 @@ def pretrain(
         }
         save_checkpoint(target, half, content)
 
-    output.mkdir(parents=True, exist_ok=True)
     degrees = dict(zip(DEGREES, DEGREE_SHARES, strict=True))
     train(task, output, schedule, seed=seed, degrees=degrees, report=report, on_checkpoint=keep)
+    if dist.is_initialized():
+        dist.destroy_process_group()
     return target

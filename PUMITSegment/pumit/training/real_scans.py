@@ -40,13 +40,14 @@ class RealScan:
 def load_scan(image_path: Path, label_path: Path | None) -> RealScan:
     """Read one scan and, where there is one, its label map."""
     volume = Volume.read(image_path)
-    array = volume.array[0] if volume.channels > 1 else volume.array
+    array = volume.array if volume.array.ndim == 3 else volume.array[0]
     order = depth_first(volume.spacing_mm)
     spacing = tuple(volume.spacing_mm[a] for a in order)
     image = Pyramid(np.ascontiguousarray(array.transpose(order), dtype=np.float32), spacing)  # type: ignore[arg-type]
     if label_path is None:
         return RealScan(image, None, {})
     label = Volume.read(label_path).array
+    label = label if label.ndim == 3 else label[0]
     if label.shape != array.shape:
         raise VolumeError(f"A label map of {label.shape} does not fit a scan of {array.shape}.")
     label = np.ascontiguousarray(label.transpose(order), dtype=np.int16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -12,9 +13,11 @@ from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from pumit.errors import CheckpointError
 from pumit.io.atomic import atomic_path
 
 logger = logging.getLogger(__name__)
@@ -142,8 +145,7 @@ def train(
     average = WeightAverage(network, schedule.average)
     step = _resume(folder, network, average, optimizer)
     started = saved = time.monotonic()
-    sums: dict[str, float] = {}
-    count = 0
+    seen: dict[str, list[float]] = {}
     shares = torch.tensor(list(degrees.values()))
     while step < schedule.steps:
         shared = torch.Generator().manual_seed(seed * 1_000_003 + step)
@@ -164,15 +166,12 @@ def train(
         else:
             logger.warning("step %d: the gradient is not finite; skipped", step)
         step += 1
-        count += 1
         for name, value in {**result, "norm": norm}.items():
-            sums[name] = sums.get(name, 0.0) + float(value.detach())
+            seen.setdefault(name, []).append(float(value.detach()))
         now = time.monotonic()
         if rank == 0 and step % schedule.log_every == 0:
-            record = {"step": step, "seconds": round(now - started, 1)}
-            record |= {k: round(v / count, 4) for k, v in sums.items()}
-            report(record)
-            sums, count = {}, 0
+            report({"step": step, "seconds": round(now - started, 1)} | _means(seen))
+            seen = {}
         stop = _agreed(schedule.seconds is not None and now - started > schedule.seconds)
         if rank == 0 and (
             now - saved > schedule.checkpoint_seconds or stop or step == schedule.steps
@@ -184,6 +183,12 @@ def train(
         if stop:
             break
     return average.state
+
+
+def _means(seen: Mapping[str, list[float]]) -> dict[str, float]:
+    """Means of the finite values: JSON has no NaN."""
+    finite = {k: [v for v in values if math.isfinite(v)] for k, values in seen.items()}
+    return {k: round(sum(v) / len(v), 4) for k, v in finite.items() if v}
 
 
 def _agreed(stop: bool) -> bool:
@@ -219,18 +224,30 @@ def _resume(
     average: WeightAverage,
     optimizer: torch.optim.Optimizer,
 ) -> int:
-    """Load the last save, where there is one; returns the step to go on from."""
+    """Load the last save, where there is one; returns the step to go on from.
+
+    Raises:
+        CheckpointError: If it is damaged or of another network.
+    """
     path = folder / "last.safetensors"
     if not path.exists():
         return 0
-    from safetensors import safe_open
-
-    tensors = load_file(str(path))
-    with safe_open(str(path), framework="pt") as handle:
-        step = int(handle.metadata()["step"])
-    network.load_state_dict(
-        {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
-    )
+    try:
+        tensors = load_file(str(path))
+        with safe_open(str(path), framework="pt") as handle:
+            step = int(handle.metadata()["step"])
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError):
+        raise CheckpointError(
+            f"{path.name} in the output folder is damaged; remove it to begin anew."
+        ) from None
+    try:
+        network.load_state_dict(
+            {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
+        )
+    except RuntimeError:
+        raise CheckpointError(
+            "The output folder holds the training of another network; choose another folder."
+        ) from None
     average.state = {
         k.removeprefix("average."): v for k, v in tensors.items() if k.startswith("average.")
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ from pumit import __version__
 from pumit.cli import main as entry
 from pumit.cli.main import COMMANDS, join_negative_values
 from pumit.errors import VolumeError
+
+# Processes find the package as this one does.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def test_help_lists_every_command(run: Any) -> None:
@@ -111,6 +115,7 @@ def test_a_reader_that_leaves_early_is_no_fault() -> None:
         [sys.executable, "-m", "pumit", "models", "list"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
     )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -123,7 +128,9 @@ def test_a_reader_that_leaves_early_is_no_fault() -> None:
 def test_bad_input_of_a_process_ends_with_status_two(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pumit", "segment", "none.nii.gz"]
     command += ["--point", "-1,-2,-3", "-o", "out.nii.gz"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT, check=False
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
@@ -138,7 +145,13 @@ def test_help_needs_no_torch() -> None:
         "except SystemExit: pass\n"
         "assert not {'torch', 'SimpleITK', 'pydicom'} & set(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -1,0 +1,43 @@
+"""`pumit pretrain` trains from a recipe file, or refuses in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, tiny_sizes: dict[str, Any]) -> Path:
+    sizes = {**tiny_sizes, "widths": list(tiny_sizes["widths"])}
+    content = {"name": "tiny", "network_sizes": sizes, "batch_size": 1, "threads": 1}
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump({**content, "schedule": {"steps": 50, "log_every": 1}}))
+    return path
+
+
+def test_a_run_of_one_step_writes_a_model(run: Any, recipe: Path, tmp_path: Path) -> None:
+    ran = run("pretrain", recipe, "--steps", "1", "-o", tmp_path / "run")
+    assert ran.status == 0, ran.err
+    assert json.loads(ran.out)["step"] == 1
+    names = {p.name for p in (tmp_path / "run").iterdir()}
+    assert names == {"last.safetensors", "log.jsonl", "tiny.safetensors"}
+
+
+def test_wrong_recipes_are_one_line(refused: Any, recipe: Path, tmp_path: Path) -> None:
+    assert "no recipe" in refused("pretrain", "nonsense", "-o", tmp_path / "run")
+    assert "no recipe" in refused("pretrain", tmp_path / "none.yaml", "-o", tmp_path / "run")
+    assert "steps" in refused("pretrain", recipe, "--steps", "-1", "-o", tmp_path / "run")
+    assert "folder" in refused("pretrain", recipe, "-o", recipe / "run")
+    recipe.write_text("bacth_size: 3")
+    assert "batch_size" in refused("pretrain", recipe, "-o", tmp_path / "run")
+
+
+def test_missing_real_scans_are_one_line(refused: Any, tmp_path: Path) -> None:
+    line = refused(
+        "pretrain", "default", "--real-folder", tmp_path / "none", "-o", tmp_path / "run"
+    )
+    assert "real_folder none is missing" in line

@@ -1,0 +1,59 @@
+"""The phantom is one scan for everybody: its organs are where they are said to be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pumit.training.synthesis.phantom import ORGANS, SHAPE, SPACING_MM, Phantom, torso_phantom
+
+NAMES = {*ORGANS, "liver lesion", "aorta"}
+
+
+@pytest.fixture(scope="module")
+def phantom() -> Phantom:
+    return torso_phantom()
+
+
+def test_every_organ_has_a_mask_on_the_scans_grid(phantom: Phantom) -> None:
+    assert phantom.masks.keys() == NAMES
+    assert phantom.volume.shape == SHAPE
+    assert phantom.volume.spacing_mm == SPACING_MM
+    assert phantom.volume.array.dtype == np.int16
+    for mask in phantom.masks.values():
+        assert mask.shape == SHAPE
+        assert mask.dtype == np.bool_
+        assert mask.sum() > 500
+
+
+def test_organs_do_not_overlap(phantom: Phantom) -> None:
+    total = np.sum([phantom.masks[name] for name in ORGANS], axis=0)
+    assert total.max() == 1
+    assert not (phantom.masks["liver lesion"] & ~phantom.masks["liver"]).any()
+
+
+def test_intensities_are_those_of_contrast_enhanced_ct(phantom: Phantom) -> None:
+    hu = phantom.volume.array
+    assert hu.min() >= -1024
+    assert np.median(hu[:, :5]) < -900  # air in front of the patient
+    for name, (_, _, value) in ORGANS.items():
+        assert abs(float(np.median(hu[phantom.masks[name]])) - value) < 30, name
+    assert np.median(hu[phantom.masks["liver lesion"]]) < 70
+
+
+def test_sides_are_the_patients(phantom: Phantom) -> None:
+    """LPS: left is larger L, so that the demonstration's names are right."""
+    left, right = (phantom.centre_lps(f"{side} kidney") for side in ("left", "right"))
+    assert left[0] > 0 > right[0]
+    assert phantom.centre_lps("liver")[0] < 0
+    assert phantom.centre_lps("left kidney")[1] > phantom.centre_lps("stomach")[1]
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_the_centre_lies_inside(phantom: Phantom, name: str) -> None:
+    index = np.round(phantom.volume.world_to_index(phantom.centre_lps(name))).astype(int)
+    assert phantom.masks[name][tuple(index)]
+
+
+def test_the_seed_decides(phantom: Phantom) -> None:
+    np.testing.assert_array_equal(torso_phantom().volume.array, phantom.volume.array)
+    assert (torso_phantom(8).volume.array != phantom.volume.array).any()

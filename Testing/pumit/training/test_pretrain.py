@@ -1,0 +1,130 @@
+"""`pumit pretrain` makes a model that loads, and says what is wrong with a recipe."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pumit.errors import ExportError, PumitError
+from pumit.inference.segmenter import load_segmenter
+from pumit.training.pretrain import pretrain, read_recipe_file
+
+
+@pytest.fixture
+def recipe(tiny_sizes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": "tiny",
+        "version": "0.1",
+        "network": "promptable",
+        "network_sizes": {k: list(v) if k == "widths" else v for k, v in tiny_sizes.items()},
+        "seed": 3,
+        "threads": 1,
+        "batch_size": 1,
+        "schedule": {"steps": 2, "warm_up": 1, "decay": 1, "log_every": 1},
+        "card": {"licence": "Apache-2.0"},
+    }
+
+
+def write(path: Path, content: Any) -> Path:
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return path
+
+
+def test_two_steps_give_a_model_that_loads(
+    tmp_path: Path, recipe: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = pretrain(write(tmp_path / "r.yaml", recipe), tmp_path / "run")
+    segmenter = load_segmenter(path, device="cpu")
+    assert (segmenter.name, segmenter.version, segmenter.field_size) == ("tiny", "0.1", 16)
+    assert segmenter.recipe["step"] == 2
+    assert segmenter.recipe["licence"] == "Apache-2.0"
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["step"] for line in lines] == [1, 2]
+    log = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in log] == lines
+
+
+def test_it_resumes_where_it_stopped(
+    tmp_path: Path, recipe: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "r.yaml", recipe)
+    pretrain(path, tmp_path / "run", overrides={"seconds": 0})
+    pretrain(path, tmp_path / "run")
+    steps = [json.loads(line)["step"] for line in capsys.readouterr().out.splitlines()]
+    assert steps == [1, 2]
+
+
+def test_the_recipe_that_ships_is_right() -> None:
+    path = Path(str(resources.files("pumit.training"))) / "recipes" / "default.yaml"
+    recipe = read_recipe_file(path)
+    assert recipe["name"] == "default"
+    assert recipe["card"]["licence"] == "Apache-2.0" if "card" in recipe else True
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"bacth_size": 4}, "did you mean batch_size"),
+        ({"schedule": {"learning_rat": 1}}, "did you mean learning_rate"),
+        ({"zzz": 1}, "known: batch_size"),
+        ({"batch_size": "four"}, "batch_size .* got 'four'"),
+        ({"batch_size": 0}, "batch_size .* got 0"),
+        ({"batch_size": True}, "batch_size .* got True"),
+        ({"threads": -1}, "threads .* got -1"),
+        ({"schedule": 3}, "schedule .* got 3"),
+        ({"schedule": None}, "schedule .* got None"),
+        ({"schedule": {"steps": "many"}}, "steps in schedule .* got 'many'"),
+        ({"schedule": {"learning_rate": "8e-4x"}}, "learning_rate in schedule"),
+        ({"schedule": {"learning_rate": float("nan")}}, "learning_rate in schedule"),
+        ({"network": "nnformer_tumor"}, "only promptable"),
+        ({"network_sizes": [1]}, "network_sizes"),
+        ({"network_sizes": {"dimm": 3}}, "did you mean 'dim'"),
+        ({"network_sizes": {"num_heads": 0}}, "num_heads|positive"),
+        ({"real_cases": "all"}, "real_cases"),
+        ({"real_cases": ["a"]}, "no real_folder"),
+        ({"real_cases": ["a"], "real_folder": "none"}, "real_folder none is missing"),
+        ({"name": "../elsewhere"}, "cannot be a file's name"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_with_a_recipe_is_named(
+    tmp_path: Path, recipe: dict[str, Any], change: dict[str, Any], reason: str
+) -> None:
+    path = write(tmp_path / "r.yaml", {**recipe, **change})
+    with pytest.raises(PumitError, match=reason) as caught:
+        pretrain(path, tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("content", ["", "3", "- a", "a: [", "\x00", "a: b: c"])
+def test_what_is_no_recipe_is_one_line(tmp_path: Path, content: str) -> None:
+    path = write(tmp_path / "r.yaml", content)
+    with pytest.raises(PumitError) as caught:
+        read_recipe_file(path)
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_recipe_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_bytes(b"\xff\xfe\x00\x80")
+    for path in (tmp_path / "r.yaml", tmp_path / "none.yaml", tmp_path):
+        with pytest.raises(PumitError, match="Cannot read") as caught:
+            read_recipe_file(path)
+        assert str(tmp_path) not in str(caught.value).replace(tmp_path.name, "")
+
+
+def test_an_output_below_a_file_is_refused(tmp_path: Path, recipe: dict[str, Any]) -> None:
+    path = write(tmp_path / "r.yaml", recipe)
+    with pytest.raises(ExportError, match="Cannot make the folder"):
+        pretrain(path, path / "run")
+
+
+def test_overrides_are_checked_too(tmp_path: Path, recipe: dict[str, Any]) -> None:
+    path = write(tmp_path / "r.yaml", recipe)
+    with pytest.raises(PumitError, match="steps in overrides"):
+        pretrain(path, tmp_path / "run", overrides={"steps": -1})

@@ -1,0 +1,224 @@
+"""The loop resumes exactly, follows its schedule, and survives a bad step."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pumit.errors import CheckpointError
+from pumit.training.trainer import Schedule, WeightAverage, optimizer_for, train
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+SCHEDULE = Schedule(steps=12, learning_rate=0.05, warm_up=3, decay=4, log_every=1)
+DEGREES = {0: 0.5, 2: 0.5}
+
+
+class LineTask:
+    """Fit a line; `poison` makes the loss of one step useless."""
+
+    def __init__(self, poison: int | None = None) -> None:
+        torch.manual_seed(0)
+        self.network = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.Linear(8, 1))
+        self.poison = poison
+        self.drawn: list[int] = []
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Tensor:
+        self.drawn.append(da0)
+        return torch.randn(16, 3, generator=generator)
+
+    def forward(self, batch: Tensor) -> dict[str, Tensor]:
+        loss = (self.network(batch).squeeze(-1) - batch.sum(1)).float().square().mean()
+        if self.poison == len(self.drawn):
+            loss = loss * torch.nan
+        return {"loss": loss}
+
+
+def run(
+    folder: Path, schedule: Schedule = SCHEDULE, task: LineTask | None = None
+) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    records: list[dict[str, Any]] = []
+    state = train(
+        task or LineTask(), folder, schedule, seed=4, degrees=DEGREES, report=records.append
+    )
+    return records, state
+
+
+def losses(records: list[dict[str, Any]]) -> list[float]:
+    return [r["loss"] for r in records]
+
+
+@pytest.mark.parametrize("stop", [1, 5, 11])
+def test_a_run_in_two_parts_equals_a_run_in_one(tmp_path: Path, stop: int) -> None:
+    whole, expected = run(tmp_path / "whole")
+    first, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0))
+    assert len(first) == 1  # the budget ends after a step; each part saves
+    while len(first) < stop:
+        more, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0))
+        first += more
+    second, resumed = run(tmp_path / "parts")
+    assert losses(first + second) == losses(whole)
+    for name, value in expected.items():
+        torch.testing.assert_close(resumed[name], value, rtol=0, atol=0)
+
+
+def test_training_makes_the_loss_smaller(tmp_path: Path) -> None:
+    records, _ = run(tmp_path, replace(SCHEDULE, steps=80))
+    assert losses(records)[-1] < 0.5 * losses(records)[0]
+
+
+def test_degrees_are_drawn_by_their_shares(tmp_path: Path) -> None:
+    task = LineTask()
+    run(tmp_path, replace(SCHEDULE, steps=200), task)
+    assert set(task.drawn) == {0, 2}
+    assert 60 < task.drawn.count(0) < 140
+
+
+def test_the_rate_rises_stays_and_falls() -> None:
+    schedule = Schedule(steps=100, learning_rate=1.0, warm_up=10, decay=20)
+    rates = [schedule.rate_at(step) for step in range(101)]
+    assert rates[0] == pytest.approx(0.1)
+    assert all(a < b for a, b in pairwise(rates[:10]))
+    assert rates[9:81] == [1.0] * 72
+    assert all(a > b for a, b in pairwise(rates[80:]))
+    assert rates[100] == 0.0
+
+
+@pytest.mark.parametrize(("warm_up", "decay", "steps"), [(0, 0, 5), (50, 50, 10), (0, 1, 1)])
+def test_odd_schedules_give_usable_rates(warm_up: int, decay: int, steps: int) -> None:
+    schedule = Schedule(steps=steps, learning_rate=1.0, warm_up=warm_up, decay=decay)
+    assert all(0 < schedule.rate_at(step) <= 1 for step in range(steps))
+
+
+def test_a_step_without_a_finite_gradient_is_skipped(tmp_path: Path) -> None:
+    task = LineTask(poison=4)
+    records, state = run(tmp_path, task=task)
+    assert all(torch.isfinite(v).all() for v in task.network.state_dict().values())
+    assert all(torch.isfinite(v).all() for v in state.values())
+    assert "loss" not in records[3]  # JSON has no NaN
+    assert "loss" in records[4]
+
+
+def test_weight_decay_spares_vectors() -> None:
+    decayed, spared = optimizer_for(LineTask().network, SCHEDULE).param_groups
+    assert {p.ndim for p in decayed["params"]} == {2}
+    assert {p.ndim for p in spared["params"]} == {1}
+    assert spared["weight_decay"] == 0.0
+    assert decayed["weight_decay"] == SCHEDULE.weight_decay
+
+
+def test_the_average_forgets_the_start() -> None:
+    network = nn.Linear(2, 1, bias=False)
+    average = WeightAverage(network, 0.9)
+    nn.init.constant_(network.weight, 1.0)
+    for step in range(100):
+        average.update(network, step)
+    torch.testing.assert_close(average.state["weight"], torch.ones(1, 2), atol=1e-3, rtol=0)
+
+
+def test_the_average_is_what_is_kept(tmp_path: Path) -> None:
+    kept: list[tuple[dict[str, Tensor], int]] = []
+    task = LineTask()
+    state = train(
+        task,
+        tmp_path,
+        SCHEDULE,
+        degrees=DEGREES,
+        report=lambda record: None,
+        on_checkpoint=lambda s, step: kept.append(({k: v.clone() for k, v in s.items()}, step)),
+    )
+    assert kept[-1][1] == SCHEDULE.steps
+    for name, value in kept[-1][0].items():
+        torch.testing.assert_close(value, state[name])
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x04pickle", b"\x00" * 64])
+def test_a_damaged_save_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "last.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match="damaged") as caught:
+        run(tmp_path)
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_truncated_save_is_refused(tmp_path: Path) -> None:
+    run(tmp_path)
+    path = tmp_path / "last.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(CheckpointError, match="damaged"):
+        run(tmp_path)
+
+
+def test_the_training_of_another_network_is_refused(tmp_path: Path) -> None:
+    run(tmp_path)
+    task = LineTask()
+    task.network = nn.Sequential(nn.Linear(3, 1))
+    with pytest.raises(CheckpointError, match="another network"):
+        run(tmp_path, replace(SCHEDULE, steps=99), task)
+
+
+def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
+    _, first = run(tmp_path)
+    records, second = run(tmp_path)
+    assert records == []
+    for name, value in first.items():
+        torch.testing.assert_close(second[name], value, rtol=0, atol=0)
+
+
+PROCESS = """
+import sys
+from pathlib import Path
+import torch
+import torch.distributed as dist
+sys.path.insert(0, {here!r})
+from test_trainer import DEGREES, SCHEDULE, LineTask
+from pumit.training.trainer import train
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+task, rank = LineTask(), dist.get_rank()
+train(task, Path({folder!r}), SCHEDULE, seed=4, degrees=DEGREES, report=lambda record: None)
+torch.set_printoptions(precision=10)
+print([p.detach().double().sum().item() for p in task.network.parameters()])
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_agree_on_the_weights(tmp_path: Path) -> None:
+    """Each sees fields of its own, and both hold the same network afterwards."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    code = PROCESS.format(here=str(Path(__file__).parent), folder=str(tmp_path))
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    done = [p.communicate(timeout=120) for p in processes]
+    assert [p.returncode for p in processes] == [0, 0], done
+    assert done[0][0] == done[1][0]
+    saved = load_file(str(tmp_path / "last.safetensors"))
+    alone, _ = run(tmp_path / "alone")
+    assert alone
+    other = load_file(str(tmp_path / "alone" / "last.safetensors"))
+    assert not torch.equal(saved["network.0.weight"], other["network.0.weight"])
