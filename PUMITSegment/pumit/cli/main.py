@@ -26,6 +26,13 @@ COMMANDS = {
     "serve": ("pumit.server.serve", "serve clicks over HTTP, for Slicer and other viewers"),
 }
 
+# Names that are kept for what is not here yet, so that nobody has to guess why they fail.
+PLANNED = {
+    "predict": "automatic segmentation needs an automatic model, and none ships yet",
+    "reconstruct": "reconstruction needs a trained tokenizer, and none ships yet",
+    "train": "fine-tuning on your own scans is not here yet; `pumit pretrain` trains from a recipe",
+}
+
 
 class Command(Protocol):
     """What a command's module offers."""
@@ -80,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = join_negative_values(sys.argv[1:] if argv is None else argv)
     chosen = next((a for a in arguments if not a.startswith("-")), None)
+    if chosen in PLANNED:
+        return _say(chosen, f"{PLANNED[chosen]}.", 2)
     args = _parser(chosen).parse_args(arguments)
     logging.basicConfig(
         level=logging.INFO if args.verbose else logging.WARNING,

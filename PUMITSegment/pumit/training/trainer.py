@@ -160,7 +160,7 @@ def train(
         norm = nn.utils.clip_grad_norm_(network.parameters(), schedule.clip)
         for group in optimizer.param_groups:
             group["lr"] = schedule.rate_at(step)
-        if bool(torch.isfinite(norm)):
+        if bool(norm < 1e3):  # neither infinite nor the garbage of a bad kernel
             optimizer.step()
             average.update(network, step)
         else:
