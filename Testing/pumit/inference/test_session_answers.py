@@ -208,6 +208,24 @@ def test_a_click_far_from_the_box_is_looked_at(bright_segmenter: Segmenter) -> N
     assert mask[4, 278, 278]
 
 
+@pytest.mark.xfail(
+    strict=True, reason="a field between two far clicks sees neither, and the first one is lost"
+)
+def test_two_clicks_at_the_ends_of_a_long_scan_both_count(bright_segmenter: Segmenter) -> None:
+    array = np.random.default_rng(0).integers(0, 5, (300, 48, 48), dtype=np.int16)
+    array[20:36, 16:32, 16:32] += 100
+    array[264:280, 16:32, 16:32] += 100
+    volume = Volume(array, (1.0, 1.0, 1.0))
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(volume)
+    session.add_point(at(volume, (28, 24, 24)))
+    assert session.predict()[28, 24, 24]
+    session.add_point(at(volume, (272, 24, 24)))
+    mask = session.predict()
+    assert mask[28, 24, 24]
+    assert mask[272, 24, 24]
+
+
 # Cancelling, progress, memory
 
 

@@ -139,3 +139,33 @@ def test_the_chosen_channel_is_segmented(bright_segmenter: Segmenter) -> None:
     for channel in (2, -1):
         with pytest.raises(VolumeError, match="2 channels"):
             session.set_volume(volume, channel=channel)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_volumes_of_any_shape_and_spacing_are_answered(
+    tiny_segmenter: Segmenter, seed: int
+) -> None:
+    """One voxel to ninety along each axis, spacings from a twentieth to sixty millimetres."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in np.exp(rng.uniform(0, np.log(90), 3)))
+    spacing = tuple(np.exp(rng.uniform(np.log(0.05), np.log(60), 3)))
+    direction, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+    array = rng.normal(size=shape).astype(np.float32)
+    volume = Volume(array, spacing, (10.0, -20.0, 30.0), direction)  # type: ignore[arg-type]
+    session = InteractiveSession(tiny_segmenter)
+    session.set_volume(volume)
+
+    def place() -> tuple[float, float, float]:
+        index = rng.uniform(0, 1, 3) * (np.array(shape) - 1) + rng.uniform(-0.5, 0.5, 3)
+        return at(volume, tuple(index))  # type: ignore[arg-type]
+
+    session.add_point(place())
+    assert session.predict().shape == shape
+    session.add_box(place(), place())
+    session.add_point(place(), positive=False)
+    assert session.predict().shape == shape
+    session.add_scribble([place(), place(), place()])
+    session.set_mask_prior(rng.random(shape) < 0.5)
+    session.add_point(place())
+    assert session.predict().shape == shape
+    assert 0 <= session.estimated_iou() <= 1
