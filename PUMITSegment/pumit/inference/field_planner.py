@@ -46,12 +46,20 @@ class FieldPlanner:
             whole = max(whole, min(extents[0] / self.size, 2 * whole))
         return max(whole, self.finest_mm)
 
+    @property
+    def largest_mm(self) -> float:
+        """In-plane spacing beyond which no field has to go: it holds the longest axis."""
+        extents = [n * s for n, s in zip(self.shape, self.spacing_mm, strict=True)]
+        return max(
+            1.4 * max(extents if self.shape[0] > 1 else extents[1:]) / self.size, self.finest_mm
+        )
+
     def field(self, centre_index: npt.ArrayLike, in_plane_mm: float) -> Field:
         """A field around an index, moved into the volume as far as it fits there.
 
         Slices are never finer than the volume's own.
         """
-        in_plane_mm = min(max(in_plane_mm, self.finest_mm * 0.5), self.coarsest_mm * 1.05)
+        in_plane_mm = min(max(in_plane_mm, self.finest_mm * 0.5), self.largest_mm)
         planar = self.shape[0] == 1
         slice_mm = self.spacing_mm[0] if planar else max(self.spacing_mm[0], in_plane_mm)
         ratio = slice_mm / in_plane_mm
@@ -74,7 +82,6 @@ class FieldPlanner:
             centre[axis] = min(max(centre[axis], low), high) if low < high else middle
         if grid[0] == 1 and not planar:
             centre[0] = round(float(np.asarray(centre_index)[0]))
-        # A lattice of an eighth of a field: neighbouring clicks share an embedding.
         return Field((centre[0], centre[1], centre[2]), steps, grid, ratio, da0)
 
     def around_click(self, index: npt.ArrayLike) -> list[Field]:
@@ -111,14 +118,14 @@ class FieldPlanner:
         extent_mm = (high - low + 1) * np.asarray(self.spacing_mm)
         in_plane = max(float(extent_mm[1:].max()) * margin / self.size, self.finest_mm)
         centre = (low + high) / 2
-        for _ in range(6):
+        for _ in range(12):
             field = self.field(centre, in_plane)
             if field.shape[0] == 1 or field.da0 >= 5:
                 return field
             below, above = field.bounds()
             if above[0] - below[0] >= (high[0] - low[0] + 1) * min(margin, 1.15):
                 return field
-            if in_plane >= self.coarsest_mm:
+            if in_plane >= self.largest_mm:
                 return field
             in_plane *= 1.25
         return self.field(centre, in_plane)

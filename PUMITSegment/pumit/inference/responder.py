@@ -25,7 +25,7 @@ from pumit.inference.segmenter import Segmenter
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.preprocessing.fields import Field, Pyramid
 
-CACHED_EMBEDDINGS = 24
+CACHED_EMBEDDINGS = 16  # about 14 MB each at the default size
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,13 @@ class View:
         field: Where.
         logits: Answer (D, H, W), or None.
         score: How far the answer is to be trusted.
+        iou: The model's estimate of its IoU.
     """
 
     field: Field
     logits: Tensor | None = None
     score: float = -1.0
+    iou: float = 0.0
 
 
 @dataclass
@@ -80,13 +82,15 @@ class Answer:
         views: The fields that are being looked at.
         chosen: Index of the most trustworthy.
         patch: The answer on the volume's grid, or None where nothing is foreground.
-        iou: The estimate for the chosen answer.
+        iou: The model's estimate for the chosen answer, before it was looked at more finely.
+        box: The box it answers, or None.
     """
 
     views: list[View] = field(default_factory=list)
     chosen: int = 0
     patch: Patch | None = None
     iou: float = 0.0
+    box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
 
 
 class Responder:
@@ -148,21 +152,21 @@ class Responder:
             Cancelled: If `cancelled` says so.
         """
         views = self._views(prompts, before)
-        out = Answer(views=[], chosen=0)
+        out = Answer(views=[], chosen=0, box=prompts.box)
         best = -np.inf
         for i, view in enumerate(views):
             if cancelled is not None and cancelled():
                 raise Cancelled("The prediction was cancelled.")
             new = self._look(view, prompts)
             score = new.score
-            if before is not None and before.views and i == before.chosen and len(views) > 1:
+            if before is not None and view.field == before.views[before.chosen].field:
                 score += self.settings.stay
             out.views.append(new)
             if score > best:
                 best, out.chosen = score, i
         chosen = out.views[out.chosen]
         assert chosen.logits is not None
-        out.iou = chosen.score
+        out.iou = chosen.iou
         out.patch = to_volume(chosen.logits, chosen.field, self.shape)
         if out.patch is not None and self.settings.windows > 0:
             out.patch = self._refined(out.patch, chosen, prompts, cancelled)
@@ -194,36 +198,39 @@ class Responder:
         return merge(patch, windows, self.shape) if windows else patch
 
     def _views(self, prompts: IndexPrompts, before: Answer | None) -> list[View]:
-        """The fields to look at, each with its own earlier answer."""
-        newest = np.array([p[:3] for p in prompts.points[-1:]]).reshape(-1, 3)
-        if before is not None and before.views:
-            covered = [v for v in before.views if _covers(v.field, newest)]
-            if len(covered) == len(before.views):
-                if not self.settings.shares_answer:
-                    return before.views
-                shown = before.patch
-                return [replace(v, logits=_as_logits(to_field(shown, v.field))) for v in covered]
-            fields = self._fresh_fields(prompts)
-            return [View(f, _as_logits(to_field(before.patch, f))) for f in fields]
-        fields = self._fresh_fields(prompts)
-        if prompts.mask is not None:
-            start = Patch((0, 0, 0), torch.from_numpy(np.where(prompts.mask, 4.0, -4.0)).float())
-            return [View(f, _as_logits(to_field(start, f))) for f in fields]
-        return [View(f) for f in fields]
+        """The fields to look at, each with the answer it starts from."""
+        if before is None or not _same_box(prompts.box, before.box):
+            # A first prompt, a mask to start from, or another box: what was shown does not count.
+            return [View(f, self._start(prompts, f)) for f in self._fresh_fields(prompts)]
+        wanted = _wanted(prompts)
+        covering = [v for v in before.views if _covers(v.field, wanted)]
+        if not covering:
+            covering = [View(f) for f in self._fresh_fields(prompts)]
+        elif not self.settings.shares_answer:
+            return covering
+        shown = before.patch
+        return [replace(v, logits=_as_logits(to_field(shown, v.field))) for v in covering]
+
+    def _start(self, prompts: IndexPrompts, where: Field) -> Tensor | None:
+        """The prior mask in a field, as logits, or None without one."""
+        if prompts.mask is None:
+            return None
+        whole = Patch((0, 0, 0), torch.from_numpy(np.where(prompts.mask, 4.0, -4.0)).float())
+        return _as_logits(to_field(whole, where))
 
     def _fresh_fields(self, prompts: IndexPrompts) -> list[Field]:
+        """Fields that hold every positive prompt."""
+        wanted = _wanted(prompts)
+        low, high = wanted.min(0), wanted.max(0)
         if prompts.box is not None:
-            low, high = prompts.box
-            tried = (self.planner.around_box(low, high, m) for m in self.settings.box_margins)
+            tried = [self.planner.around_box(low, high, m) for m in self.settings.box_margins]
             return list(dict.fromkeys(tried))
-        if prompts.mask is not None:
-            where = np.argwhere(prompts.mask)
-            return [self.planner.around_box(where.min(0), where.max(0), margin=1.6)]
-        positives = prompts.positives
-        low, high = positives.min(0), positives.max(0)
-        fields = self.planner.around_click((low + high) / 2)
-        holding = [f for f in fields if _covers(f, positives)]
-        return holding or [fields[-1]]
+        if prompts.mask is None:
+            fields = self.planner.around_click((low + high) / 2)
+            holding = [f for f in fields if _covers(f, wanted)]
+            if holding:
+                return holding
+        return [self.planner.around_box(low, high, margin=1.6)]
 
     def _look(self, view: View, prompts: IndexPrompts) -> View:
         """Ask the network about one field."""
@@ -240,9 +247,29 @@ class Responder:
             score -= self.settings.miss_penalty * _contradicted(mask, view.field, prompts)
             score -= self.settings.contact_penalty * face_contact(mask, view.field, self.shape)
             if best is None or score > best.score:
-                best = replace(view, logits=logits[i], score=score)
+                best = replace(view, logits=logits[i], score=score, iou=float(iou[i]))
         assert best is not None
         return best
+
+
+def _wanted(prompts: IndexPrompts) -> npt.NDArray[np.float64]:
+    """Volume indices that a field must hold: positive points, corners of box and mask, (n, 3)."""
+    places = [prompts.positives]
+    if prompts.box is not None:
+        places.append(np.stack(prompts.box))
+    if prompts.mask is not None:
+        bounds = [np.flatnonzero(prompts.mask.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1))]
+        places.append(np.array([[b[0] for b in bounds], [b[-1] for b in bounds]], dtype=np.float64))
+    return np.concatenate(places)
+
+
+def _same_box(
+    a: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None,
+    b: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None,
+) -> bool:
+    if a is None or b is None:
+        return a is b
+    return bool(np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1]))
 
 
 def _covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:

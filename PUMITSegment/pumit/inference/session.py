@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,14 @@ from pumit.inference.field_prompts import check_prompt, to_index
 from pumit.inference.responder import Answer, Responder, Settings
 from pumit.inference.segmenter import Segmenter
 from pumit.preprocessing.fields import depth_first
-from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
+from pumit.prompts import MaskPrompt, Prompt, PromptMethods
 from pumit.volume import Volume
 
 State = dict[str, tuple[Prompt, ...]]
 CACHED_ANSWERS = 64
 
 
-class InteractiveSession:
+class InteractiveSession(PromptMethods):
     """Prompts in, masks out, on the volume's own grid.
 
     The image is embedded once per field; segments share the embeddings and may overlap. Every
@@ -105,28 +105,6 @@ class InteractiveSession:
         """
         check_prompt(prompt, self.volume)
         self._commit({**self._state, segment: (*self._state.get(segment, ()), prompt)})
-
-    def add_point(
-        self, point_lps: Sequence[float], positive: bool = True, segment: str = "1"
-    ) -> None:
-        """Add a click at a world position, LPS mm."""
-        self.add_prompt(PointPrompt(point_lps, positive), segment)  # type: ignore[arg-type]
-
-    def add_box(
-        self, lower_lps: Sequence[float], upper_lps: Sequence[float], segment: str = "1"
-    ) -> None:
-        """Add a box by two opposite corners, LPS mm; flat in one direction it is a 2D box."""
-        self.add_prompt(BoxPrompt.from_bounds(lower_lps, upper_lps), segment)
-
-    def add_scribble(
-        self, points_lps: Sequence[Sequence[float]], positive: bool = True, segment: str = "1"
-    ) -> None:
-        """Add a polyline drawn in or out of the segment, (N, 3) LPS mm."""
-        self.add_prompt(ScribblePrompt(points_lps, positive), segment)  # type: ignore[arg-type]
-
-    def set_mask_prior(self, mask: npt.ArrayLike, segment: str = "1") -> None:
-        """Go on from a mask, bool (D, H, W); it replaces the segment's earlier prompts' effect."""
-        self.add_prompt(MaskPrompt(np.array(mask, dtype=bool)), segment)
 
     def remove_prompt(self, position: int, segment: str = "1") -> None:
         """Remove one prompt of a segment by its place in `prompts`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError, ServiceError, VolumeError
-from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
+from pumit.prompts import MaskPrompt, Prompt, PromptMethods
 from pumit.server import protocol
 from pumit.server.arrays import pack_array
 from pumit.server.change_log import Added, Change, ChangeLog, Removed, Reset
@@ -31,7 +31,7 @@ _PREDICT_TIMEOUT_S = 24 * 3600.0
 _VOLUME_TIMEOUT_S = 900.0
 
 
-class RemoteSession:
+class RemoteSession(PromptMethods):
     """One volume and its prompts, kept here too, so that a lost server loses nothing.
 
     The same methods as `pumit.InteractiveSession`. A session that the server has let expire is
@@ -116,29 +116,6 @@ class RemoteSession:
             PromptError: If the volume cannot hold it; nothing changes then.
         """
         self._change(Added(segment, prompt))
-
-    def add_point(
-        self, point_lps: Sequence[float], positive: bool = True, segment: str = "1"
-    ) -> None:
-        """Add a click at a world position, LPS mm."""
-        self.add_prompt(PointPrompt(tuple(point_lps), positive), segment)  # type: ignore[arg-type]
-
-    def add_box(
-        self, lower_lps: Sequence[float], upper_lps: Sequence[float], segment: str = "1"
-    ) -> None:
-        """Add a box by two opposite corners, LPS mm; flat in one direction it is a 2D box."""
-        self.add_prompt(BoxPrompt.from_bounds(lower_lps, upper_lps), segment)
-
-    def add_scribble(
-        self, points_lps: Sequence[Sequence[float]], positive: bool = True, segment: str = "1"
-    ) -> None:
-        """Add a polyline drawn in or out of the segment, (N, 3) LPS mm."""
-        points = tuple(tuple(point) for point in points_lps)
-        self.add_prompt(ScribblePrompt(points, positive), segment)  # type: ignore[arg-type]
-
-    def set_mask_prior(self, mask: npt.ArrayLike, segment: str = "1") -> None:
-        """Go on from a mask, bool (D, H, W), which is copied."""
-        self.add_prompt(MaskPrompt(np.array(mask, dtype=bool)), segment)
 
     def remove_prompt(self, position: int, segment: str = "1") -> None:
         """Remove one prompt of a segment by its place in `prompts`.

@@ -135,10 +135,6 @@ def test_long_sessions_answer_only_the_newest_prompt(
 
 # Every kind of prompt
 
-NEWEST_PROMPT = pytest.mark.xfail(
-    strict=True, reason="the fields follow the newest click alone, and a box's stay where it was"
-)
-
 
 def test_every_kind_of_prompt_gives_a_mask(tiny_segmenter: Segmenter) -> None:
     volume, _ = scan(OBLIQUE)
@@ -176,7 +172,6 @@ def test_a_flat_box_has_four_corners(bright_segmenter: Segmenter) -> None:
     assert dice(session.predict(), truth) > 0.8
 
 
-@NEWEST_PROMPT
 def test_a_second_box_elsewhere_is_looked_at(bright_segmenter: Segmenter) -> None:
     """The last box counts, also where the first one's field does not reach."""
     array = np.zeros((8, 160, 160), np.int16)
@@ -192,7 +187,6 @@ def test_a_second_box_elsewhere_is_looked_at(bright_segmenter: Segmenter) -> Non
     assert session.predict()[4, 138, 138]
 
 
-@NEWEST_PROMPT
 def test_a_click_far_from_the_box_is_looked_at(bright_segmenter: Segmenter) -> None:
     """A box round one half, and a click on the other: both belong to the segment."""
     array = np.random.default_rng(0).integers(0, 4, (8, 300, 300), dtype=np.int16)
@@ -208,9 +202,6 @@ def test_a_click_far_from_the_box_is_looked_at(bright_segmenter: Segmenter) -> N
     assert mask[4, 278, 278]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a field between two far clicks sees neither, and the first one is lost"
-)
 def test_two_clicks_at_the_ends_of_a_long_scan_both_count(bright_segmenter: Segmenter) -> None:
     array = np.random.default_rng(0).integers(0, 5, (300, 48, 48), dtype=np.int16)
     array[20:36, 16:32, 16:32] += 100
