@@ -115,9 +115,7 @@ def reference_seconds() -> float:
         begin = time.perf_counter()
         network(x)
         seconds = time.perf_counter() - begin
-    print(
-        f"reference: residual U-Net, {count / 1e6:.1f} M parameters, 192^3: {seconds:.1f} s a prompt"
-    )
+    print(f"reference: residual U-Net, {count / 1e6:.1f} M parameters: {seconds:.1f} s a pass")
     return seconds
 
 
@@ -138,9 +136,8 @@ def main() -> None:
         print(f"  {name:<22}{value:8.2f}")
     if not args.skip_reference:
         seconds = reference_seconds()
-        print(
-            f"  one pass of the reference over a later click: {seconds / result['later click, median']:.0f} x"
-        )
+        ratio = seconds / result["later click, median"]
+        print(f"  one pass of the reference over a later click: {ratio:.0f} x")
     print("cost per voxel: later click and opening against the size of the volume")
     print(f"  {'volume':<20}{'Mvoxel':>8}{'open s':>8}{'us/kvox':>9}{'click s':>9}{'GB':>6}")
     for shape in ((40, 128, 128), (78, 256, 256), (78, 512, 512), (300, 512, 512), (600, 512, 512)):
