@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-
 from pumit.training.promptable_task import cut_out, draw_depth
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import torch
-
 from pumit.networks.promptable.prompt_encoder import (
     NO_LABEL,
     POSITIVE,
