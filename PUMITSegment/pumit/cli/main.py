@@ -57,7 +57,9 @@ def _parser(chosen: str | None) -> _Parser:
     parser.add_argument("--verbose", action="store_true", help="log what happens, on stderr")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, help_line) in COMMANDS.items():
-        sub = commands.add_parser(name, help=help_line, description=f"{help_line.capitalize()}.")
+        sub = commands.add_parser(
+            name, help=help_line, description=f"{help_line[0].upper()}{help_line[1:]}."
+        )
         if name == chosen:
             cast(Command, import_module(module)).add_arguments(sub)
     return parser
