@@ -11,6 +11,7 @@ import numpy.typing as npt
 from pumit.preprocessing.fields import Field, field_shape
 
 Floats = npt.NDArray[np.float64]
+PLANAR_LEVELS = 3
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,9 @@ class FieldPlanner:
             spacings.append(spacings[-1] * self.growth)
         if self.coarsest_mm > 1.1 * spacings[-1]:
             spacings.append(self.coarsest_mm)
-        return [self.field(index, s) for s in spacings[-self.max_levels :]]
+        # A small field on a fine 2D image shows texture only: every answer looks good in it.
+        levels = min(self.max_levels, PLANAR_LEVELS) if self.shape[0] == 1 else self.max_levels
+        return [self.field(index, s) for s in spacings[-levels:]]
 
     def windows_over(
         self, start: npt.ArrayLike, stop: npt.ArrayLike, in_plane_mm: float

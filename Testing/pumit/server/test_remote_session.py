@@ -296,7 +296,7 @@ def test_two_sessions_see_their_own_images_only(server, volume):
 
 
 def test_an_expired_session_is_opened_again_with_what_was_undone(serving, volume):
-    server = serving(idle_timeout_s=0.3)
+    server = serving(idle_timeout_s=2.0)
     with server.client() as client, RemoteSession(client, heartbeat_s=0.1) as session:
         session.set_volume(volume)
         session.add_point(_centre(volume, 4, 5, 5))
@@ -305,7 +305,7 @@ def test_an_expired_session_is_opened_again_with_what_was_undone(serving, volume
         expected = session.predict()
         session.add_point(_centre(volume, 4, 20, 20))
         session.undo()
-        time.sleep(0.6)
+        time.sleep(3.0)
         np.testing.assert_array_equal(session.predict(), expected)
         assert len(server.engine.sessions) == 2
         assert session.redo()
