@@ -121,6 +121,11 @@ class InteractiveSession(PromptMethods):
         else:
             self._commit({k: v for k, v in self._state.items() if k != segment})
 
+    def keep_prompts(self, count: int, segment: str = "1") -> None:
+        """Keep the first `count` prompts of a segment; the others and all history are gone."""
+        self._state = with_first(self._state, count, segment)
+        self._past, self._future = [], []
+
     def undo(self) -> bool:
         """Take back the last change of the prompts; False where there is none."""
         if not self._past:
@@ -213,6 +218,14 @@ class InteractiveSession(PromptMethods):
         self._past.append(self._state)
         self._future.clear()
         self._state = state
+
+
+def with_first(state: State, count: int, segment: str) -> State:
+    """The prompts by segment with only the first `count` of one segment."""
+    rest = state.get(segment, ())[: max(count, 0)]
+    if rest:
+        return {**state, segment: rest}
+    return {name: prompts for name, prompts in state.items() if name != segment}
 
 
 def _grey(volume: Volume, channel: int) -> npt.NDArray[Any]:

@@ -75,6 +75,13 @@ class ChangeLog:
         self._changes.append(change)
         self._done = len(self._changes)
 
+    def keep(self, count: int, segment: str) -> None:
+        """Keep the first prompts of a segment, and nothing of how it came to the present ones."""
+        prompts = self._prompts()
+        prompts[segment] = prompts.get(segment, [])[:count]
+        self._changes = [Added(name, prompt) for name in prompts for prompt in prompts[name]]
+        self._done = len(self._changes)
+
     def undo(self) -> None:
         """Note that the last change was taken back."""
         self._done = max(0, self._done - 1)

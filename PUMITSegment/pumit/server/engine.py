@@ -43,6 +43,16 @@ class PromptSession(Protocol):
     def remove_prompt(self, position: int, segment: str = "1") -> None:
         """Remove one prompt of a segment by its place."""
 
+    def keep_prompts(self, count: int, segment: str = "1") -> None:
+        """Keep the first prompts of a segment; the others and all history are gone."""
+
+    @property
+    def segments(self) -> list[str]:
+        """Names of the segments that have prompts."""
+
+    def prompts(self, segment: str = "1") -> list[Prompt]:
+        """Prompts of a segment in the order they were given."""
+
     def predict(
         self,
         segment: str = "1",

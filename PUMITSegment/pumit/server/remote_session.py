@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -126,6 +126,23 @@ class RemoteSession(PromptMethods):
         if not 0 <= position < len(self.prompts(segment)):
             raise PromptError(f"Segment {segment!r} has no prompt {position}.")
         self._change(Removed(segment, position))
+
+    def keep_prompts(self, count: int, segment: str = "1") -> None:
+        """Keep the first `count` prompts of a segment; the others and all history are gone."""
+        with self._lock:
+            place = {"segment": segment, "count": count}
+            self._keeping(lambda: self._post(protocol.PATH_KEEP_PROMPTS, place))
+            self._log.keep(count, segment)
+            self._estimates.clear()
+
+    def set_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
+        """Make a segment's prompts equal to a list, touching only what differs.
+
+        Raises:
+            PromptError: If the volume cannot hold a prompt; those before it are set.
+        """
+        with self._lock:
+            super().set_prompts(prompts, segment)
 
     def reset(self, segment: str | None = None) -> None:
         """Remove the prompts of one segment, or of all. Can be undone."""

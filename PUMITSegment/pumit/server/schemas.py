@@ -66,6 +66,13 @@ class PlaceIn(_Body):
     position: Index
 
 
+class KeepIn(_Body):
+    """How many of a segment's prompts stay."""
+
+    segment: Segment = "1"
+    count: Index
+
+
 class SegmentIn(_Body):
     """One segment."""
 

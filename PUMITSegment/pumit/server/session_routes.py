@@ -25,6 +25,7 @@ from pumit.server.leases import Lease
 from pumit.server.masks import BoundingBox, pack_mask, unpack_mask
 from pumit.server.protocol import BusyError
 from pumit.server.schemas import (
+    KeepIn,
     MaskMeta,
     OptionalSegmentIn,
     PlaceIn,
@@ -94,6 +95,19 @@ async def remove_prompt(state: State, lease: ActiveLease, body: PlaceIn) -> dict
 
     def work(session: PromptSession) -> dict[str, bool]:
         session.remove_prompt(body.position, body.segment)
+        return {"changed": True}
+
+    state.queue.cancel(lease.token, body.segment)
+    return await state.change(lease, work)
+
+
+@router.post(protocol.PATH_KEEP_PROMPTS)
+async def keep_prompts(state: State, lease: ActiveLease, body: KeepIn) -> dict[str, bool]:
+    """Keep the first prompts of a segment; the others and what could be undone are gone."""
+
+    def work(session: PromptSession) -> dict[str, bool]:
+        session.keep_prompts(body.count, body.segment)
+        lease.prompt_count = sum(len(session.prompts(name)) for name in session.segments)
         return {"changed": True}
 
     state.queue.cancel(lease.token, body.segment)

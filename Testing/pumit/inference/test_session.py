@@ -12,6 +12,7 @@ from pumit.errors import PromptError, VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.inference.segmenter import Segmenter
 from pumit.inference.session import InteractiveSession
+from pumit.prompts import PointPrompt
 from pumit.volume import Volume
 
 
@@ -245,3 +246,21 @@ def test_voxels_that_are_no_numbers_are_refused_wherever_they_lie(
     array[place] = value
     with pytest.raises(VolumeError, match="NaN"):
         InteractiveSession(tiny_segmenter).set_volume(Volume(array))
+
+
+def test_set_prompts_keeps_what_both_lists_begin_with(
+    opened: tuple[InteractiveSession, Volume], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, volume = opened
+    a, b, c = (PointPrompt(at(volume, i)) for i in (BALL, (6, 18, 26), (2, 5, 6)))
+    session.set_prompts([a, b])
+    first = session.predict()
+    session.set_prompts([a, c])
+    assert session.prompts() == [a, c]
+    session.predict()
+    session.set_prompts([a, b])
+    monkeypatch.setattr(session._responder, "answer", None)  # nothing is computed again
+    np.testing.assert_array_equal(session.predict(), first)
+    session.set_prompts([], "unknown")
+    session.set_prompts([])
+    assert session.segments == []

@@ -47,6 +47,18 @@ class FakeSession:
         rest = prompts[:position] + prompts[position + 1 :]
         self._commit({**self.state, segment: rest})
 
+    def keep_prompts(self, count: int, segment: str = "1") -> None:
+        rest = self.state.get(segment, ())[:count]
+        self.state = {k: v for k, v in {**self.state, segment: rest}.items() if v}
+        self.past, self.future = [], []
+
+    @property
+    def segments(self) -> list[str]:
+        return [name for name, prompts in self.state.items() if prompts]
+
+    def prompts(self, segment: str = "1") -> list[Prompt]:
+        return list(self.state.get(segment, ()))
+
     def predict(
         self,
         segment: str = "1",
