@@ -1,0 +1,1 @@
+"""What the PUMIT modules share: the scene and the core, processes and dependencies."""

@@ -1,0 +1,261 @@
+"""Between Slicer's scene and `pumit`: the one place where RAS becomes LPS and back.
+
+Three frames meet here, all in mm:
+
+- World: Slicer's RAS, after every parent transform. Markups give their points in it.
+- Volume RAS: a volume node's own coordinates, before its parent transform; `IJKToRAS` maps to it.
+- LPS: volume RAS with the first two axes turned round; all that `pumit` knows.
+
+Scene objects may be used from the main thread only. A `pumit.Volume` and arrays may be handed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+import numpy.typing as npt
+import slicer
+import vtk
+from pumit.errors import VolumeError
+from pumit.export.spacing import written_spacing_mm
+from pumit.io.grid import is_sheared, volume_from_steps
+from pumit.volume import Array, Floats, Volume
+from slicer.i18n import tr as _
+from vtk.util.numpy_support import get_vtk_array_type, numpy_to_vtk, vtk_to_numpy
+
+# From RAS to LPS and from LPS to RAS.
+_FLIP = np.array([-1.0, -1.0, 1.0])
+# As `pumit.io.read`: a scan with more voxels than this that are no numbers is refused.
+_MAX_NONFINITE_PART = 0.5
+
+
+class VolumeFrame:
+    """Takes points between the world and a volume's own LPS frame.
+
+    Parent transforms of the volume count, linear or not, as they are at the time of the call.
+
+    Args:
+        volumeNode: The volume; it may be moved under another transform later.
+    """
+
+    def __init__(self, volumeNode) -> None:
+        self._volumeNode = volumeNode
+
+    def worldToLps(self, points: npt.ArrayLike) -> Floats:
+        """Map world RAS points, shape (N, 3), to the volume's LPS, shape (N, 3), mm."""
+        return _moved(points, None, self._volumeNode.GetParentTransformNode()) * _FLIP
+
+    def lpsToWorld(self, points: npt.ArrayLike) -> Floats:
+        """Map points in the volume's LPS, shape (N, 3), to world RAS, shape (N, 3), mm."""
+        ras = np.reshape(np.asarray(points, dtype=np.float64), (-1, 3)) * _FLIP
+        return _moved(ras, self._volumeNode.GetParentTransformNode(), None)
+
+
+def transformBetween(sourceTransformNode, targetTransformNode) -> vtk.vtkGeneralTransform:
+    """The transform from under one parent to under another; None stands for the world."""
+    transform = vtk.vtkGeneralTransform()
+    slicer.vtkMRMLTransformNode.GetTransformBetweenNodes(
+        sourceTransformNode, targetTransformNode, transform
+    )
+    return transform
+
+
+def _moved(points: npt.ArrayLike, sourceTransformNode, targetTransformNode) -> Floats:
+    array = np.array(np.reshape(points, (-1, 3)), dtype=np.float64, order="C")
+    if sourceTransformNode is targetTransformNode or not len(array):
+        return array
+    given, moved = vtk.vtkPoints(), vtk.vtkPoints()
+    given.SetDataTypeToDouble()
+    moved.SetDataTypeToDouble()
+    given.SetData(numpy_to_vtk(array))
+    transformBetween(sourceTransformNode, targetTransformNode).TransformPoints(given, moved)
+    return vtk_to_numpy(moved.GetData()).copy()
+
+
+def ijkToRas(volumeNode) -> Floats:
+    """The volume's 4 x 4 matrix from voxel indices (i, j, k) = (w, h, d) to volume RAS."""
+    matrix = vtk.vtkMatrix4x4()
+    volumeNode.GetIJKToRASMatrix(matrix)
+    return slicer.util.arrayFromVTKMatrix(matrix)
+
+
+def readVolume(volumeNode) -> Volume:
+    """A volume node's voxels and geometry, in the volume's own LPS.
+
+    The voxels are a view: nothing is copied, and the array keeps Slicer's memory alive as long as
+    it lives itself, even if the node is deleted or gets other voxels. Who changes voxels in place
+    changes them here too; compare `volumeKey` before and after. Only where some voxels are NaN or
+    infinite, as registered scans have outside their field, is a copy made in which they have the
+    smallest finite value; to look for them takes one pass over voxels that are no integers.
+
+    Args:
+        volumeNode: Scalar or vector volume (colour: its components become channels), also the
+            proxy node of a sequence, which holds the current frame.
+
+    Returns:
+        The volume, (D, H, W) or (C, D, H, W). One slice makes a planar volume.
+
+    Raises:
+        VolumeError: If there is no volume, no voxels, a label map, a sheared grid, or more than
+            half of the voxels are no numbers.
+    """
+    scalars = _scalars(volumeNode)
+    array = vtk_to_numpy(scalars)
+    width, height, depth = volumeNode.GetImageData().GetDimensions()
+    components = scalars.GetNumberOfComponents()
+    array = array.reshape(depth, height, width, components)
+    array = array[..., 0] if components == 1 else np.moveaxis(array, -1, 0)
+    matrix = ijkToRas(volumeNode)
+    # Columns of RAS steps become columns of LPS steps.
+    steps, origin = matrix[:3, :3] * _FLIP[:, None], matrix[:3, 3] * _FLIP
+    axes = steps.copy()
+    if depth == 1:  # a single slice has no depth that could be oblique
+        axes[:, 2] = np.cross(axes[:, 0], axes[:, 1])
+    if np.isfinite(axes).all() and is_sheared(axes):
+        raise VolumeError(
+            _(
+                "The volume's axes are not perpendicular; resample it first, for example with "
+                'the module "Resample Scalar/Vector/DWI Volume", and segment the result.'
+            )
+        )
+    return volume_from_steps(_finite(array), steps, origin)
+
+
+def _scalars(volumeNode):
+    if volumeNode is None:
+        raise VolumeError(_("There is no volume; load a scan or choose one."))
+    if volumeNode.IsA("vtkMRMLLabelMapVolumeNode"):
+        raise VolumeError(
+            _("The chosen volume is a label map, not an image; choose the scan it belongs to.")
+        )
+    image = volumeNode.GetImageData()
+    scalars = image.GetPointData().GetScalars() if image is not None else None
+    if scalars is None or 0 in image.GetDimensions():
+        raise VolumeError(_("The chosen volume has no voxels; load it again or choose another."))
+    if scalars.GetDataType() == vtk.VTK_BIT:
+        raise VolumeError(
+            _("The chosen volume stores single bits; cast it to numbers, or choose another.")
+        )
+    return scalars
+
+
+def _finite(array: Array) -> Array:
+    # A sum is one quick pass, and not finite if any voxel is not.
+    if array.dtype.kind != "f" or np.isfinite(array.sum()):
+        return array
+    is_finite = np.isfinite(array)
+    if is_finite.all():  # only the sum was too large
+        return array
+    part = 1.0 - float(is_finite.mean())
+    if part > _MAX_NONFINITE_PART:
+        raise VolumeError(
+            _("{part:.0%} of the voxels are NaN or infinite; export the scan again.").format(
+                part=part
+            )
+        )
+    return np.where(is_finite, array, array[is_finite].min())
+
+
+def volumeKey(volumeNode) -> tuple[Hashable, ...]:
+    """What changes whenever `readVolume` would give something else, at no cost.
+
+    Another frame of a sequence, edited voxels and a moved origin change it. A parent transform
+    does not: the voxels stay where they are in the volume's own frame, and prompts move instead.
+    """
+    if volumeNode is None:
+        return ()
+    image = volumeNode.GetImageData()
+    voxels = () if image is None else (image.GetMTime(), image.GetDimensions())
+    return (volumeNode.GetID(), *voxels, tuple(ijkToRas(volumeNode).ravel().tolist()))
+
+
+def addVolumeNode(name: str, volume: Volume, besideNode=None):
+    """Add a volume to the scene, such as a reconstruction.
+
+    Args:
+        name: The node's name; the scene makes it unique.
+        volume: Voxels, copied, and geometry. Several channels make a vector volume.
+        besideNode: A volume node in whose frame `volume` is: the new one gets its parent transform
+            and its place in the subject hierarchy.
+
+    Returns:
+        The new vtkMRMLScalarVolumeNode, with a display node.
+    """
+    matrix = np.eye(4)
+    spacing_whd = np.array(written_spacing_mm(volume)[::-1])
+    matrix[:3, :3] = volume.direction * spacing_whd * _FLIP[:, None]
+    matrix[:3, 3] = np.asarray(volume.origin_lps) * _FLIP
+    is_scalar = volume.channels == 1
+    last = volume.array.reshape(volume.channels, *volume.shape).transpose(1, 2, 3, 0)
+    node = slicer.mrmlScene.AddNewNodeByClass(
+        "vtkMRMLScalarVolumeNode" if is_scalar else "vtkMRMLVectorVolumeNode",
+        slicer.mrmlScene.GenerateUniqueName(name),
+    )
+    node.SetIJKToRASMatrix(slicer.util.vtkMatrixFromArray(matrix))
+    node.SetAndObserveImageData(_allocated(last, vtk.vtkImageData()))
+    if besideNode is not None:
+        node.SetAndObserveTransformNodeID(besideNode.GetTransformNodeID())
+        moveBeside(node, besideNode)
+    node.CreateDefaultDisplayNodes()
+    return node
+
+
+def moveBeside(node, besideNode) -> None:
+    """Put a node under the same parent as another one in the subject hierarchy, its study."""
+    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
+    if hierarchy is None:
+        return
+    item, beside = hierarchy.GetItemByDataNode(node), hierarchy.GetItemByDataNode(besideNode)
+    if item and beside:
+        hierarchy.SetItemParent(item, hierarchy.GetItemParent(beside))
+
+
+def _allocated(array: Array, image):
+    """`image` with a copy of voxels, (D, H, W) or (D, H, W, components)."""
+    if array.dtype.kind == "b":
+        array = array.view(np.uint8)
+    elif array.dtype == np.float16:
+        array = array.astype(np.float32)
+    depth, height, width = array.shape[:3]
+    image.SetDimensions(width, height, depth)
+    components = array.shape[3] if array.ndim == 4 else 1
+    image.AllocateScalars(get_vtk_array_type(array.dtype), components)
+    vtk_to_numpy(image.GetPointData().GetScalars()).reshape(array.shape)[...] = array
+    return image
+
+
+def orientedImage(
+    mask: npt.NDArray[np.bool_], matrix: npt.ArrayLike, start: tuple[int, int, int] = (0, 0, 0)
+):
+    """A mask as the image that segmentations are made of, without a copy where it is contiguous.
+
+    Args:
+        mask: bool or uint8, (D, H, W). It must outlive the image.
+        matrix: 4 x 4, from indices (i, j, k) of the whole grid to RAS.
+        start: (d, h, w) of the mask's first voxel on the whole grid.
+
+    Returns:
+        A vtkOrientedImageData of unsigned char.
+    """
+    values = np.ascontiguousarray(mask).view(np.uint8)
+    image = slicer.vtkOrientedImageData()
+    image.SetExtent(*_extent(mask.shape, start))
+    image.GetPointData().SetScalars(numpy_to_vtk(values.reshape(-1), deep=False))
+    image.SetImageToWorldMatrix(slicer.util.vtkMatrixFromArray(np.asarray(matrix, dtype=float)))
+    return image
+
+
+def orientedImageArray(image) -> Array:
+    """A view of an oriented image's voxels, (D, H, W); an empty one has shape (0, 0, 0)."""
+    scalars = image.GetPointData().GetScalars()
+    if scalars is None or not scalars.GetNumberOfTuples():
+        return np.zeros((0, 0, 0), dtype=np.uint8)
+    width, height, depth = image.GetDimensions()
+    return vtk_to_numpy(scalars).reshape(depth, height, width)
+
+
+def _extent(shape: tuple[int, ...], start: tuple[int, int, int]) -> list[int]:
+    """VTK's (first i, last i, first j, ...) of a box given in array order."""
+    axes = zip(reversed(start), reversed(shape), strict=True)
+    return [edge for first, size in axes for edge in (first, first + size - 1)]
