@@ -1,0 +1,235 @@
+"""Work on threads whose results arrive on the GUI thread, in a program that keeps threads waiting.
+
+Slicer's main thread holds Python's lock while it waits in Qt's event loop: PythonQt's thread
+support is off, so the lock is free only while Python code runs there and gives it up. Threads would
+stand still until the user does something. So a timer calls `Background.poll`, which waits a few
+milliseconds with the lock given up: long enough for threads to get on, short enough to go
+unnoticed. Where the event loop releases the lock by itself, as in PySide, nothing is lost.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+# What one call of `poll` may take: threads get this long, then deliveries until it is used up.
+_YIELD_S = 0.008
+_DELIVER_S = 0.02
+# Of a timer that runs while there is work, and while there are only threads that listen.
+_BUSY_INTERVAL_MS = 10
+_LISTENING_INTERVAL_MS = 200
+
+
+class Job:
+    """One piece of work that was submitted."""
+
+    def __init__(self, onCancel: Callable[[], None] | None) -> None:
+        self._onCancel = onCancel
+        self._isCancelled = threading.Event()
+        self._isDelivered = False
+
+    @property
+    def isCancelled(self) -> bool:
+        """Whether it was cancelled; may be asked from its own thread."""
+        return self._isCancelled.is_set()
+
+    @property
+    def isActive(self) -> bool:
+        """Whether its result is still to come."""
+        return not self._isDelivered and not self.isCancelled
+
+    def cancel(self) -> None:
+        """Deliver nothing of it any more, and tell the work to stop if it can be told."""
+        if not self.isActive:
+            return
+        self._isCancelled.set()
+        if self._onCancel is not None:
+            self._onCancel()
+
+
+class Listening:
+    """Threads that wait for something to happen get their turns until this is released."""
+
+    def __init__(self, onReleased: Callable[[Listening], None]) -> None:
+        self._onReleased = onReleased
+
+    def release(self) -> None:
+        """Give no more turns for this."""
+        self._onReleased(self)
+
+
+class Background:
+    """Runs callables on threads and delivers their results in `poll`.
+
+    Used from the GUI thread, except `post`. Without Qt the caller polls; see `QtBackground`.
+    An exception in a callback reaches `sys.excepthook`; so does one in work without `onError`.
+    """
+
+    def __init__(self) -> None:
+        self._deliveries: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._threads: set[threading.Thread] = set()
+        self._jobs: set[Job] = set()
+        self._listening: set[Listening] = set()
+        self._isClosed = False
+
+    @property
+    def isBusy(self) -> bool:
+        """Whether a job's result is still to come, or something waits to be delivered."""
+        return bool(self._jobs) or not self._deliveries.empty()
+
+    @property
+    def isIdle(self) -> bool:
+        """Whether no thread of ours runs and nothing waits."""
+        return not (self._threads or self._listening or self.isBusy)
+
+    def submit(
+        self,
+        work: Callable[[], Result],
+        onDone: Callable[[Result], None] | None = None,
+        onError: Callable[[Exception], None] | None = None,
+        *,
+        onCancel: Callable[[], None] | None = None,
+    ) -> Job:
+        """Run work on a thread of its own.
+
+        Args:
+            work: Touches neither scene nor widgets.
+            onDone: Given the result, on the GUI thread.
+            onError: Given what `work` raised, on the GUI thread.
+            onCancel: Tells the work to stop, without waiting; called by `Job.cancel`.
+
+        Raises:
+            RuntimeError: If this was closed.
+        """
+        if self._isClosed:
+            raise RuntimeError("Background work was submitted after it had been closed.")
+        job = Job(onCancel)
+        thread = threading.Thread(target=lambda: self._run(job, thread, work, onDone, onError))
+        thread.name, thread.daemon = "pumit-background", True
+        self._jobs.add(job)
+        self._threads.add(thread)
+        thread.start()
+        self._tick()
+        return job
+
+    def post(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function on the GUI thread, soon; may be called from any thread.
+
+        Only while a job runs, or under `listen`, is there anybody to deliver it.
+        """
+        self._deliveries.put(lambda: function(*arguments))
+
+    def listen(self) -> Listening:
+        """Give turns, now and then, to threads that run for as long as something is open."""
+        listening = Listening(self._release)
+        self._listening.add(listening)
+        self._tick()
+        return listening
+
+    def poll(self) -> None:
+        """Let threads run for some milliseconds, or until one has a result, and deliver."""
+        end = time.monotonic() + _DELIVER_S
+        wait_s = _YIELD_S if self._threads or self._listening else 0.0
+        try:
+            delivery = self._deliveries.get(timeout=wait_s)
+            while True:
+                _call(delivery)
+                if time.monotonic() > end:
+                    return
+                delivery = self._deliveries.get_nowait()
+        except queue.Empty:
+            pass
+
+    def drain(self, timeout_s: float = 30.0) -> bool:
+        """Poll until no job is left, for tests and scripts; False if that takes too long."""
+        end = time.monotonic() + timeout_s
+        while self._jobs or self._threads or not self._deliveries.empty():
+            if time.monotonic() > end:
+                return False
+            self.poll()
+        return True
+
+    def close(self) -> None:
+        """Cancel everything and take no more; threads that still run end by themselves."""
+        self._isClosed = True
+        self._listening.clear()
+        for job in list(self._jobs):
+            job.cancel()
+        self._tick()
+
+    def _run(
+        self,
+        job: Job,
+        thread: threading.Thread,
+        work: Callable[[], Result],
+        onDone: Callable[[Result], None] | None,
+        onError: Callable[[Exception], None] | None,
+    ) -> None:
+        report: Callable[[], None] | None
+        try:
+            result = work()
+        except Exception as error:
+            # Kept for the GUI thread: nobody looks at a thread that fails.
+            failure = error
+            report = (lambda: onError(failure)) if onError else (lambda: _raise(failure))
+        else:
+            report = (lambda: onDone(result)) if onDone else None
+        self._deliveries.put(lambda: self._finish(job, thread, report))
+
+    def _finish(
+        self, job: Job, thread: threading.Thread, report: Callable[[], None] | None
+    ) -> None:
+        self._threads.discard(thread)
+        self._jobs.discard(job)
+        if job.isCancelled:
+            return
+        job._isDelivered = True
+        if report is not None:
+            report()
+
+    def _release(self, listening: Listening) -> None:
+        self._listening.discard(listening)
+
+    def _tick(self) -> None:
+        """There is something to poll for; a subclass sees to it that `poll` is called."""
+
+
+class QtBackground(Background):
+    """A `Background` that a timer of Qt polls, for as long as there is something to poll for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import qt
+
+        self._timer = qt.QTimer()
+        self._timer.connect("timeout()", self._onTimeout)
+
+    def _onTimeout(self) -> None:
+        self.poll()
+        if self.isIdle:
+            self._timer.stop()
+        else:
+            self._tick()
+
+    def _tick(self) -> None:
+        interval = _BUSY_INTERVAL_MS if self._threads or self.isBusy else _LISTENING_INTERVAL_MS
+        if not self._timer.isActive() or self._timer.interval != interval:
+            self._timer.start(interval)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _call(delivery: Callable[[], None]) -> None:
+    """Call a callback; what it raises is shown, and hinders no other callback."""
+    try:
+        delivery()
+    except Exception:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
