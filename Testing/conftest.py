@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,3 +35,73 @@ def shared_data() -> Path:
         if (folder / "cases").is_dir():
             return folder
     pytest.skip("real scans are absent: set PUMIT_SHARED_DATA to a folder that has cases/")
+
+
+# --- 3D Slicer; nothing of it is imported before a test asks for it -------------------------------
+
+_FAILURES = pytest.StashKey[Any]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that asks for Slicer's scene."""
+    for item in items:
+        if "scene" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slicer)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test in whose course a callback raised or VTK complained."""
+    result = yield
+    failures = item.stash.get(_FAILURES, None)
+    _failOn(failures.take() if failures is not None else [])
+    return result
+
+
+def _failOn(found: list[str]) -> None:
+    if found:
+        pytest.fail("while the test ran:\n" + "\n".join(found), pytrace=False)
+
+
+@pytest.fixture
+def failures(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Exceptions in callbacks, and VTK's errors; `failures.expected(pattern)` allows one."""
+    pytest.importorskip(
+        "slicer_core", reason='slicer-core is absent: pip install -e ".[slicer-test]"'
+    )
+    from harness.failures import Failures
+
+    with Failures().listening() as listening:
+        request.node.stash[_FAILURES] = listening
+        yield listening
+    _failOn(listening.take())
+
+
+@pytest.fixture
+def scene(failures: Any) -> Iterator[Any]:
+    """Slicer's scene, as empty as at its start; `slicer.app` and `slicer.modules` are set."""
+    from harness import core_application
+
+    core_application.start()
+    import slicer
+    from harness.scene_state import SceneState
+
+    state = SceneState()
+    yield slicer.mrmlScene
+    state.restore()
+
+
+@pytest.fixture
+def sliceView(scene: Any) -> Iterator[Callable[..., Any]]:
+    """Makes slice views: sliceView(name="Red", orientation="Axial", size=(500, 500))."""
+    from harness.slice_view import SliceView
+
+    views: list[SliceView] = []
+
+    def make(name: str = "Red", orientation: Any = "Axial", size: Any = (500, 500)) -> SliceView:
+        views.append(SliceView(name, orientation, size))
+        return views[-1]
+
+    yield make
+    for view in views:
+        view.close()
