@@ -1,0 +1,66 @@
+"""How prompts look: green says where the segment is, red where it is not."""
+
+from __future__ import annotations
+
+import slicer
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.prompt_kinds import BOXES, PromptKind
+from PUMITSegmentLib.prompt_tag import PromptTag
+
+_POSITIVE_RGB = (0.1, 0.8, 0.2)
+_NEGATIVE_RGB = (0.95, 0.15, 0.1)
+_GLYPH_PERCENT = 2.0
+_FILL_OPACITY = 0.08
+
+
+def nameOf(tag: PromptTag, segmentName: str) -> str:
+    """What a prompt node is called, such as "Liver +"."""
+    sign = "+" if tag.isPositive else "-"
+    kinds = {
+        PromptKind.POINT: "{segment} {sign}",
+        PromptKind.BOX_3D: _("{segment} box"),
+        PromptKind.BOX_2D: _("{segment} slice box"),
+        PromptKind.SCRIBBLE: _("{segment} scribble {sign}"),
+        PromptKind.LASSO: _("{segment} lasso {sign}"),
+        None: _("{segment} edited"),
+    }
+    return kinds[tag.kind].format(segment=segmentName, sign=sign)
+
+
+def dress(node, tag: PromptTag) -> None:
+    """Give a new markups node its colours and handles."""
+    node.CreateDefaultDisplayNodes()
+    display = node.GetDisplayNode()
+    color = _POSITIVE_RGB if tag.isPositive else _NEGATIVE_RGB
+    modified = display.StartModify()
+    display.SetSelectedColor(*color)
+    display.SetColor(*color)
+    display.SetActiveColor(*(0.5 + 0.5 * part for part in color))
+    display.SetPointLabelsVisibility(False)
+    display.SetPropertiesLabelVisibility(False)
+    display.SetUseGlyphScale(True)
+    display.SetGlyphScale(_GLYPH_PERCENT)
+    if tag.kind in BOXES:
+        display.SetFillOpacity(_FILL_OPACITY)
+        display.SetHandlesInteractive(True)
+        display.SetRotationHandleVisibility(tag.kind is PromptKind.BOX_3D)
+        display.SetTranslationHandleVisibility(True)
+        display.SetScaleHandleVisibility(True)
+    display.EndModify(modified)
+
+
+def show(node, isShown: bool) -> None:
+    """Show a prompt node, or hide and lock it so that it is not moved by mistake."""
+    if not node.IsA("vtkMRMLMarkupsNode"):
+        return
+    if node.GetDisplayNode() is not None:
+        node.GetDisplayNode().SetVisibility(isShown)
+    node.SetLocked(not isShown)
+
+
+def hierarchyNode(scene):
+    """The scene's subject hierarchy, or None while the scene is being closed."""
+    if scene is None or scene.IsClosing():
+        return None
+    return slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)

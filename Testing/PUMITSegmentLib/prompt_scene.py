@@ -1,0 +1,79 @@
+"""A scan, a segmentation with two segments and its prompts, for tests of prompts."""
+
+from __future__ import annotations
+
+import numpy as np
+import slicer
+from PUMITSegmentLib.prompt_kinds import PromptKind
+from PUMITSegmentLib.prompt_nodes import PromptNodes
+from PUMITSlicerLib.mrml import VolumeFrame
+
+LIVER, SPLEEN = "liver", "spleen"
+
+
+def rotation(degrees: float, axis: int) -> np.ndarray:
+    """Rotation matrix (3, 3) about a RAS axis."""
+    c, s = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+    turned = np.array([[c, -s], [s, c]])
+    others = [i for i in range(3) if i != axis]
+    matrix = np.eye(3)
+    matrix[np.ix_(others, others)] = turned
+    return matrix
+
+
+OBLIQUE = rotation(25, 2) @ rotation(-20, 0)
+# As the slice views' presets, and one of no preset.
+ORIENTATIONS = {
+    "axial": "Axial",
+    "sagittal": "Sagittal",
+    "coronal": "Coronal",
+    "oblique": rotation(30, 0) @ rotation(20, 1) @ np.diag([-1.0, 1.0, -1.0]),
+}
+
+
+def addScan(shape=(40, 60, 70), spacing_dhw=(2.5, 1.1, 0.9), axes=OBLIQUE):
+    """A volume node of smooth noise; `axes` are the directions of i, j and k in RAS."""
+    array = np.random.default_rng(0).normal(100, 20, shape).astype(np.int16)
+    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", "Scan")
+    slicer.util.updateVolumeFromArray(node, array)
+    matrix = np.eye(4)
+    matrix[:3, :3] = axes @ np.diag(spacing_dhw[::-1])
+    matrix[:3, 3] = (-20.0, 10.0, 5.0)
+    node.SetIJKToRASMatrix(slicer.util.vtkMatrixFromArray(matrix))
+    node.CreateDefaultDisplayNodes()
+    return node
+
+
+class PromptScene:
+    """What the tests of prompts start from.
+
+    Attributes:
+        volumeNode: An oblique scan.
+        segmentationNode: Two segments, "Liver" and "Spleen".
+        changed: Segment IDs in the order in which `prompts` reported them.
+        prompts: What is tested.
+    """
+
+    def __init__(self) -> None:
+        self.volumeNode = addScan()
+        self.segmentationNode = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "S")
+        self.segmentationNode.CreateDefaultDisplayNodes()
+        self.segmentationNode.SetReferenceImageGeometryParameterFromVolumeNode(self.volumeNode)
+        for segmentID, name in ((LIVER, "Liver"), (SPLEEN, "Spleen")):
+            self.segmentationNode.GetSegmentation().AddEmptySegment(segmentID, name)
+        self.changed: list[str] = []
+        self.prompts = PromptNodes(self.segmentationNode, self.changed.append)
+        self.frame = VolumeFrame(self.volumeNode)
+
+    def place(self, kind="POINT", segmentID=LIVER, isPositive=True, **more) -> None:
+        """Begin to place a prompt of a kind, given by its name."""
+        self.prompts.startPlacing(PromptKind[kind], segmentID, isPositive, **more)
+
+    def of(self, segmentID: str = LIVER) -> list:
+        """Prompts of a segment as the core gets them."""
+        return self.prompts.prompts(segmentID, self.frame)
+
+
+def markups() -> list:
+    """All markups nodes of the scene."""
+    return slicer.util.getNodesByClass("vtkMRMLMarkupsNode")
