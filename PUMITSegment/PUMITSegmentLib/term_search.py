@@ -1,0 +1,251 @@
+"""What a segment can be: names, SNOMED codes and colours from the terminologies Slicer has loaded.
+
+Slicer's own lists come first. Where they are absent, the table that comes with `pumit` serves, and
+it also knows lesions inside organs ("liver cyst") whichever lists are loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import slicer
+from pumit.errors import ExportError
+from pumit.export.terminology import (
+    REGION_CONTEXT,
+    TYPE_CONTEXT,
+    SegmentTerminology,
+    concept_for,
+    known_names,
+    serialize_terminology,
+)
+from pumit.segmentation import TISSUE
+
+# Offered before anything is typed, as `concept_for` understands them.
+COMMON_NAMES = (
+    *("liver", "spleen", "pancreas", "gallbladder", "stomach", "duodenum", "colon"),
+    *("left kidney", "right kidney", "left adrenal gland", "right adrenal gland", "bladder"),
+    *("prostate", "uterus", "aorta", "inferior vena cava", "portal vein", "heart"),
+    *("left lung", "right lung", "trachea", "esophagus", "thyroid", "brain", "hippocampus"),
+    *("spinal cord", "vertebra", "bone", "muscle", "lymph node"),
+    *("mass", "cyst", "metastasis", "nodule", "edema", "hemorrhage"),
+)
+SEARCH_LIMIT = 30
+
+
+@dataclass(frozen=True)
+class Term:
+    """One thing that a segment can be.
+
+    Attributes:
+        name: For people, and the name of a segment that has none yet: "Left kidney".
+        entry: Slicer's terminology entry, as segments carry it.
+        colorRgb: Recommended colour, each part in 0..1.
+        synonyms: Other names that a search finds, in lower case.
+    """
+
+    name: str
+    entry: str
+    colorRgb: tuple[float, float, float]
+    synonyms: tuple[str, ...] = ()
+
+
+class TermSearch:
+    """Finds terms by name; Slicer's lists are read when they are first needed.
+
+    Args:
+        logic: The logic of Slicer's Terminologies module; None for that of the application.
+    """
+
+    def __init__(self, logic=None) -> None:
+        self._logic = logic
+        self._terms: list[_Indexed] | None = None
+
+    def common(self) -> list[Term]:
+        """A short list to pick from before anything is typed."""
+        return [self._known(name) for name in COMMON_NAMES]
+
+    def generic(self) -> Term:
+        """What Slicer takes a segment for that nobody has named: tissue."""
+        return _term_of(TISSUE.meaning, SegmentTerminology())
+
+    def search(self, text: str, limit: int = SEARCH_LIMIT) -> list[Term]:
+        """Find terms that hold every word of a text, the likeliest first.
+
+        Args:
+            text: Any words in any order and case, such as `liver` or `kidney left`. A code finds
+                its term too.
+            limit: The most terms to give.
+        """
+        words = _words(text)
+        if not words:
+            return self.common()[:limit]
+        found = []
+        for order, indexed in enumerate(self._all()):
+            rank = _rank(indexed, words)
+            if rank is not None:
+                found.append((rank, len(indexed.term.name), order, indexed.term))
+        terms = [term for *_rest, term in sorted(found, key=lambda item: item[:3])]
+        composed = self._composed(text)
+        if composed is not None:
+            meaning = meaningOf(composed.entry)
+            if all(meaningOf(term.entry) != meaning for term in terms):
+                terms.insert(0, composed)
+        return terms[:limit]
+
+    def named(self, name: str) -> Term | None:
+        """The term of exactly this name, in any case, or None."""
+        words = _words(name)
+        for indexed in self._all():
+            if words and words in indexed.names:
+                return indexed.term
+        return self._composed(name)
+
+    def _composed(self, name: str) -> Term | None:
+        """A term of `pumit`'s own table, a lesion in an organ among them."""
+        try:
+            meaning = concept_for(" ".join(_words(name)))
+        except ExportError:
+            return None
+        return _term_of(_capitalised(" ".join(_words(name))), meaning)
+
+    def _known(self, name: str) -> Term:
+        words = _words(name)
+        same = (i.term for i in self._all() if i.names[0] == words)
+        return next(same, None) or _term_of(_capitalised(name), concept_for(name))
+
+    def _all(self) -> list[_Indexed]:
+        if self._terms is None:
+            self._terms = _distinct(_loaded(self._logic or _application_logic()))
+            if not self._terms:
+                names = [n for name in known_names() for n in _with_sides(name)]
+                terms = (_term_of(_capitalised(n), concept_for(n)) for n in names)
+                self._terms = _distinct(terms)
+        return self._terms
+
+
+@dataclass(frozen=True)
+class _Indexed:
+    """A term with what a search compares: the words of each of its names, and its codes."""
+
+    term: Term
+    names: list[list[str]]
+    codes: tuple[str, ...]
+
+
+def isGeneric(entry: str) -> bool:
+    """Whether a segment's terminology entry is absent, unusable, or says no more than tissue."""
+    try:
+        meaning = concept_for(entry) if "~" in entry else None
+    except ExportError:
+        return True
+    return meaning is None or (meaning.type == TISSUE and meaning.anatomic_region is None)
+
+
+def _application_logic():
+    module = getattr(slicer.modules, "terminologies", None)
+    return module.logic() if module is not None else None
+
+
+def _loaded(logic) -> Iterator[Term]:
+    """Every type of the loaded lists, each also with its modifiers; the general list first."""
+    names: list[str] = []
+    if logic is not None:
+        logic.GetLoadedTerminologyNames(names)
+    names.sort(key=lambda name: name != TYPE_CONTEXT)
+    category, kind = slicer.vtkSlicerTerminologyCategory(), slicer.vtkSlicerTerminologyType()
+    for name in names:
+        for i in range(logic.GetNumberOfCategoriesInTerminology(name)):
+            logic.GetNthCategoryInTerminology(name, i, category)
+            for j in range(logic.GetNumberOfTypesInTerminologyCategory(name, category)):
+                logic.GetNthTypeInTerminologyCategory(name, category, j, kind)
+                yield from _of_type(logic, name, category, kind)
+
+
+def _of_type(logic, context: str, category, kind) -> Iterator[Term]:
+    yield _loaded_term(logic, context, category, kind, None)
+    if not kind.GetHasModifiers():
+        return  # asking for its modifiers is an error in VTK's eyes
+    modifier = slicer.vtkSlicerTerminologyType()
+    for k in range(logic.GetNumberOfTypeModifiersInTerminologyType(context, category, kind)):
+        if logic.GetNthTypeModifierInTerminologyType(context, category, kind, k, modifier):
+            yield _loaded_term(logic, context, category, kind, modifier)
+
+
+def _loaded_term(logic, context: str, category, kind, modifier) -> Term:
+    def triple(code) -> tuple[str, str, str]:
+        if code is None:
+            return ("", "", "")
+        return (code.GetCodeValue(), code.GetCodingSchemeDesignator(), code.GetCodeMeaning())
+
+    codes = (*triple(category), *triple(kind), *triple(modifier))
+    entry = logic.SerializeTerminologyEntry(context, *codes, REGION_CONTEXT, *[""] * 6)
+    shown = modifier if modifier is not None else kind
+    label = (shown.GetSlicerLabel() or "").lower()
+    name = kind.GetCodeMeaning()
+    if modifier is not None:
+        name = f"{modifier.GetCodeMeaning()} {name}"
+    red, green, blue = (part / 255 for part in shown.GetRecommendedDisplayRGBValue())
+    synonyms = (label,) if label else ()
+    plain = " ".join(word if word.isupper() else word.lower() for word in name.split())
+    return Term(_capitalised(plain), entry, (red, green, blue), synonyms)
+
+
+def _term_of(name: str, meaning: SegmentTerminology) -> Term:
+    return Term(name, serialize_terminology(meaning), meaning.color_rgb)
+
+
+def meaningOf(entry: str) -> tuple[str, ...]:
+    """The codes of a terminology entry that say what it is: type and region, with modifiers.
+
+    Names, lists and the category, in which a type may stand several times, do not count.
+    """
+    _context, _category, *parts = entry.split("~")
+    return tuple([part.rpartition("^")[0] for part in (*parts[:2], *parts[3:5])])
+
+
+def _distinct(terms: Iterator[Term]) -> list[_Indexed]:
+    """The first term of each meaning: the lists share most of theirs."""
+    first: dict[tuple[str, ...], Term] = {}
+    for term in terms:
+        first.setdefault(meaningOf(term.entry), term)
+    return [
+        _Indexed(term, [_words(name) for name in (term.name, *term.synonyms)], codes)
+        for codes, term in first.items()
+    ]
+
+
+def _with_sides(name: str) -> list[str]:
+    sided = []
+    for candidate in (name, f"left {name}", f"right {name}"):
+        try:
+            concept_for(candidate)
+        except ExportError:
+            continue
+        sided.append(candidate)
+    return sided
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def _capitalised(name: str) -> str:
+    return name[:1].upper() + name[1:]
+
+
+def _rank(indexed: _Indexed, words: list[str]) -> int | None:
+    """How far a term is from what was typed: 0 is the very name; None lacks a word."""
+    names = indexed.names
+    if words in names:
+        return 0
+    if any(name[: len(words)] == words for name in names):
+        return 1
+    if len(words) == 1 and any(code.endswith(f"^{words[0]}") for code in indexed.codes):
+        return 1
+    for rank, fits in ((2, str.__eq__), (3, str.startswith)):
+        if any(all(any(fits(part, w) for part in name) for w in words) for name in names):
+            return rank
+    joined = [" ".join(name) for name in names]
+    return 4 if any(all(word in name for word in words) for name in joined) else None
