@@ -1,0 +1,148 @@
+"""Keeps masks equal to prompts: the newest request first, those it displaced afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from PUMITSlicerLib.mrml import VolumeFrame, readVolume, volumeKey
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.status import StatusBoard
+
+if TYPE_CHECKING:
+    from PUMITSegmentLib.predictor import Prediction, Predictor
+    from PUMITSegmentLib.prompt_nodes import PromptNodes
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a request is about; a mask for anything else is not written.
+
+    Attributes:
+        volumeNode: The scan.
+        segmentationNode: Where masks go.
+        prompts: Prompts of that segmentation.
+    """
+
+    volumeNode: object
+    segmentationNode: object
+    prompts: PromptNodes
+
+
+class SegmentUpdates:
+    """Asks for masks, one at a time.
+
+    A newer request displaces the one that runs; where they are of different segments, the
+    displaced one is asked again afterwards, so that every segment ends up answering its prompts.
+
+    Args:
+        predictor: Computes masks.
+        status: Told what goes on.
+        target: What to segment now; None where something is missing.
+        onMask: Writes an answer: segment ID, and the prediction.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        status: StatusBoard,
+        *,
+        target: Callable[[], Target | None],
+        onMask: Callable[[str, Prediction], None],
+    ) -> None:
+        self._predictor = predictor
+        self._status = status
+        self._target = target
+        self._onMask = onMask
+        self._running: str | None = None
+        self._displaced: list[str] = []
+        # Answers to anything older than this are late.
+        self._ticket = 0
+
+    @property
+    def running(self) -> str | None:
+        """The segment that is computed now."""
+        return self._running
+
+    def request(self, segmentID: str) -> None:
+        """Compute a segment from its present prompts, before anything else."""
+        target = self._target()
+        if target is None:
+            return
+        if self._running is not None and self._running != segmentID:
+            self._displaced.append(self._running)
+        self._displaced = [other for other in self._displaced if other != segmentID]
+        self._running = segmentID
+        self._ticket += 1
+        self._ask(target, segmentID, self._ticket)
+
+    def cancel(self) -> None:
+        """Forget every request; no mask of theirs is written."""
+        self._displaced.clear()
+        self._stop()
+
+    def forget(self, segmentID: str) -> None:
+        """Forget what was asked for one segment."""
+        self._displaced = [other for other in self._displaced if other != segmentID]
+        if self._running == segmentID:
+            self._stop()
+            self._next()
+
+    def _stop(self) -> None:
+        self._ticket += 1
+        if self._running is not None:
+            self._running = None
+            self._predictor.cancel()
+
+    def _ask(self, target: Target, segmentID: str, ticket: int) -> None:
+        segment = target.segmentationNode.GetSegmentation().GetSegment(segmentID)
+        name = segment.GetName()
+        key = volumeKey(target.volumeNode)
+
+        def isLate() -> bool:
+            return ticket != self._ticket
+
+        def onMask(prediction: Prediction) -> None:
+            if isLate():
+                return
+            self._running = None
+            self._status.done(
+                _("{name}: updated in {seconds:.1f} s, expected overlap {percent:.0f} %.").format(
+                    name=name, seconds=prediction.seconds, percent=100 * prediction.estimatedIou
+                )
+            )
+            self._onMask(segmentID, prediction)
+            self._next()
+
+        def onError(error: object) -> None:
+            if isLate():
+                return
+            self._running = None
+            self._status.problem(_("{name}: {error}").format(name=name, error=error))
+            self._next()
+
+        def onProgress(text: str, fraction: float | None) -> None:
+            if not isLate():
+                words = _("{name}: {doing}...").format(name=name, doing=text)
+                self._status.working(words, fraction)
+
+        onProgress(_("computing"), None)
+        self._predictor.request(
+            key,
+            lambda: readVolume(target.volumeNode),
+            segmentID,
+            target.prompts.prompts(segmentID, VolumeFrame(target.volumeNode)),
+            onMask,
+            onError,
+            onProgress,
+        )
+
+    def _next(self) -> None:
+        target = self._target()
+        while target is not None and self._displaced:
+            segmentID = self._displaced.pop()
+            if target.segmentationNode.GetSegmentation().GetSegment(segmentID) is not None:
+                self.request(segmentID)
+                return
