@@ -1,0 +1,161 @@
+"""Undo and redo over segments: their prompts and their masks together, at every level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from PUMITSegmentLib.packed_mask import PackedMask
+
+DEFAULT_MAX_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class SegmentState:
+    """One segment at one moment.
+
+    Attributes:
+        prompts: Immutable and comparable, such as a `PromptSnapshot`.
+        mask: What it covers; None where that is not known.
+        appearance: What else brings a removed segment back: name, colour, terminology. Anything
+            immutable and comparable.
+    """
+
+    prompts: Any
+    mask: PackedMask | None = None
+    appearance: Any = None
+
+    @property
+    def byteCount(self) -> int:
+        """Memory that it takes, about."""
+        prompts = getattr(self.prompts, "byteCount", 0)
+        return int(prompts) + (self.mask.byteCount if self.mask else 0)
+
+
+# A segment that does not exist (yet, or any more) has no state.
+States = dict[str, SegmentState | None]
+
+
+@dataclass(eq=False)
+class _Moment:
+    """A state that two levels share: one ended with it, the next began with it."""
+
+    state: SegmentState | None
+
+
+_Level = dict[str, tuple[_Moment, _Moment]]
+
+
+class History:
+    """States of segments, level by level.
+
+    A level is one step of the user and may concern several segments, such as one whose mask grew
+    and a neighbour that was overwritten. To restore what `undo` and `redo` return, and not to
+    record that as another change, is the caller's part.
+
+    Args:
+        maxBytes: Memory for all levels. The oldest are forgotten first; the step before the
+            present one is always kept.
+    """
+
+    def __init__(self, maxBytes: int = DEFAULT_MAX_BYTES) -> None:
+        self._maxBytes = maxBytes
+        self._present: dict[str, _Moment] = {}
+        self._past: list[_Level] = []
+        self._future: list[_Level] = []
+
+    @property
+    def canUndo(self) -> bool:
+        """Whether there is something to take back."""
+        return bool(self._past)
+
+    @property
+    def canRedo(self) -> bool:
+        """Whether something that was taken back can be repeated."""
+        return bool(self._future)
+
+    @property
+    def byteCount(self) -> int:
+        """Memory that all levels take; what they share is counted once."""
+        moments = {id(m): m for m in self._present.values()}
+        for level in self._past + self._future:
+            moments |= {id(m): m for pair in level.values() for m in pair}
+        return sum(m.state.byteCount for m in moments.values() if m.state is not None)
+
+    def present(self, segmentID: str) -> SegmentState | None:
+        """The latest state of a segment that is known here."""
+        moment = self._present.get(segmentID)
+        return moment.state if moment else None
+
+    def begin(self, segmentID: str, state: SegmentState | None) -> None:
+        """Take note of a segment as it was found; this is no step."""
+        self._present.setdefault(segmentID, _Moment(None)).state = state
+
+    def record(self, states: Mapping[str, SegmentState | None]) -> bool:
+        """Add a level: the states of segments after a step of the user.
+
+        What was taken back before can no longer be repeated then. Segments that are as they were
+        are no part of the level.
+
+        Args:
+            states: By segment ID; None for a segment that was removed.
+
+        Returns:
+            Whether there was a change.
+        """
+        level: _Level = {}
+        for segmentID, state in states.items():
+            if state != self.present(segmentID):
+                before = self._present.get(segmentID) or _Moment(None)
+                level[segmentID] = (before, _Moment(state))
+        if not level:
+            return False
+        for segmentID, (_, after) in level.items():
+            self._present[segmentID] = after
+        self._future.clear()
+        self._past.append(level)
+        self._forgetOldest()
+        return True
+
+    def amend(self, segmentID: str, state: SegmentState | None) -> None:
+        """Complete the segment's present state, such as with the mask that answers its prompts.
+
+        This is no step: the level that led to the state leads to the completed one now, even if
+        other segments have changed since.
+        """
+        self.begin(segmentID, state)
+        self._forgetOldest()
+
+    def undo(self) -> States | None:
+        """Take back the last level.
+
+        Returns:
+            States to restore, by segment ID, or None where there is nothing to take back.
+        """
+        return self._move(self._past, self._future, 0)
+
+    def redo(self) -> States | None:
+        """Repeat the level that was taken back last; see `undo`."""
+        return self._move(self._future, self._past, 1)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._present.clear()
+        self._past.clear()
+        self._future.clear()
+
+    def _move(self, source: list[_Level], target: list[_Level], side: int) -> States | None:
+        if not source:
+            return None
+        level = source.pop()
+        target.append(level)
+        for segmentID, moments in level.items():
+            self._present[segmentID] = moments[side]
+        return {segmentID: moments[side].state for segmentID, moments in level.items()}
+
+    def _forgetOldest(self) -> None:
+        while self.byteCount > self._maxBytes and len(self._past) > 1:
+            self._past.pop(0)
+        while self.byteCount > self._maxBytes and self._future:
+            self._future.pop(0)
