@@ -15,6 +15,7 @@ from pumit.export.layers import Labels, label_type
 from pumit.export.spacing import written_spacing_mm
 from pumit.io.atomic import atomic_path
 from pumit.segmentation import Segmentation
+from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,21 @@ def write_labelmap(
         ExportError: If segments overlap and that is refused, an overlap leaves nothing of a
             segment, the suffix is unknown, or the file cannot be written.
     """
+    labels = _labels(segmentation, refuse=overlap == "refuse")
+    write_labels(labels, segmentation.volume, path)
+
+
+def write_labels(labels: Labels, volume: Volume, path: str | Path) -> None:
+    """Write voxel values as they are, as a label map on a volume's own grid.
+
+    Args:
+        labels: Unsigned integers, (D, H, W); 0 is background.
+        volume: The volume whose grid they are on; a planar one gets slices 1 mm apart.
+        path: File to write; `.nii.gz`, `.nii`, `.nrrd` or `.mha`.
+
+    Raises:
+        ExportError: If the suffix is unknown, or the file cannot be written.
+    """
     target = Path(path)
     suffix = next((s for s in LABELMAP_SUFFIXES if target.name.lower().endswith(s)), None)
     if suffix is None:
@@ -47,15 +63,14 @@ def write_labelmap(
             f"Unknown label map format {''.join(target.suffixes)!r}; "
             f"known are {', '.join(LABELMAP_SUFFIXES)}."
         )
-    volume = segmentation.volume
-    labels = _labels(segmentation, refuse=overlap == "refuse")
     image = SimpleITK.GetImageFromArray(labels)
     image.SetSpacing(written_spacing_mm(volume)[::-1])
     image.SetOrigin(volume.origin_lps)
     image.SetDirection(volume.direction.ravel().tolist())
     with atomic_path(target) as temporary:
-        # ITK picks the format by a suffix in lower case only.
-        written = temporary.with_name(f"{temporary.name.partition('-')[0]}-labels{suffix}")
+        # ITK picks the format by a suffix in lower case only. A dot where the temporary name has a
+        # hyphen: the two differ, whatever the target is called.
+        written = temporary.with_name(f"{temporary.name.partition('-')[0]}.labels{suffix}")
         try:
             SimpleITK.WriteImage(image, str(written), useCompression=True)
             if not _is_whole(written, labels.nbytes):

@@ -146,6 +146,17 @@ def test_a_torch_file_in_disguise_is_not_run(tmp_path: Path, zipped: bool) -> No
     assert not trace.exists()
 
 
+def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    lengths = set()
+    for size in range(0, 900, 8):
+        save_checkpoint(path, {"w": torch.zeros(1)}, {"note": "x" * size})
+        start = path.read_bytes()[:8]
+        lengths.add(start[:2])
+        assert read_recipe(path)[0] == {"note": "x" * size}
+    assert b"\x80\x02" in lengths  # 640 bytes of header
+
+
 def test_a_zip_is_refused(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
