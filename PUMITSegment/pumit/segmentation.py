@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -109,6 +109,46 @@ class Segment:
             raise ExportError(f"A colour needs three numbers in 0..1, got {self.color_rgb}.")
         object.__setattr__(self, "mask", mask)
         object.__setattr__(self, "color_rgb", color)
+
+
+@dataclass(frozen=True)
+class ClassLabel:
+    """One class of an automatic answer.
+
+    Attributes:
+        name: Shown to the user, at most 64 characters.
+        terminology: What `export.terminology.concept_for` understands; empty where unknown.
+        color_rgb: Display colour, each part in 0..1; None for that of the terminology.
+
+    Raises:
+        ExportError: If the name or colour cannot be written.
+    """
+
+    name: str
+    terminology: str = ""
+    color_rgb: Triple | None = None
+
+    def __post_init__(self) -> None:
+        _require_text(self.name, "A class's name", longest=_LONG_STRING)
+        if self.color_rgb is None:
+            return
+        color = tuple(float(c) for c in self.color_rgb)
+        if len(color) != 3 or not all(0.0 <= c <= 1.0 for c in color):
+            raise ExportError(f"A colour needs three numbers in 0..1, got {self.color_rgb}.")
+        object.__setattr__(self, "color_rgb", color)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelMap:
+    """An automatic answer: one label for each voxel.
+
+    Attributes:
+        labels: Unsigned integers, (D, H, W); 0 is background, i is `classes[i - 1]`.
+        classes: What the labels mean; a class need not occur.
+    """
+
+    labels: npt.NDArray[np.unsignedinteger[Any]]
+    classes: tuple[ClassLabel, ...]
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
             rows.append(
                 {
                     "name": entry.name,
-                    "task": entry.task,
+                    "kind": entry.kind,
                     "state": state,
                     "licence": entry.licence,
                     "description": entry.description,
@@ -48,6 +48,6 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(rows))
         return 0
     for row in rows:
-        print("  ".join(f"{row[k]:<12}" for k in ("name", "task", "state", "licence")), end="  ")
+        print("  ".join(f"{row[k]:<12}" for k in ("name", "kind", "state", "licence")), end="  ")
         print(row["description"])
     return 0

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from pumit.preprocessing.fields import Field
+from pumit.preprocessing.interpolation import interpolate
 
 
 @dataclass
@@ -30,18 +29,6 @@ class Patch:
         """The box as slices of the volume."""
         d, h, w = (slice(s, s + n) for s, n in zip(self.start, self.logits.shape, strict=True))
         return (d, h, w)
-
-
-def _interpolate(x: Tensor, axis: int, at: npt.NDArray[np.floating[Any]]) -> Tensor:
-    """Linear interpolation of x along one axis at fractional indices, edges replicated."""
-    n = x.shape[axis]
-    position = torch.from_numpy(np.clip(at, 0, n - 1)).float()
-    lower = position.floor().clamp_max(max(n - 2, 0)).long()
-    weight = (position - lower).view([-1 if a == axis else 1 for a in range(3)])
-    low = x.index_select(axis, lower)
-    if n == 1:
-        return low
-    return low.lerp(x.index_select(axis, lower + 1), weight)
 
 
 def to_volume(logits: Tensor, field: Field, shape: tuple[int, int, int]) -> Patch | None:
@@ -74,7 +61,7 @@ def to_volume(logits: Tensor, field: Field, shape: tuple[int, int, int]) -> Patc
         axes.append((np.arange(start, stop) - centre) / step + (field.shape[axis] - 1) / 2)
     out = logits
     for axis in (0, 1, 2):
-        out = _interpolate(out, axis, axes[axis])
+        out = interpolate(out, axis, axes[axis])
     return Patch((starts[0], starts[1], starts[2]), out)
 
 
@@ -92,7 +79,7 @@ def to_volume_box(values: Tensor, field: Field, shape: tuple[int, int, int]) -> 
         if stop <= start:
             return None
         offset = (np.arange(start, stop) - field.centre_index[axis]) / field.step[axis]
-        out = _interpolate(out, axis, offset + (field.shape[axis] - 1) / 2)
+        out = interpolate(out, axis, offset + (field.shape[axis] - 1) / 2)
         starts.append(start)
     return Patch((starts[0], starts[1], starts[2]), out)
 
@@ -108,5 +95,5 @@ def to_field(patch: Patch | None, field: Field) -> Tensor:
         at = offset * field.step[axis] + field.centre_index[axis] - patch.start[axis]
         valid = torch.from_numpy((at > -0.5) & (at < patch.logits.shape[axis] - 0.5))
         inside &= valid.view([-1 if a == axis else 1 for a in range(3)])
-        out = _interpolate(out, axis, at)
+        out = interpolate(out, axis, at)
     return out.sigmoid() * inside

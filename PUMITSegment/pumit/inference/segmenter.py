@@ -11,10 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pumit.errors import CheckpointError, PumitError
-from pumit.models.checkpoint import load_checkpoint
+from pumit.inference.loading import build_from, pick_device, pick_precision, read_model
 from pumit.models.index import find_model
-from pumit.networks.build import build_network
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import PromptBatch
@@ -79,40 +77,6 @@ class Segmenter:
         return logits[0].float().cpu(), iou[0].float().cpu()
 
 
-def pick_device(device: str) -> torch.device:
-    """Resolve "auto" and check that the device is there.
-
-    Raises:
-        PumitError: If the device is unknown or absent.
-    """
-    if device == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        raise PumitError(f"Unknown device {device!r}; use auto, cpu, cuda or cuda:0.") from None
-    is_present = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available() and (chosen.index or 0) < torch.cuda.device_count(),
-        "mps": torch.backends.mps.is_available(),
-    }.get(chosen.type, False)
-    if not is_present:
-        raise PumitError(f"Device {device!r} is not available here; use auto or cpu.")
-    return chosen
-
-
-def pick_precision(device: torch.device) -> torch.dtype:
-    """Bfloat16 where the hardware multiplies it, else float32."""
-    if device.type == "cuda" and torch.cuda.is_bf16_supported():
-        return torch.bfloat16
-    has_mkldnn = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
-    if device.type == "cpu" and has_mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        return torch.bfloat16
-    return torch.float32
-
-
 def load_segmenter(model: str | Path = "default", device: str = "auto") -> Segmenter:
     """Load a promptable model.
 
@@ -126,28 +90,10 @@ def load_segmenter(model: str | Path = "default", device: str = "auto") -> Segme
     """
     target = pick_device(device)
     path = find_model(model)
-    checkpoint = load_checkpoint(path)
+    checkpoint = read_model(path, "promptable")
     recipe = checkpoint.recipe
-    if recipe.get("network") != "promptable":
-        raise CheckpointError(
-            f"{path.name} holds the network {recipe.get('network')!r}, which takes no prompts; "
-            "choose a promptable model."
-        )
-    try:
-        network = build_network("promptable", **recipe.get("sizes", {}))
-        assert isinstance(network, PromptableNetwork)
-        state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
-        network.load_state_dict(state)
-    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
-        raise CheckpointError(
-            f"The weights in {path.name} do not fit the network it names; fetch the model again."
-        ) from None
-    if not all(bool(v.isfinite().all()) for v in state.values()):
-        raise CheckpointError(
-            f"{path.name} holds weights that are not finite numbers: its training failed; "
-            "use an earlier checkpoint."
-        )
-    network.eval().to(target)
+    network = build_from(checkpoint, path, target)
+    assert isinstance(network, PromptableNetwork)
     logger.info("model %s %s on %s", recipe.get("name"), recipe.get("version"), target)
     return Segmenter(
         network,

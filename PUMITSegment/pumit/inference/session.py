@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ from pumit.errors import PromptError, VolumeError
 from pumit.inference.field_prompts import check_prompt, to_index
 from pumit.inference.responder import Answer, Responder, Settings
 from pumit.inference.segmenter import Segmenter
+from pumit.preprocessing.channels import grey
 from pumit.preprocessing.fields import depth_first
 from pumit.prompts import MaskPrompt, Prompt, PromptMethods
 from pumit.volume import Volume
@@ -52,7 +52,7 @@ class InteractiveSession(PromptMethods):
         Raises:
             VolumeError: If nothing can be told apart in it.
         """
-        array = _grey(volume, channel)
+        array = grey(volume, channel)
         low, high = array.min(), array.max()  # NaN, if there is one anywhere
         with np.errstate(over="ignore"):
             is_finite = np.isfinite(np.float32(low)) and np.isfinite(np.float32(high))
@@ -226,15 +226,3 @@ def with_first(state: State, count: int, segment: str) -> State:
     if rest:
         return {**state, segment: rest}
     return {name: prompts for name, prompts in state.items() if name != segment}
-
-
-def _grey(volume: Volume, channel: int) -> npt.NDArray[Any]:
-    """One channel (D, H, W): luminance of a colour image, else the chosen channel."""
-    if volume.channels == 1:
-        return volume.array.reshape(volume.shape)
-    if volume.channels in (3, 4) and volume.array.dtype == np.uint8:
-        weights = np.array([0.299, 0.587, 0.114], dtype=np.float32)
-        return np.tensordot(weights, volume.array[:3], axes=1)
-    if not 0 <= channel < volume.channels:
-        raise VolumeError(f"The volume has {volume.channels} channels; there is no {channel}.")
-    return volume.array[channel]

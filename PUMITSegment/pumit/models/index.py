@@ -25,7 +25,7 @@ class ModelEntry:
         name: What the user types.
         file: File name of the checkpoint.
         sha256: SHA-256 of the whole file, hexadecimal.
-        task: What it is for, such as "promptable".
+        kind: What it does: "promptable", "automatic" or "tokenizer".
         description: One sentence.
         licence: Licence of the weights.
         source: "package", or the address that `pumit models fetch` reads.
@@ -35,7 +35,7 @@ class ModelEntry:
     name: str
     file: str
     sha256: str
-    task: str
+    kind: str
     description: str
     licence: str
     source: str
@@ -64,7 +64,8 @@ def _read_index(folder: Path, fetched: Path) -> list[ModelEntry]:
             home = (
                 folder if row["source"] == "package" or (folder / row["file"]).exists() else fetched
             )
-            entries.append(ModelEntry(**{k: str(v) for k, v in row.items()}, folder=home))
+            named = {"kind" if k == "task" else k: str(v) for k, v in row.items()}  # once `task`
+            entries.append(ModelEntry(**named, folder=home))
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(

@@ -22,7 +22,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "name": "mine",
         "file": "mine.safetensors",
         "sha256": hashlib.sha256(CONTENT).hexdigest(),
-        "task": "promptable",
+        "kind": "automatic",
         "description": "My own.",
         "licence": "CC-BY-4.0",
         "source": "https://example.org/mine.safetensors",
@@ -40,6 +40,7 @@ def test_list_shows_every_model_with_its_licence(run: Any) -> None:
     assert [line.split()[0] for line in lines] == ["default", "mine"]
     assert "to be fetched" in lines[1]
     assert "CC-BY-4.0" in lines[1]
+    assert [line.split()[1] for line in lines] == ["promptable", "automatic"]
 
 
 @pytest.mark.usefixtures("models")

@@ -10,7 +10,8 @@ import pytest
 import torch
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.field_prompts import IndexPrompts, for_network
-from pumit.inference.segmenter import load_segmenter, pick_device, pick_precision
+from pumit.inference.loading import pick_device, pick_precision
+from pumit.inference.segmenter import load_segmenter
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.preprocessing.fields import Field, Pyramid

@@ -30,7 +30,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "name": "mine",
         "file": "mine.safetensors",
         "sha256": SHA,
-        "task": "promptable",
+        "kind": "promptable",
         "description": "My own.",
         "licence": "Apache-2.0",
         "source": "https://example.org/mine.safetensors",
@@ -98,7 +98,7 @@ def test_models_of_the_package_and_of_the_user_are_listed(models: Path) -> None:
 
 def test_the_default_model_has_everything_a_card_needs() -> None:
     entry = entry_named("default")
-    assert entry.task == "promptable"
+    assert entry.kind == "promptable"
     assert entry.licence == "Apache-2.0"
     assert len(entry.sha256) == 64
     assert entry.source == "package"

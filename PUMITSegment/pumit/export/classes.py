@@ -1,0 +1,74 @@
+"""Classes of an automatic answer as segments: names that differ, codes, colours."""
+
+from __future__ import annotations
+
+import colorsys
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pumit.errors import ExportError
+from pumit.export.terminology import SegmentTerminology, concept_for
+from pumit.segmentation import ClassLabel, LabelMap, Segment
+from pumit.volume import Triple
+
+logger = logging.getLogger(__name__)
+
+_GOLDEN_RATIO = 0.618033988749895
+
+
+def class_terminology(classes: Sequence[ClassLabel]) -> list[SegmentTerminology]:
+    """Coded meaning and colour of each class, in order.
+
+    A class without terminology, or with one that is not known, is looked up by its name, and is
+    tissue where that is unknown too. Colours that are not the class's own differ from each other.
+    """
+    out: list[SegmentTerminology] = []
+    taken: set[Triple] = set()
+    for number, label in enumerate(classes):
+        meaning = _meaning(label)
+        color = label.color_rgb or (meaning or SegmentTerminology()).color_rgb
+        if label.color_rgb is None and (meaning is None or color in taken):
+            color = distinct_color(number)
+        taken.add(color)
+        out.append(replace(meaning or SegmentTerminology(), color_rgb=color))
+    return out
+
+
+def distinct_color(number: int) -> Triple:
+    """A colour far from those of the numbers before it."""
+    hue = (0.09 + number * _GOLDEN_RATIO) % 1.0
+    return colorsys.hsv_to_rgb(hue, 0.55 + 0.3 * (number % 2), 0.95 - 0.2 * (number // 2 % 2))
+
+
+def segments_of(answer: LabelMap) -> tuple[Segment, ...]:
+    """Segments of the classes that occur, in the order of their labels.
+
+    Raises:
+        ExportError: If none occurs.
+    """
+    meanings = class_terminology(answer.classes)
+    seen: dict[str, int] = {}
+    segments = []
+    for value, (label, meaning) in enumerate(zip(answer.classes, meanings, strict=True), start=1):
+        mask = answer.labels == value
+        if not mask.any():
+            continue
+        seen[label.name] = seen.get(label.name, 0) + 1
+        count = seen[label.name]
+        name = label.name if count == 1 else f"{label.name[:58]} {count}"
+        segments.append(meaning.segment(name, mask))
+    if not segments:
+        raise ExportError("The model finds nothing in this scan; there is nothing to write.")
+    return tuple(segments)
+
+
+def _meaning(label: ClassLabel) -> SegmentTerminology | None:
+    for text in (label.terminology, label.name):
+        if not text:
+            continue
+        try:
+            return concept_for(text)
+        except ExportError:
+            logger.debug("class %r: %r is no known terminology", label.name, text)
+    return None

@@ -1,0 +1,273 @@
+"""Automatic segmentation: a trained multi-class network over a whole scan or a region of it."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from pumit.errors import Cancelled, CheckpointError, VolumeError
+from pumit.inference.loading import build_from, pick_device, pick_precision, read_model
+from pumit.inference.region import Region
+from pumit.inference.sliding_window import SlidingWindow, class_scores
+from pumit.models.card import classes_of
+from pumit.models.index import find_model
+from pumit.preprocessing.channels import image_channels
+from pumit.preprocessing.network_axes import NetworkAxes, Orientation
+from pumit.preprocessing.normalization import Normalization
+from pumit.preprocessing.resize import resize, resize_plane, resized_shape, slice_positions
+from pumit.segmentation import ClassLabel, LabelMap
+from pumit.volume import Volume
+
+logger = logging.getLogger(__name__)
+
+# Beyond this many voxels the image alone would take gigabytes.
+MAX_GRID_VOXELS = 1 << 29
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """What an automatic network was trained on.
+
+    Attributes:
+        spacing_mm: Voxel size (d, h, w), depth first, mm.
+        patch: What it sees at once (d, h, w), voxels.
+        channels: Image channels.
+        normalization: How intensities are scaled.
+        orientation: How its axes run.
+    """
+
+    spacing_mm: tuple[float, float, float]
+    patch: tuple[int, int, int]
+    channels: int
+    normalization: Normalization
+    orientation: Orientation = "anatomical"
+
+    @staticmethod
+    def from_recipe(recipe: Mapping[str, Any]) -> NetworkPlan:
+        """Read `plan` of a recipe.
+
+        Its keys are `spacing_mm`, `patch_size`, `intensity` (see `Normalization.from_recipe`) and,
+        where they are not 1 and "anatomical", `channels` and `orientation`.
+
+        Raises:
+            CheckpointError: If something is missing or cannot be used.
+        """
+        try:
+            plan = recipe["plan"]
+            spacing = tuple(float(s) for s in plan["spacing_mm"])
+            patch = tuple(int(n) for n in plan["patch_size"])
+            channels = int(plan.get("channels", 1))
+            orientation = plan.get("orientation", "anatomical")
+            intensity = plan["intensity"]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(
+                f"The model's recipe lacks its plan ({type(error).__name__}: {error}): spacing_mm, "
+                "patch_size and intensity; train or fetch it again."
+            ) from None
+        is_usable = len(spacing) == len(patch) == 3 and min(*patch, channels) >= 1
+        is_usable = is_usable and all(0 < s < math.inf for s in spacing)
+        if not is_usable or orientation not in get_args(Orientation):
+            raise CheckpointError(
+                f"The model's plan cannot be used: spacing {spacing} mm, patch {patch}, "
+                f"{channels} channels, orientation {orientation!r}."
+            )
+        return NetworkPlan(
+            (spacing[0], spacing[1], spacing[2]),
+            (patch[0], patch[1], patch[2]),
+            channels,
+            Normalization.from_recipe(intensity),
+            cast(Orientation, orientation),
+        )
+
+
+@dataclass
+class AutomaticSegmenter:
+    """An automatic model ready to answer.
+
+    Attributes:
+        network: The network, in evaluation mode on its device.
+        plan: What it was trained on.
+        classes: What its output channels from 1 on mean; channel 0 is background.
+        name: Model name.
+        version: Model version.
+        torch_device: Where it computes.
+        precision: Type of the heavy arithmetic.
+    """
+
+    network: nn.Module
+    plan: NetworkPlan
+    classes: tuple[ClassLabel, ...]
+    name: str
+    version: str
+    torch_device: torch.device
+    precision: torch.dtype
+
+    def segment(
+        self,
+        volume: Volume,
+        *,
+        channel: int = 0,
+        roi_corners_lps: Sequence[Sequence[float]] | None = None,
+        overlap: float = 0.75,
+        averages_flips: bool = False,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> LabelMap:
+        """Label every voxel of a volume, or of a region.
+
+        Args:
+            volume: The scan.
+            channel: Which channel, where the volume has others than the network.
+            roi_corners_lps: Eight corners of a region, rotated or not, LPS mm; what lies outside
+                stays background. Intensities are measured on the whole volume all the same.
+            overlap: Part that neighbouring windows share.
+            averages_flips: Whether eight reflections are averaged: slower, a little better.
+            cancelled: Asked before each window; True stops.
+            progress: Told the finished share, 0 to 1.
+
+        Returns:
+            Labels on the volume's own grid.
+
+        Raises:
+            Cancelled: If `cancelled` said so.
+            PromptError: If the region lies outside of the volume.
+            VolumeError: If the volume is too large at the network's spacing.
+            CheckpointError: If the network does not do what its recipe says.
+        """
+        window = SlidingWindow(self.plan.patch, overlap, averages_flips)
+        axes = NetworkAxes.of(volume, self.plan.orientation)
+        start, stop = np.zeros(3, dtype=np.int64), np.asarray(volume.shape, dtype=np.int64)
+        region: Region | None = None
+        if roi_corners_lps is not None:
+            region = Region.between(roi_corners_lps, volume)
+            half_mm = np.array(self.plan.patch) * np.array(self.plan.spacing_mm) / 2
+            margin = half_mm[np.argsort(axes.order)] / np.asarray(volume.spacing_mm)
+            start, stop = region.with_context(margin, volume.shape)
+
+        def step(share: float) -> None:
+            if cancelled is not None and cancelled():
+                raise Cancelled("The segmentation was cancelled.")
+            if progress is not None:
+                progress(share)
+
+        step(0.0)
+        box = axes.bounds(start, stop, volume.shape)
+        image, crop_shape = self._image(volume, axes, box, channel)
+        labels = np.zeros(volume.shape, dtype=np.uint8 if len(self.classes) < 256 else np.uint16)
+        target = axes.apply(labels)[box]
+        scores = class_scores(
+            self.network,
+            image,
+            classes=len(self.classes) + 1,
+            window=window,
+            device=self.torch_device,
+            cast=self._cast,
+            step=step,
+        )
+        depth = image.shape[1]
+        for i, plane in _label_planes(scores, depth, crop_shape):
+            target[i] = plane
+        if region is not None:
+            _keep_only(labels, region)
+        return LabelMap(labels, self.classes)
+
+    def _image(
+        self, volume: Volume, axes: NetworkAxes, box: tuple[slice, slice, slice], channel: int
+    ) -> tuple[Tensor, tuple[int, int, int]]:
+        """Channels (C, d, h, w) on the network's grid, and the shape of the crop it covers."""
+        sources = image_channels(volume, self.plan.channels, channel=channel)
+        spacing = [volume.spacing_mm[a] for a in axes.order]
+        d, h, w = axes.apply(sources[0])[box].shape
+        shape = resized_shape((d, h, w), spacing, self.plan.spacing_mm)
+        if math.prod(shape) * len(sources) > MAX_GRID_VOXELS:
+            raise VolumeError(
+                f"At the model's spacing of {self.plan.spacing_mm} mm the scan would have "
+                f"{' x '.join(map(str, shape))} voxels, too many for the memory; choose a region."
+            )
+        parts: dict[int, Tensor] = {}
+        for source in sources:
+            if id(source) in parts:
+                continue
+            scaling = self.plan.normalization.scaling(source)
+            x = resize(axes.apply(source)[box], shape).mul_(scaling.factor).add_(scaling.offset)
+            parts[id(source)] = x.clamp_(*scaling.limits) if scaling.limits else x
+        return torch.stack([parts[id(source)] for source in sources]), (d, h, w)
+
+    def _cast(self) -> AbstractContextManager[Any]:
+        if self.precision == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.torch_device.type, self.precision)
+
+
+def _label_planes(
+    scores: Iterable[Tensor], depth: int, shape: tuple[int, int, int]
+) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Most probable class of each voxel of the scan's own slices, one slice at a time.
+
+    Args:
+        scores: Logits (K, n, h, w) of consecutive slices.
+        depth: All slices of them.
+        shape: The scan's grid over the same box.
+
+    Yields:
+        Slice number and labels (H, W).
+    """
+    positions = slice_positions(shape[0], depth)
+    planes: dict[int, Tensor] = {}
+    i = 0
+    for newest, logits in enumerate(plane for part in scores for plane in part.unbind(1)):
+        planes[newest] = logits.softmax(0)
+        while i < shape[0] and math.ceil(positions[i]) <= newest:
+            low, high = math.floor(positions[i]), math.ceil(positions[i])
+            mixed = torch.lerp(planes[low], planes[high], float(positions[i] - low))
+            yield i, resize_plane(mixed, (shape[1], shape[2])).argmax(0).numpy()
+            i += 1
+        oldest = math.floor(positions[i]) if i < shape[0] else depth
+        planes = {k: plane for k, plane in planes.items() if k >= oldest}
+
+
+def _keep_only(labels: npt.NDArray[np.unsignedinteger[Any]], region: Region) -> None:
+    """Background everywhere but in a region, in place."""
+    box = tuple(slice(a, b) for a, b in zip(region.start, region.stop, strict=True))
+    kept = labels[box] * region.inside
+    labels[:] = 0
+    labels[box] = kept
+
+
+def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmenter:
+    """Load an automatic model.
+
+    Args:
+        model: A name from the model index, or a checkpoint file.
+        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
+
+    Raises:
+        CheckpointError: If the model is unknown, damaged, or of another kind.
+        PumitError: If the device is absent.
+    """
+    target = pick_device(device)
+    path = find_model(model)
+    checkpoint = read_model(path, "automatic")
+    recipe = checkpoint.recipe
+    plan, classes = NetworkPlan.from_recipe(recipe), classes_of(recipe)
+    network = build_from(checkpoint, path, target)
+    logger.info("model %s %s on %s", recipe.get("name"), recipe.get("version"), target)
+    return AutomaticSegmenter(
+        network,
+        plan,
+        classes,
+        str(recipe.get("name", path.stem)),
+        str(recipe.get("version", "0")),
+        target,
+        pick_precision(target),
+    )

@@ -1,0 +1,91 @@
+"""From a checkpoint to a network that is ready to answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pumit.errors import CheckpointError, PumitError
+from pumit.models.card import ModelKind, kind_of
+from pumit.models.checkpoint import Checkpoint, load_checkpoint
+from pumit.networks.build import build_network
+
+_WANTED: dict[ModelKind, str] = {
+    "promptable": "takes no prompts; choose a promptable model",
+    "automatic": "segments nothing by itself; choose an automatic model",
+    "tokenizer": "reconstructs nothing; choose a tokenizer",
+}
+
+
+def read_model(path: Path, kind: ModelKind) -> Checkpoint:
+    """Read a checkpoint that has to be of one kind.
+
+    Raises:
+        CheckpointError: If it cannot be read, or is of another kind.
+    """
+    checkpoint = load_checkpoint(path)
+    if kind_of(checkpoint.recipe) != kind:
+        raise CheckpointError(
+            f"{path.name} holds the network {checkpoint.recipe.get('network')!r}, which "
+            f"{_WANTED[kind]}."
+        )
+    return checkpoint
+
+
+def build_from(checkpoint: Checkpoint, path: Path, device: torch.device) -> nn.Module:
+    """The network of a checkpoint with its weights, in evaluation mode on a device.
+
+    Raises:
+        CheckpointError: If the weights do not fit the network, or are not finite.
+    """
+    recipe = checkpoint.recipe
+    try:
+        network = build_network(str(recipe.get("network")), **recipe.get("sizes", {}))
+        state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
+        network.load_state_dict(state)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        raise CheckpointError(
+            f"The weights in {path.name} do not fit the network it names; fetch the model again."
+        ) from None
+    if not all(bool(v.isfinite().all()) for v in state.values()):
+        raise CheckpointError(
+            f"{path.name} holds weights that are not finite numbers: its training failed; "
+            "use an earlier checkpoint."
+        )
+    return network.eval().to(device)
+
+
+def pick_device(device: str) -> torch.device:
+    """Resolve "auto" and check that the device is there.
+
+    Raises:
+        PumitError: If the device is unknown or absent.
+    """
+    if device == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise PumitError(f"Unknown device {device!r}; use auto, cpu, cuda or cuda:0.") from None
+    is_present = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available() and (chosen.index or 0) < torch.cuda.device_count(),
+        "mps": torch.backends.mps.is_available(),
+    }.get(chosen.type, False)
+    if not is_present:
+        raise PumitError(f"Device {device!r} is not available here; use auto or cpu.")
+    return chosen
+
+
+def pick_precision(device: torch.device) -> torch.dtype:
+    """Bfloat16 where the hardware multiplies it, else float32."""
+    if device.type == "cuda" and torch.cuda.is_bf16_supported():
+        return torch.bfloat16
+    has_mkldnn = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+    if device.type == "cpu" and has_mkldnn and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return torch.bfloat16
+    return torch.float32

@@ -1,0 +1,102 @@
+"""What a model says of itself: its kind, version and classes, read without its weights."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from pumit.errors import CheckpointError, PumitError
+from pumit.models.checkpoint import read_recipe
+from pumit.models.index import list_models
+from pumit.segmentation import ClassLabel
+
+logger = logging.getLogger(__name__)
+
+ModelKind = Literal["promptable", "automatic", "tokenizer"]
+KINDS: tuple[ModelKind, ...] = get_args(ModelKind)
+_KIND_OF_NETWORK: dict[str, ModelKind] = {
+    "promptable": "promptable",
+    "pumit_tokenizer": "tokenizer",
+}
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """A model of this machine, without where it lies.
+
+    Attributes:
+        name: Its name in the index.
+        kind: What it does.
+        version: The model's own version.
+        description: One sentence.
+        classes: Classes of an automatic model, the background left out; else empty.
+    """
+
+    name: str
+    kind: ModelKind
+    version: str
+    description: str
+    classes: tuple[ClassLabel, ...] = ()
+
+
+def kind_of(recipe: Mapping[str, Any]) -> ModelKind:
+    """Kind of the model with this recipe; what its network is decides where it does not say.
+
+    Raises:
+        CheckpointError: If it is of a kind that this version does not know.
+    """
+    network = str(recipe.get("network"))
+    kind = recipe.get("kind", _KIND_OF_NETWORK.get(network, "automatic"))
+    if kind not in KINDS:
+        raise CheckpointError(
+            f"The model is of the unknown kind {kind!r}; it needs a newer version of this program."
+        )
+    return cast(ModelKind, kind)
+
+
+def classes_of(recipe: Mapping[str, Any]) -> tuple[ClassLabel, ...]:
+    """Classes of an automatic model, in the order of its output channels from 1 on.
+
+    Each is written `{"name": ..., "terminology": ..., "color_rgb": [r, g, b]}`; the last two may
+    be left out.
+
+    Raises:
+        CheckpointError: If there is none, or one cannot be used.
+    """
+    try:
+        return tuple(
+            ClassLabel(
+                str(row["name"]),
+                str(row.get("terminology", "")),
+                None if row.get("color_rgb") is None else tuple(row["color_rgb"]),
+            )
+            for row in recipe["classes"]
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CheckpointError(
+            f"The model's recipe names no usable classes ({type(error).__name__}: {error}); "
+            "an automatic model needs a name for each."
+        ) from None
+
+
+def installed_models() -> list[ModelCard]:
+    """Models of the index that can be used on this machine, the first of each name.
+
+    One that is absent, damaged or of an unknown kind is left out, and the log says why.
+    """
+    cards: dict[str, ModelCard] = {}
+    for entry in list_models():
+        if entry.name in cards or not entry.path.is_file():
+            continue
+        try:
+            recipe, _ = read_recipe(entry.path)
+            kind = kind_of(recipe)
+            classes = classes_of(recipe) if kind == "automatic" else ()
+        except PumitError as error:
+            logger.warning("model %r cannot be used: %s", entry.name, error)
+            continue
+        version = str(recipe.get("version", "0"))
+        cards[entry.name] = ModelCard(entry.name, kind, version, entry.description, classes)
+    return list(cards.values())

@@ -1,0 +1,93 @@
+"""Intensities as an automatic model or a tokenizer was trained on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import CheckpointError
+
+Method = Literal["range", "percentiles", "zscore"]
+SAMPLED_VOXELS = 4_000_000
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """How intensities become the network's numbers.
+
+    Attributes:
+        method: "range" maps fixed intensities (CT in HU), "percentiles" those of the volume, both
+            clipped; "zscore" subtracts the mean and divides by the standard deviation.
+        source: Intensities, or percentiles 0..100, that are mapped to `target`.
+        target: What they become.
+        above_minimum: Whether the volume's smallest value (air, padding) is left out of its
+            percentiles, or of its mean and deviation.
+    """
+
+    method: Method = "percentiles"
+    source: tuple[float, float] = (0.5, 99.5)
+    target: tuple[float, float] = (0.0, 1.0)
+    above_minimum: bool = True
+
+    @staticmethod
+    def from_recipe(recipe: Mapping[str, Any]) -> Normalization:
+        """Read `{"method": ..., "source": [a, b], "target": [a, b], "above_minimum": ...}`.
+
+        Raises:
+            CheckpointError: If it cannot be used.
+        """
+        try:
+            method = recipe["method"]
+            low, high = map(float, recipe.get("source", (0.5, 99.5)))
+            start, end = map(float, recipe.get("target", (0.0, 1.0)))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise CheckpointError(
+                "The model's recipe does not say how its intensities are scaled; fetch it again."
+            ) from None
+        if method not in get_args(Method) or not low < high or not np.isfinite([start, end]).all():
+            raise CheckpointError(
+                f"The model's recipe scales intensities in an unknown way, {method!r} from "
+                f"{low:g}..{high:g}; it needs a newer version of this program."
+            )
+        above = bool(recipe.get("above_minimum", True))
+        return Normalization(cast(Method, method), (low, high), (start, end), above)
+
+    def scaling(self, array: npt.NDArray[Any]) -> Scaling:
+        """The linear map for one volume or channel, measured on all of it."""
+        if self.method == "range":
+            low, high = self.source
+            return Scaling.between((low, high), self.target)
+        step = max(1, round((array.size / SAMPLED_VOXELS) ** (1 / 3)))
+        values = array[::step, ::step, ::step].astype(np.float64).ravel()
+        if self.above_minimum and (values > values.min()).any():
+            values = values[values > values.min()]
+        if self.method == "zscore":
+            deviation = float(values.std())
+            return Scaling(1 / max(deviation, 1e-8), -float(values.mean()) / max(deviation, 1e-8))
+        low, high = (float(q) for q in np.percentile(values, self.source))
+        if not high > low:
+            low, high = float(values.min()), float(values.max())
+        return Scaling.between((low, high), self.target)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """`factor * intensity + offset`, clipped to `limits` where there are any."""
+
+    factor: float
+    offset: float
+    limits: tuple[float, float] | None = None
+
+    @staticmethod
+    def between(source: tuple[float, float], target: tuple[float, float]) -> Scaling:
+        """Map one interval onto another and clip to it."""
+        factor = (target[1] - target[0]) / max(source[1] - source[0], 1e-12)
+        return Scaling(factor, target[0] - factor * source[0], (min(target), max(target)))
+
+    def inverted(self, value: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+        """Intensities of network numbers."""
+        return np.asarray((value - self.offset) / self.factor, dtype=value.dtype)

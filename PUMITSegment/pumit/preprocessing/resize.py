@@ -1,0 +1,58 @@
+"""Linear resampling between two grids over the same box, slice by slice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def resized_shape(
+    shape: Sequence[int], spacing_mm: Sequence[float], target_mm: Sequence[float]
+) -> tuple[int, int, int]:
+    """Grid over the same box at the nearest possible spacing; a single slice stays single."""
+    d, h, w = (
+        1 if n == 1 else max(1, round(n * s / t))
+        for n, s, t in zip(shape, spacing_mm, target_mm, strict=True)
+    )
+    return (d, h, w)
+
+
+def slice_positions(count: int, source: int) -> npt.NDArray[np.float64]:
+    """Where `count` slices lie among `source` slices that fill the same extent, as indices."""
+    at = (np.arange(count) + 0.5) * (source / count) - 0.5
+    return np.clip(at, 0, source - 1)
+
+
+def resize_plane(x: Tensor, size: tuple[int, int]) -> Tensor:
+    """Resample (C, h, w) to (C, *size); borders of the two grids coincide."""
+    if tuple(x.shape[1:]) == size:
+        return x
+    return F.interpolate(x[None], size=size, mode="bilinear", align_corners=False)[0]
+
+
+def resize(array: npt.NDArray[Any], shape: tuple[int, int, int]) -> Tensor:
+    """Resample intensities (d, h, w) to another grid over the same box.
+
+    Only two slices of the source are held in single precision at a time.
+
+    Returns:
+        float32, of that shape.
+    """
+    out = torch.empty(shape)
+    planes: dict[int, Tensor] = {}
+    for i, at in enumerate(slice_positions(shape[0], array.shape[0])):
+        low = int(at)
+        high = min(low + 1, array.shape[0] - 1)
+        for k in (low, high):
+            if k not in planes:
+                plane = torch.from_numpy(np.ascontiguousarray(array[k], dtype=np.float32))
+                planes[k] = resize_plane(plane[None], (shape[1], shape[2]))[0]
+        out[i] = torch.lerp(planes[low], planes[high], float(at - low))
+        planes = {k: plane for k, plane in planes.items() if k >= low}
+    return out

@@ -1,0 +1,77 @@
+"""Networks whose answer can be written down, built by name as any other, and their checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pumit.models.checkpoint import save_checkpoint
+from pumit.networks.build import RECIPES, NetworkRecipe, build_network
+from torch import Tensor, nn
+
+CLASSES = [
+    {"name": "soft", "terminology": "liver"},
+    {"name": "hard", "color_rgb": [1.0, 0.5, 0.0]},
+]
+PLAN: dict[str, Any] = {
+    "spacing_mm": [2.0, 1.0, 1.0],
+    "patch_size": [8, 16, 16],
+    "intensity": {"method": "range", "source": [-100, 300], "target": [0, 1]},
+}
+
+
+class Thresholds(nn.Module):
+    """Class 1 above 0.3 of the first channel, class 2 above 0.7: a convolution of one voxel."""
+
+    def __init__(self, *, in_channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(in_channels, num_classes, 1)
+        with torch.no_grad():
+            self.conv.weight.zero_()
+            self.conv.weight[:, 0, 0, 0, 0] = 20 * torch.arange(num_classes)
+            self.conv.bias.zero_()
+            self.conv.bias[1:3] = -20 * torch.tensor([0.3, 1.0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x)
+
+
+class Rising(nn.Module):
+    """Class 1 + axis where the image rises most along an axis: knows left from right."""
+
+    def __init__(self, *, in_channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.zero = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        slopes = torch.gradient(x[:, 0], dim=(1, 2, 3))
+        background = torch.full_like(slopes[0], 1e-3)
+        return torch.stack((background, *slopes), dim=1) * 1000 + self.zero
+
+
+@pytest.fixture
+def known_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `build_network` know the networks of this file."""
+    sizes = {"in_channels": 1, "num_classes": 3}
+    for name, made in (("thresholds", Thresholds), ("rising", Rising)):
+        recipe = NetworkRecipe(__name__, made.__name__, sizes)
+        monkeypatch.setitem(RECIPES, name, recipe)  # type: ignore[misc]
+
+
+def save_model(path: Path, network: str = "thresholds", **changes: Any) -> Path:
+    """Write a checkpoint; `changes` replace keys of its recipe."""
+    recipe = {
+        "name": path.stem,
+        "version": "3",
+        "network": network,
+        "sizes": {},
+        "classes": CLASSES,
+        "plan": PLAN,
+        **changes,
+    }
+    torch.manual_seed(0)
+    state = build_network(network, **recipe["sizes"]).state_dict()
+    save_checkpoint(path, state, recipe)
+    return path

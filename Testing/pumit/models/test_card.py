@@ -1,0 +1,77 @@
+"""The models of the index tell their kind, version and classes, and never where they lie."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pumit.errors import CheckpointError
+from pumit.models.card import classes_of, installed_models, kind_of
+from pumit.models.checkpoint import save_checkpoint
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's folder with an automatic model, a tokenizer and three that cannot be used."""
+    recipes: dict[str, dict[str, Any] | None] = {
+        "organs": {
+            "network": "pumit_segmentation_btcv",
+            "version": "7",
+            "classes": [{"name": "a"}],
+        },
+        "tokens": {"network": "pumit_tokenizer"},
+        "future": {"network": "x", "kind": "oracle"},
+        "nameless": {"network": "pumit_segmentation_btcv"},
+        "absent": None,
+    }
+    rows = []
+    for name, recipe in recipes.items():
+        if recipe is not None:
+            save_checkpoint(tmp_path / f"{name}.safetensors", {}, recipe)
+        rows.append(
+            {
+                "name": name,
+                "file": f"{name}.safetensors",
+                "sha256": "0" * 64,
+                "kind": "automatic",
+                "description": f"Finds {name}.",
+                "licence": "CC-BY-4.0",
+                "source": "package",
+            }
+        )
+    (tmp_path / "index.yaml").write_text(yaml.safe_dump({"models": rows}))
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path))
+    return tmp_path
+
+
+def test_models_that_can_be_used_are_told_without_their_paths(models: Path) -> None:
+    cards = {card.name: card for card in installed_models()}
+    assert set(cards) - {"default"} == {"organs", "tokens"}
+    assert cards["organs"].kind == "automatic"
+    assert cards["organs"].version == "7"
+    assert [c.name for c in cards["organs"].classes] == ["a"]
+    assert cards["organs"].description == "Finds organs."
+    assert cards["tokens"].kind == "tokenizer"
+    assert not [card for card in cards.values() if str(models) in str(asdict(card))]
+
+
+def test_the_kind_follows_from_the_network_unless_the_recipe_says_it() -> None:
+    assert kind_of({"network": "promptable"}) == "promptable"
+    assert kind_of({"network": "pumit_tokenizer"}) == "tokenizer"
+    assert kind_of({"network": "swin_unetr"}) == "automatic"
+    assert kind_of({"network": "mine", "kind": "tokenizer"}) == "tokenizer"
+    with pytest.raises(CheckpointError, match="newer version"):
+        kind_of({"kind": "oracle"})
+
+
+def test_classes_keep_their_order_codes_and_colours() -> None:
+    rows = [{"name": "b", "terminology": "SCT:1"}, {"name": "a", "color_rgb": [0, 0.5, 1]}]
+    first, second = classes_of({"classes": rows})
+    assert (first.name, first.terminology, first.color_rgb) == ("b", "SCT:1", None)
+    assert second.color_rgb == (0, 0.5, 1)
+    for bad in (None, "liver", [1], [{}], [{"name": "a", "color_rgb": [2, 0, 0]}]):
+        with pytest.raises(CheckpointError, match="no usable classes"):
+            classes_of({"classes": bad})
