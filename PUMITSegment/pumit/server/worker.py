@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -38,6 +38,7 @@ class LocalWorker:
         device: `auto`, `cpu`, `cuda`, ...
         python: Interpreter that has pumit's dependencies; this one where None.
         command: Whole command instead, for tests.
+        environment: Environment to start from; this process's where None.
         start_timeout_s: How long loading the model may take.
         on_exit: Called once with the exit status when the worker has ended, from a thread.
     """
@@ -49,6 +50,7 @@ class LocalWorker:
         device: str = "auto",
         python: str | None = None,
         command: Sequence[str] | None = None,
+        environment: Mapping[str, str] | None = None,
         start_timeout_s: float = 120.0,
         on_exit: Callable[[int], None] | None = None,
     ) -> None:
@@ -56,6 +58,7 @@ class LocalWorker:
         if command is None:
             self._command += ["--model", model, "--device", device]
             self._command += ["--idle-timeout", str(_IDLE_TIMEOUT_S)]
+        self._environment = environment
         self._start_timeout_s = start_timeout_s
         self._on_exit = on_exit
         self._process: subprocess.Popen[bytes] | None = None
@@ -162,9 +165,10 @@ class LocalWorker:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         root = str(Path(pumit.__file__).resolve().parent.parent)
-        paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        given = os.environ if self._environment is None else self._environment
+        paths = [root, *filter(None, given.get("PYTHONPATH", "").split(os.pathsep))]
         environment = {
-            **os.environ,
+            **given,
             "PYTHONPATH": os.pathsep.join(paths),
             TOKEN_VARIABLE: self.token,
             PARENT_VARIABLE: str(os.getpid()),

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from pumit.errors import CheckpointError, ServiceError
 from pumit.server.remote_session import RemoteSession
+from pumit.server.worker import LocalWorker
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX")
 
@@ -206,6 +207,18 @@ def test_nothing_of_a_session_is_in_the_log(fake_worker, volume):
     assert "request failed: RuntimeError" in log
     for secret in ("Doe", "jane", "scan.nii", worker.token, lease, "predict HTTP", str(point[0])):
         assert secret not in log
+
+
+def test_a_worker_gets_the_environment_it_is_given():
+    code = "import os, sys; sys.stderr.write(repr(sorted(os.environ))); sys.exit(3)"
+    worker = LocalWorker(
+        command=[sys.executable, "-c", code], environment={"PATH": "", "MINE": "1"}
+    )
+    with pytest.raises(ServiceError) as told:
+        worker.start()
+    names = {"MINE", "PATH", "PYTHONPATH", "PUMIT_TOKEN", "PUMIT_PARENT_PID"}
+    assert all(repr(name) in str(told.value) for name in names)
+    assert "'HOME'" not in str(told.value)
 
 
 def test_importing_the_client_side_imports_no_network_and_no_server():

@@ -1,0 +1,125 @@
+"""Where the work is done, as the user chose it, and how the choice is remembered."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+_PREFIX = "PUMIT/"
+
+
+class ComputeMode(enum.Enum):
+    """Whose machine computes."""
+
+    LOCAL = "local"
+    REMOTE = "remote"
+
+
+@dataclass(frozen=True)
+class ComputeSettings:
+    """What the user chose about computing.
+
+    Attributes:
+        mode: This machine, or a server.
+        model: A name from the model index, or a checkpoint file; this machine only.
+        device: `auto`, `cpu`, `cuda:0`, `mps`; this machine only.
+        url: The server's address.
+        token: The server's bearer token.
+        rememberToken: Whether the token is written to the settings file, unencrypted.
+        certificateFile: PEM file that the server's certificate is checked with; "" for the
+            authorities that the system trusts.
+        wheelFolder: Folder of Python packages for a machine without network; "" for none.
+    """
+
+    mode: ComputeMode = ComputeMode.LOCAL
+    model: str = "default"
+    device: str = "auto"
+    url: str = ""
+    token: str = field(default="", repr=False)
+    rememberToken: bool = False
+    certificateFile: str = ""
+    wheelFolder: str = ""
+
+    def isSameComputer(self, other: ComputeSettings) -> bool:
+        """Whether a worker or connection made for one of the two serves the other as well."""
+        if self.mode is not other.mode:
+            return False
+        if self.mode is ComputeMode.LOCAL:
+            return (self.model, self.device) == (other.model, other.device)
+        mine = (self.url, self.token, self.certificateFile)
+        return mine == (other.url, other.token, other.certificateFile)
+
+
+class SettingsStore(Protocol):
+    """As `qt.QSettings`: text under keys."""
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """What is stored, or the default."""
+
+    def setValue(self, key: str, value: Any) -> None:
+        """Store."""
+
+    def remove(self, key: str) -> None:
+        """Forget."""
+
+
+class MemoryStore:
+    """Settings that end with the program."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """What is stored, or the default."""
+        return self.values.get(key, default)
+
+    def setValue(self, key: str, value: Any) -> None:
+        """Store."""
+        self.values[key] = value
+
+    def remove(self, key: str) -> None:
+        """Forget."""
+        self.values.pop(key, None)
+
+
+def slicer_settings() -> SettingsStore:
+    """The user's settings of Slicer."""
+    import qt
+
+    return qt.QSettings()
+
+
+def load_settings(store: SettingsStore) -> ComputeSettings:
+    """Read what was remembered; what is absent or unknown takes its default."""
+    defaults = ComputeSettings()
+
+    def text(name: str) -> str:
+        # An INI file turns a text with a comma into a list, and may hold anything.
+        value = store.value(_PREFIX + name, getattr(defaults, name))
+        return value if isinstance(value, str) else str(getattr(defaults, name))
+
+    modes = {mode.value: mode for mode in ComputeMode}
+    mode = modes.get(str(store.value(_PREFIX + "mode", "")), defaults.mode)
+    remember = str(store.value(_PREFIX + "rememberToken", "false")).lower() in ("true", "1")
+    texts = {name: text(name) for name in ("model", "device", "url", "certificateFile")}
+    return ComputeSettings(
+        mode=mode,
+        token=text("token") if remember else "",
+        rememberToken=remember,
+        wheelFolder=text("wheelFolder"),
+        **texts,
+    )
+
+
+def save_settings(store: SettingsStore, settings: ComputeSettings) -> None:
+    """Remember; the token only if the user asked for it, otherwise it is forgotten."""
+    store.setValue(_PREFIX + "mode", settings.mode.value)
+    for name in ("model", "device", "url", "certificateFile", "wheelFolder"):
+        store.setValue(_PREFIX + name, getattr(settings, name))
+    # As text: some stores give a boolean back as text, others as a boolean.
+    store.setValue(_PREFIX + "rememberToken", "true" if settings.rememberToken else "false")
+    if settings.rememberToken and settings.token:
+        store.setValue(_PREFIX + "token", settings.token)
+    else:
+        store.remove(_PREFIX + "token")

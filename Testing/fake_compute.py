@@ -1,0 +1,65 @@
+"""Workers around the fake model of `Testing/pumit/server`, for tests of what uses them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from pumit.server.worker import LocalWorker
+from pumit.volume import Volume
+from PUMITSlicerLib.background import Background
+from PUMITSlicerLib.compute_settings import ComputeSettings
+
+_SCRIPT = Path(__file__).parent / "pumit" / "server" / "fake_worker.py"
+
+
+class FakeWorkers:
+    """Makes workers for `Compute` and remembers them.
+
+    Attributes:
+        made: The workers, newest last.
+        settings: What each was made for.
+        options: Given to the next worker's script.
+        startTimeout: Of the next worker, seconds.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[LocalWorker] = []
+        self.settings: list[ComputeSettings] = []
+        self.options: list[str] = []
+        self.startTimeout = 60.0
+
+    def __call__(self, settings: ComputeSettings, onExit: Callable[[int], None]) -> LocalWorker:
+        self.settings.append(settings)
+        self.made.append(
+            LocalWorker(
+                command=[sys.executable, str(_SCRIPT), *self.options],
+                on_exit=onExit,
+                start_timeout_s=self.startTimeout,
+            )
+        )
+        return self.made[-1]
+
+    def close(self) -> None:
+        for worker in self.made:
+            worker.close()
+
+
+def wait_for(background: Background, condition: Callable[[], object], seconds: float = 30) -> bool:
+    """Poll until something holds; False if that takes too long."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        background.poll()
+        time.sleep(0.001)
+    return True
+
+
+def scan(seed: int = 0) -> Volume:
+    """A small anisotropic scan."""
+    voxels = np.random.default_rng(seed).normal(size=(9, 30, 28)) * 100
+    return Volume(voxels.astype(np.int16), (5.0, 0.8, 0.9), (-20.0, 7.0, 100.0), np.eye(3))
