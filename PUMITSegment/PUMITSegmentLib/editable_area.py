@@ -1,0 +1,128 @@
+"""Where the Segment Editor's masking settings allow a segment to change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import slicer
+import vtk
+from pumit.errors import PumitError
+from pumit.segmentation import Mask
+from pumit.volume import Floats
+from PUMITSlicerLib.mrml import ijkToRas, orientedImageArray
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.labelmap_grid import Box, GridMap, sampled
+
+_TAG = "SegmentEditor"
+
+
+def segmentEditorNode():
+    """The Segment Editor's own parameter node, made as the Segment Editor makes it."""
+    name = "vtkMRMLSegmentEditorNode"
+    node = slicer.mrmlScene.GetSingletonNode(_TAG, name)
+    if node is None:
+        node = slicer.mrmlScene.CreateNodeByClass(name)  # with the user's defaults
+        node.UnRegister(None)
+        node.SetSingletonTag(_TAG)
+        node = slicer.mrmlScene.AddNode(node)
+    return node
+
+
+@dataclass(frozen=True)
+class EditableArea:
+    """What a user set under "Masking" in the Segment Editor.
+
+    Attributes:
+        mode: One of vtkMRMLSegmentationNode's EditAllowed...
+        maskSegmentID: The segment that the mode speaks of, or "".
+        intensities: Lowest and highest intensity that may change, or None for all.
+    """
+
+    mode: int
+    maskSegmentID: str = ""
+    intensities: tuple[float, float] | None = None
+
+    @staticmethod
+    def ofSegmentEditor(segmentationNode) -> EditableArea:
+        """Read the settings, for a segmentation.
+
+        Raises:
+            PumitError: If they name a segment that this segmentation does not have.
+        """
+        node = segmentEditorNode()
+        mode, segmentID = node.GetMaskMode(), node.GetMaskSegmentID() or ""
+        if mode == slicer.vtkMRMLSegmentationNode.EditAllowedInsideSingleSegment:
+            isOurs = node.GetSegmentationNode() in (None, segmentationNode)
+            if not isOurs or segmentationNode.GetSegmentation().GetSegment(segmentID) is None:
+                raise PumitError(
+                    _(
+                        "The Segment Editor's editable area is a segment that this segmentation "
+                        'does not have; choose it anew in the Segment Editor, under "Masking".'
+                    )
+                )
+        intensities = None
+        if node.GetSourceVolumeIntensityMask():
+            low, high = node.GetSourceVolumeIntensityMaskRange()
+            intensities = (low, high)
+        return EditableArea(mode, segmentID, intensities)
+
+    @property
+    def isEverything(self) -> bool:
+        """Whether every voxel may change."""
+        everywhere = slicer.vtkMRMLSegmentationNode.EditAllowedEverywhere
+        return self.mode == everywhere and self.intensities is None
+
+    def on(self, box: Box, grid: Floats, segmentationNode, segmentID: str, volumeNode) -> Mask:
+        """Where a segment may change.
+
+        Args:
+            box: Where this is asked, on `grid`.
+            grid: From (i, j, k) to the segmentation's RAS.
+            segmentationNode: The segmentation whose segments allow or forbid.
+            segmentID: The segment to be changed; it never stands in its own way.
+            volumeNode: The volume of the intensity range.
+
+        Returns:
+            bool, fills `box`.
+        """
+        if self.mode == slicer.vtkMRMLSegmentationNode.EditAllowedEverywhere:
+            allowed = np.ones(box.shape, dtype=bool)
+        else:
+            allowed = self._bySegments(box, grid, segmentationNode, segmentID)
+        if self.intensities is not None:
+            low, high = self.intensities
+            values = _intensities(box, grid, segmentationNode, volumeNode)
+            allowed &= (values >= low) & (values <= high)
+        return allowed
+
+    def _bySegments(self, box: Box, grid: Floats, segmentationNode, segmentID: str) -> Mask:
+        if segmentationNode.GetDisplayNode() is None:  # tells which segments are visible
+            segmentationNode.CreateDefaultDisplayNodes()
+        reference = slicer.vtkOrientedImageData()
+        reference.SetImageToWorldMatrix(slicer.util.vtkMatrixFromArray(grid))
+        reference.SetExtent(*box.extent)
+        forbidden = slicer.vtkOrientedImageData()
+        if not segmentationNode.GenerateEditMask(
+            forbidden, self.mode, reference, segmentID, self.maskSegmentID
+        ):
+            raise PumitError(
+                _("The Segment Editor's editable area cannot be computed; set it to Everywhere.")
+            )
+        return orientedImageArray(forbidden) == 0
+
+
+def _intensities(box: Box, grid: Floats, segmentationNode, volumeNode):
+    """First component of a volume on a box of a segmentation's grid, interpolated linearly."""
+    image = volumeNode.GetImageData()
+    if image.GetNumberOfScalarComponents() > 1:
+        extract = vtk.vtkImageExtractComponents()
+        extract.SetInputData(image)
+        extract.SetComponents(0)
+        extract.Update()
+        image = extract.GetOutput()
+    parents = segmentationNode.GetParentTransformNode(), volumeNode.GetParentTransformNode()
+    toVolume = GridMap(grid, ijkToRas(volumeNode), *parents)
+    background = volumeNode.GetImageBackgroundScalarComponentAsDouble(0)
+    return sampled(image, box, toVolume, isLinear=True, background=background)
