@@ -11,7 +11,8 @@ import slicer
 import vtk
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 
-from PUMITSegmentLib.lasso import filled_path
+from PUMITSegmentLib.box_on_slice import acrossAxis
+from PUMITSegmentLib.lasso import middle_line
 from PUMITSegmentLib.prompt_kinds import BOXES, CURVES, PromptKind
 from PUMITSegmentLib.prompt_order import keysOf
 from PUMITSegmentLib.prompt_tag import PromptTag
@@ -80,8 +81,10 @@ def matrixOf(get: Callable[[vtk.vtkMatrix4x4], None]) -> tuple[float, ...]:
 def boxCornersWorld(node, isFlat: bool) -> Points:
     """Corners of a region of interest, world RAS mm: (8, 3), or (4, 3) of its middle slice."""
     half = np.array(node.GetSize(), dtype=np.float64) / 2
-    depths = (0.0,) if isFlat else (-1.0, 1.0)
-    signs = np.array(list(product((-1.0, 1.0), (-1.0, 1.0), depths)))
+    sides: list[tuple[float, ...]] = [(-1.0, 1.0)] * 3
+    if isFlat:
+        sides[acrossAxis(node)] = (0.0,)
+    signs = np.array(list(product(*sides)))
     matrix = slicer.util.arrayFromVTKMatrix(node.GetObjectToNodeMatrix())
     corners = (signs * half) @ matrix[:3, :3].T + matrix[:3, 3]
     # One by one: right under parent transforms that are not linear, too.
@@ -103,16 +106,13 @@ def curvePointsWorld(node) -> Points:
     return np.array(points, dtype=np.float64).reshape(-1, 3)
 
 
-def promptsOf(
-    node, tag: PromptTag, toLps: ToLps, spacing_mm: float = 1.0
-) -> list[tuple[str, Prompt]]:
+def promptsOf(node, tag: PromptTag, toLps: ToLps) -> list[tuple[str, Prompt]]:
     """The prompts that a markups node makes, each with its key in the order.
 
     Args:
         node: A markups node.
         tag: What it says about itself.
         toLps: From world RAS to the volume's LPS, (N, 3) to (N, 3).
-        spacing_mm: How densely a lasso is filled.
     """
     if not isFinished(node, tag):
         return []
@@ -127,7 +127,7 @@ def promptsOf(
     assert tag.kind in CURVES
     points = toLps(curvePointsWorld(node))
     if tag.kind is PromptKind.LASSO:
-        points = filled_path(points, spacing_mm)
+        points = middle_line(points)
     return [(key, ScribblePrompt(_tuples(points), tag.isPositive))]
 
 

@@ -27,3 +27,14 @@ NODE_CLASSES = {
 }
 BOXES = (PromptKind.BOX_3D, PromptKind.BOX_2D)
 CURVES = (PromptKind.SCRIBBLE, PromptKind.LASSO)
+
+
+def kindOfNode(node) -> PromptKind | None:
+    """The kind that a markups node of the user's own becomes, or None."""
+    # A closed curve is a curve too: the exact class decides.
+    return {
+        "vtkMRMLMarkupsFiducialNode": PromptKind.POINT,
+        "vtkMRMLMarkupsROINode": PromptKind.BOX_3D,
+        "vtkMRMLMarkupsCurveNode": PromptKind.SCRIBBLE,
+        "vtkMRMLMarkupsClosedCurveNode": PromptKind.LASSO,
+    }.get(node.GetClassName())

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 
 import slicer
 import vtk
+from pumit.errors import PromptError
 from pumit.prompts import Prompt
 from PUMITSlicerLib.mrml import VolumeFrame
+from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib import prompt_display
+from PUMITSegmentLib.box_drawing import BoxDrawing
+from PUMITSegmentLib.box_on_slice import keepFlat
 from PUMITSegmentLib.placing import PlaceMode
 from PUMITSegmentLib.prompt_geometry import isFinished, promptsOf, signatureOf
-from PUMITSegmentLib.prompt_kinds import NODE_CLASSES, PromptKind
+from PUMITSegmentLib.prompt_kinds import BOXES, NODE_CLASSES, PromptKind, kindOfNode
 from PUMITSegmentLib.prompt_order import numberPrompts, numbersOf
 from PUMITSegmentLib.prompt_tag import PromptTag, promptNodesOf, tagOf
 
@@ -59,6 +63,7 @@ class PromptNodes(VTKObservationMixin):
         self._onChanged = onChanged
         self._watched: dict[object, _Watched] = {}
         self._isQuiet = False
+        self._drawing: BoxDrawing | None = None
         self._placeMode = PlaceMode(self._scene, self._onPlacingEnded)
         scene = slicer.vtkMRMLScene
         self.addObserver(self._scene, scene.NodeAddedEvent, self._onNodeAdded)
@@ -90,6 +95,7 @@ class PromptNodes(VTKObservationMixin):
         self.stopPlacing()
         tag = PromptTag(segmentID, kind, isPositive)
         node = self._listOf(tag) if kind is PromptKind.POINT else self._create(tag)
+        self._drawing = BoxDrawing(node, kind, sliceNode) if kind in BOXES else None
         self._placeMode.start(node, isPersistent=kind is PromptKind.POINT)
 
     def stopPlacing(self) -> None:
@@ -108,7 +114,33 @@ class PromptNodes(VTKObservationMixin):
             tag = self._watched[node].tag
             made = promptsOf(node, tag, frame.worldToLps)
             numbered += [(numbers[key], prompt) for key, prompt in made]
-        return [prompt for _, prompt in sorted(numbered, key=lambda pair: pair[0])]
+        return [prompt for _number, prompt in sorted(numbered, key=lambda pair: pair[0])]
+
+    def adopt(self, node, segmentID: str, isPositive: bool = True) -> None:
+        """Make a markups node of the user's own the prompts of a segment.
+
+        Args:
+            node: A list of points, a region of interest, an open or a closed curve.
+            segmentID: The segment.
+            isPositive: Whether it lies in the segment.
+
+        Raises:
+            PromptError: If the node is of another class.
+        """
+        kind = kindOfNode(node)
+        if kind is None:
+            raise PromptError(
+                _("{name} is no list of points, region of interest or curve.").format(
+                    name=node.GetName()
+                )
+            )
+        self._forget(node)
+        with self._quietly():
+            tag = PromptTag(segmentID, kind, isPositive)
+            tag.write(node, self._segmentationNode)
+            prompt_display.dress(node, tag)
+            self._watch(node)
+        numberPrompts(self._finished(segmentID))
 
     def clear(self, segmentID: str) -> None:
         """Remove all prompts of a segment; points go on being placed."""
@@ -132,7 +164,7 @@ class PromptNodes(VTKObservationMixin):
         numbered = [(n, key, node) for node in nodes for key, n in numbersOf(node).items()]
         if not numbered:
             return
-        _, key, node = max(numbered, key=lambda entry: entry[0])
+        _number, key, node = max(numbered, key=lambda entry: entry[0])
         with self._quietly():
             if self._isList(node):
                 node.RemoveNthControlPoint(node.GetNthControlPointIndexByID(key))
@@ -210,7 +242,7 @@ class PromptNodes(VTKObservationMixin):
         self.addObserver(node, _Markups.PointStartInteractionEvent, self._onDragStarted)
         self.addObserver(node, _Markups.PointEndInteractionEvent, self._onDragEnded)
 
-    def _unwatch(self, node) -> _Watched | None:
+    def _forget(self, node) -> _Watched | None:
         watched = self._watched.pop(node, None)
         if watched is not None:
             for event in _CHANGE_EVENTS:
@@ -220,14 +252,14 @@ class PromptNodes(VTKObservationMixin):
         return watched
 
     @contextmanager
-    def _quietly(self) -> Iterator[None]:
-        """Change nodes without reporting it as the user's change."""
+    def _quietly(self, isReported: bool = False) -> Iterator[None]:
+        """Change nodes without reporting it; `isReported` if the next look shall report it."""
         wasQuiet, self._isQuiet = self._isQuiet, True
         try:
             yield
         finally:
             self._isQuiet = wasQuiet
-            if not wasQuiet:
+            if not (wasQuiet or isReported):
                 for node, watched in self._watched.items():
                     watched.signature = signatureOf(node, watched.tag)
 
@@ -251,6 +283,8 @@ class PromptNodes(VTKObservationMixin):
             self._look(node)
 
     def _onNodeChanged(self, node, event) -> None:
+        if self._drawing is not None and self._isBeingDrawn(node):
+            self._drawing.follow()
         self._look(node)
 
     def _look(self, node) -> None:
@@ -258,6 +292,9 @@ class PromptNodes(VTKObservationMixin):
         watched = self._watched.get(node)
         if watched is None or self._isQuiet or watched.isDragged or self._isBeingDrawn(node):
             return
+        if watched.tag.kind is PromptKind.BOX_2D:
+            with self._quietly(isReported=True):
+                keepFlat(node)
         signature = signatureOf(node, watched.tag)
         if signature != watched.signature:
             watched.signature = signature
@@ -265,9 +302,14 @@ class PromptNodes(VTKObservationMixin):
             self._onChanged(watched.tag.segmentID)
 
     def _onPlacingEnded(self, nodeID: str) -> None:
+        drawing, self._drawing = self._drawing, None
         node = self._scene.GetNodeByID(nodeID)
-        if node is not None:
-            self._look(node)
+        if node not in self._watched:
+            return
+        if drawing is not None and isFinished(node, self._watched[node].tag):
+            with self._quietly(isReported=True):
+                drawing.finish()
+        self._look(node)
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeAdded(self, caller, event, node) -> None:
@@ -279,7 +321,7 @@ class PromptNodes(VTKObservationMixin):
         if node is self._segmentationNode:
             self._onSegmentationRemoved()
             return
-        watched = self._unwatch(node)
+        watched = self._forget(node)
         if watched and watched.signature is not None and not self._isQuiet:
             self._onChanged(watched.tag.segmentID)
 
