@@ -105,3 +105,32 @@ def sliceView(scene: Any) -> Iterator[Callable[..., Any]]:
     yield make
     for view in views:
         view.close()
+
+
+@pytest.fixture
+def slicerApp(scene: Any) -> Iterator[Any]:
+    """`slicer.app` with Qt: `qt`, `ctk`, `slicer.qMRML...` and the base classes of modules."""
+    pytest.importorskip("PySide6", reason='PySide6 is absent: pip install -e ".[slicer-test]"')
+    pytest.importorskip("Qt", reason='Qt.py is absent: pip install -e ".[slicer-test]"')
+    from harness import application
+
+    app = application.start()
+    yield app
+    application.reset(app)
+
+
+@pytest.fixture
+def loadModule(slicerApp: Any) -> Iterator[Callable[[Path], Any]]:
+    """Loads a scripted module: loadModule(path).widgetRepresentation() is its panel."""
+    from harness import modules
+
+    names: list[str] = []
+
+    def load(path: Path) -> Any:
+        names.append(Path(path).stem)
+        return modules.loadModule(path)
+
+    yield load
+    for name in names:
+        if slicerApp.moduleManager().module(name) is not None:
+            modules.unloadModule(name)

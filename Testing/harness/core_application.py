@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,6 +102,7 @@ def start() -> CoreApplication:
     """Start the application once per process, and return it."""
     if getattr(slicer, "mrmlScene", None) is not None:
         return slicer.app
+    _addPythonModules()
     scene = slicer.vtkMRMLScene()
     slicer.mrmlScene = scene
     logic = _startApplicationLogic(scene)
@@ -112,6 +114,13 @@ def start() -> CoreApplication:
     scene.AddObserver(slicer.vtkMRMLScene.NodeAddedEvent, addItem)
     slicer.app = CoreApplication(logic)
     return slicer.app
+
+
+def _addPythonModules() -> None:
+    """Make `qt`, `ctk` and the modules of `slicer` importable that slicer-core does not bring."""
+    here = Path(__file__).parent
+    sys.path.append(str(here / "python_modules"))
+    slicer.__path__.append(str(here / "slicer_python"))
 
 
 def _startApplicationLogic(scene: slicer.vtkMRMLScene) -> slicer.vtkSlicerApplicationLogic:

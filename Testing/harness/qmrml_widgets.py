@@ -1,0 +1,16 @@
+"""Brings every stand-in of Slicer's own widgets into `slicer`."""
+
+from __future__ import annotations
+
+import slicer
+
+from harness import markups_widgets, node_combo_box, qmrml_widget, segments_widgets, stand_ins
+
+ALL = (markups_widgets, node_combo_box, qmrml_widget, segments_widgets)
+
+
+def install() -> None:
+    """Set the widgets as attributes of `slicer`."""
+    for name, kind in stand_ins.classes.items():
+        if name.startswith("q"):
+            setattr(slicer, name, kind)
