@@ -87,7 +87,7 @@ def test_segmentation_keeps_its_own_grid(w, writer, grid) -> None:
     grid = dict(grid)
     axes = w.turned(grid.pop("turn")) if "turn" in grid else None
     segmentation = w.addSegmentation(w.addScan(np.zeros(w.SHAPE, np.int16), axes=axes, **grid))
-    shape, matrix = w.referenceGrid(segmentation)
+    _shape, matrix = w.referenceGrid(segmentation)
     writer.write(segmentation, "A", w.ball(), volume)
     assertWritten(w, w.ball(), volume, segmentation)
     np.testing.assert_allclose(
@@ -196,7 +196,8 @@ def test_writing_a_segment_of_a_shared_layer_touches_no_other(w, writer) -> None
     segmentation = w.addSegmentation(volume)
     masks = sharedLayer(w, volume, segmentation)
     new = w.ball()
-    assert (new & masks["A"]).any() and (new & masks["C"]).any()
+    assert (new & masks["A"]).any()
+    assert (new & masks["C"]).any()
     writer.write(segmentation, "B", new, volume)
     np.testing.assert_array_equal(writer.read(segmentation, "B", volume), new)
     for name in "AC":
@@ -237,7 +238,8 @@ def test_surfaces_of_all_segments_stay_and_follow(w, writer, isShared) -> None:
     before = {name: points(name) for name in "AB"}
     assert min(before.values()) > 0
     writer.write(segmentation, "A", w.ball(), volume)
-    assert points("A") > 0 and points("A") != before["A"]
+    assert points("A") > 0
+    assert points("A") != before["A"]
     assert points("B") == before["B"]
     writer.write(segmentation, "A", np.zeros(w.SHAPE, bool), volume)
     assert points("A") == 0
@@ -283,7 +285,8 @@ def test_prepared_mask_is_written_as_the_mask_itself(w, writer) -> None:
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
     prepared = prepare(w.ball())
-    assert prepared.voxels.size < w.ball().size and prepared.voxels.flags.c_contiguous
+    assert prepared.voxels.size < w.ball().size
+    assert prepared.voxels.flags.c_contiguous
     writer.write(segmentation, "A", prepared, volume)
     np.testing.assert_array_equal(writer.read(segmentation, "A", volume), w.ball())
 
