@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydicom import dcmread
 
 
@@ -31,18 +32,26 @@ def loadSeries(folder: Path, database: DicomDatabase | None) -> Any:
 
     Args:
         folder: Files of one series.
-        database: Gets the files, and the volume node names its instances as Slicer's DICOM module
-            does; without one the volume is loaded as a file is that is dropped into Slicer.
+        database: Gets the files; they are read in the order of their positions, and the volume
+            node names its instances, as Slicer's DICOM module has it. Without one the volume is
+            loaded as a file is that is dropped into Slicer.
     """
     import slicer
+    import vtk
 
     files = [path for path in sorted(folder.iterdir()) if path.suffix == ".dcm"]
     logic = slicer.modules.volumes.logic()
-    node = logic.AddArchetypeVolume(str(files[0]), folder.name, 0)
-    if database is not None:
-        for file in files:
-            database.insert(str(file))
-        uids = [str(dcmread(f, specific_tags=["SOPInstanceUID"]).SOPInstanceUID) for f in files]
-        node.SetAttribute("DICOM.instanceUIDs", " ".join(uids))
-        node.SetAndObserveStorageNodeID(None)
+    if database is None:
+        return logic.AddArchetypeVolume(str(files[0]), folder.name, 0)
+    headers = {file: dcmread(file, stop_before_pixels=True) for file in files}
+    cosines = np.array(headers[files[0]].ImageOrientationPatient, dtype=float)
+    normal = np.cross(cosines[:3], cosines[3:])
+    files.sort(key=lambda f: float(np.dot(headers[f].ImagePositionPatient, normal)))
+    names = vtk.vtkStringArray()
+    for file in files:
+        database.insert(str(file))
+        names.InsertNextValue(str(file))
+    node = logic.AddArchetypeVolume(str(files[0]), folder.name, 0, names)
+    node.SetAttribute("DICOM.instanceUIDs", " ".join(headers[f].SOPInstanceUID for f in files))
+    node.SetAndObserveStorageNodeID(None)
     return node

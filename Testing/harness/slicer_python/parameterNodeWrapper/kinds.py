@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 import pathlib
 import typing
-from collections.abc import MutableMapping, MutableSequence
 from typing import Any
 
 import slicer
 from slicer.parameterNodeWrapper.annotations import splitAnnotations
+from slicer.parameterNodeWrapper.observed import ObservedDict, ObservedList
 from slicer.parameterNodeWrapper.validators import IsInstance, NotNone, Validator
 
 
@@ -144,8 +144,7 @@ class ListKind(Kind):
 
     def write(self, node: Any, name: str, value: Any) -> None:
         value = list(value)
-        for item in value:
-            self.element.validate(item)
+        self.validate(value)
         with slicer.util.NodeModify(node):
             self.remove(node, name)
             for index, item in enumerate(value):
@@ -163,6 +162,7 @@ class ListKind(Kind):
         node.UnsetParameter(f"{name}_len")
 
     def validate(self, value: Any) -> None:
+        super().validate(value)
         for item in value:
             self.element.validate(item)
 
@@ -180,6 +180,7 @@ class TupleKind(Kind):
         return self.elements[0].isIn(node, f"{name}_0")
 
     def write(self, node: Any, name: str, value: Any) -> None:
+        self.validate(value)
         with slicer.util.NodeModify(node):
             for index, (element, item) in enumerate(zip(self.elements, value, strict=True)):
                 element.write(node, f"{name}_{index}", item)
@@ -193,6 +194,7 @@ class TupleKind(Kind):
             element.remove(node, f"{name}_{index}")
 
     def validate(self, value: Any) -> None:
+        super().validate(value)
         for element, item in zip(self.elements, value, strict=True):
             element.validate(item)
 
@@ -211,6 +213,7 @@ class DictKind(Kind):
         return self.pairs.isIn(node, name)
 
     def write(self, node: Any, name: str, value: Any) -> None:
+        self.validate(value)
         self.pairs.write(node, name, list(value.items()))
 
     def read(self, node: Any, name: str) -> ObservedDict:
@@ -221,6 +224,7 @@ class DictKind(Kind):
         self.pairs.remove(node, name)
 
     def validate(self, value: Any) -> None:
+        super().validate(value)
         self.pairs.validate(value.items())
 
 
@@ -239,6 +243,7 @@ class UnionKind(Kind):
         return any(m.isIn(node, f"{name}_{index}") for index, m in enumerate(self.members))
 
     def write(self, node: Any, name: str, value: Any) -> None:
+        self.validate(value)
         chosen = self._indexFor(value)
         with slicer.util.NodeModify(node):
             self.remove(node, name)
@@ -255,6 +260,7 @@ class UnionKind(Kind):
             member.remove(node, f"{name}_{index}")
 
     def validate(self, value: Any) -> None:
+        super().validate(value)
         self._indexFor(value)
 
     def _indexFor(self, value: Any) -> int:
@@ -271,84 +277,6 @@ class UnionKind(Kind):
         raise TypeError(f"{value!r} is of none of the types {[m.type for m in self.members]}")
 
 
-class ObservedList(MutableSequence):
-    """A list that is written back when it is changed in place."""
-
-    def __init__(self, items: list[Any], save: Any) -> None:
-        self._items = items
-        self._save = save
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._items[index]
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self._items[index] = value
-        self._save(self._items)
-
-    def __delitem__(self, index: Any) -> None:
-        del self._items[index]
-        self._save(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def insert(self, index: int, value: Any) -> None:
-        self._items.insert(index, value)
-        self._save(self._items)
-
-    def __eq__(self, other: object) -> bool:
-        return self._items == list(other) if isinstance(other, (list, ObservedList)) else False
-
-    def __repr__(self) -> str:
-        return f"ObservedList({self._items})"
-
-
-class ObservedDict(MutableMapping):
-    """A dictionary that is written back when it is changed in place."""
-
-    def __init__(self, items: dict[Any, Any], save: Any) -> None:
-        self._items = items
-        self._save = save
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._items[key]
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._items[key] = value
-        self._save(self._items)
-
-    def __delitem__(self, key: Any) -> None:
-        del self._items[key]
-        self._save(self._items)
-
-    def __iter__(self) -> Any:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __repr__(self) -> str:
-        return f"ObservedDict({self._items})"
-
-
-class _Annotated:
-    """A kind with further conditions."""
-
-    def __new__(cls, kind: Kind, checks: list[Validator]) -> Kind:
-        kind.checks = (*kind.checks, *checks)
-        if checks:
-            inner = kind.validate
-
-            def validate(value: Any) -> None:
-                inner(value)
-                for check in checks:
-                    check.validate(value)
-
-            if type(kind).validate is not Kind.validate:
-                kind.validate = validate
-        return kind
-
-
 _ORIGINS = {list: ListKind, tuple: TupleKind, dict: DictKind, typing.Union: UnionKind}
 
 
@@ -359,8 +287,9 @@ def makeKind(hint: Any) -> Kind:
         TypeError: If Slicer's parameter nodes cannot hold the type.
     """
     type_, annotations = splitAnnotations(hint)
-    checks = [a for a in annotations if isinstance(a, Validator)]
-    return _Annotated(_plainKind(type_), checks)
+    kind = _plainKind(type_)
+    kind.checks = (*kind.checks, *(a for a in annotations if isinstance(a, Validator)))
+    return kind
 
 
 def _plainKind(type_: Any) -> Kind:
