@@ -39,8 +39,14 @@ class qSlicerModuleManager(QtCore.QObject):
         return list(self._modules)
 
 
+@standIn("startupCompleted()")
 class SlicerApplication(QtWidgets.QApplication):
-    """Slicer's application object, for panels."""
+    """Slicer's application object, for panels.
+
+    Nothing emits `startupCompleted` by itself: a test does, when it wants what follows.
+    """
+
+    startupCompleted = Signal()
 
     def __init__(self, core: CoreApplication) -> None:
         super().__init__(["Slicer"])

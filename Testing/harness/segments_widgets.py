@@ -1,4 +1,4 @@
-"""The table of a segmentation's segments, and the selector of one."""
+"""The table of a segmentation's segments, and the button that shows them in 3D."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 import slicer
 from Qt import QtCore, QtGui, QtWidgets
 
+from harness.ctk_buttons import ctkMenuButton
 from harness.observers import Observers
 from harness.qmrml_widget import SCENE_CHANGED, SceneWidget
 from harness.stand_ins import standIn, stored
 
 Property, Signal = QtCore.Property, QtCore.Signal
 _VISIBLE, _COLOR, _NAME = range(3)
+_SURFACE = "Closed surface"
 
 
 @standIn(
@@ -79,6 +81,10 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
                 node, slicer.vtkMRMLDisplayableNode.DisplayModifiedEvent, self._fill
             )
         self._fill()
+
+    def setSelectionMode(self, mode: int) -> None:
+        """Set how many rows can be selected, as QAbstractItemView::SelectionMode."""
+        self._table.setSelectionMode(QtWidgets.QAbstractItemView.SelectionMode(mode))
 
     def selectedSegmentIDs(self) -> list[str]:
         """IDs of the selected segments."""
@@ -151,3 +157,46 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         elif item.column() == _VISIBLE and self._node.GetDisplayNode() is not None:
             checked = item.checkState() == QtCore.Qt.Checked
             self._node.GetDisplayNode().SetSegmentVisibility(segmentID, checked)
+
+
+@standIn()
+class qMRMLSegmentationShow3DButton(ctkMenuButton):
+    """Makes and removes the surfaces of a segmentation."""
+
+    locked = stored(bool, "locked", False)
+
+    def __init__(self, parent: QtWidgets.QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setCheckable(True)
+        self.setEnabled(False)
+        self._node: Any = None
+        self._observers = Observers(self)
+        self.toggled.connect(self._onToggled)
+
+    def segmentationNode(self) -> Any:
+        """The segmentation."""
+        return self._node
+
+    def setSegmentationNode(self, node: Any) -> None:
+        """Set the segmentation; without one the button is disabled."""
+        self._observers.clear()
+        self._node = node
+        if node is not None:
+            event = slicer.vtkSegmentation.ContainedRepresentationNamesModified
+            self._observers.add(node, event, self._onRepresentations)
+        self._onRepresentations()
+
+    def _onRepresentations(self) -> None:
+        blocked = self.blockSignals(True)
+        self.setChecked(self._node is not None and self._hasSurface())
+        self.setEnabled(self._node is not None)
+        self.blockSignals(blocked)
+
+    def _hasSurface(self) -> bool:
+        return self._node.GetSegmentation().ContainsRepresentation(_SURFACE)
+
+    def _onToggled(self, isOn: bool) -> None:
+        if isOn and not self._hasSurface():
+            self._node.CreateClosedSurfaceRepresentation()
+        elif not isOn and self._hasSurface():
+            self._node.RemoveClosedSurfaceRepresentation()
