@@ -9,11 +9,12 @@ import slicer
 import vtk
 from pumit.errors import PumitError
 from pumit.segmentation import Mask
-from pumit.volume import Floats
-from PUMITSlicerLib.mrml import ijkToRas, orientedImageArray
+from pumit.volume import Array, Floats
+from PUMITSlicerLib.mrml import ijkToRas
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.labelmap_grid import Box, GridMap, sampled
+from PUMITSegmentLib.occupied import occupied
 
 _TAG = "SegmentEditor"
 
@@ -81,7 +82,7 @@ class EditableArea:
             box: Where this is asked, on `grid`.
             grid: From (i, j, k) to the segmentation's RAS.
             segmentationNode: The segmentation whose segments allow or forbid.
-            segmentID: The segment to be changed; it never stands in its own way.
+            segmentID: The segment to be changed.
             volumeNode: The volume of the intensity range.
 
         Returns:
@@ -94,23 +95,48 @@ class EditableArea:
         if self.intensities is not None:
             low, high = self.intensities
             values = _intensities(box, grid, segmentationNode, volumeNode)
-            allowed &= (values >= low) & (values <= high)
+            allowed &= _within(values, low, high)
         return allowed
 
     def _bySegments(self, box: Box, grid: Floats, segmentationNode, segmentID: str) -> Mask:
-        if segmentationNode.GetDisplayNode() is None:  # tells which segments are visible
-            segmentationNode.CreateDefaultDisplayNodes()
-        reference = slicer.vtkOrientedImageData()
-        reference.SetImageToWorldMatrix(slicer.util.vtkMatrixFromArray(grid))
-        reference.SetExtent(*box.extent)
-        forbidden = slicer.vtkOrientedImageData()
-        if not segmentationNode.GenerateEditMask(
-            forbidden, self.mode, reference, segmentID, self.maskSegmentID
-        ):
-            raise PumitError(
-                _("The Segment Editor's editable area cannot be computed; set it to Everywhere.")
-            )
-        return orientedImageArray(forbidden) == 0
+        modes = slicer.vtkMRMLSegmentationNode
+        everyID = list(segmentationNode.GetSegmentation().GetSegmentIDs())
+        named = {
+            modes.EditAllowedInsideAllSegments: everyID,
+            modes.EditAllowedOutsideAllSegments: everyID,
+            modes.EditAllowedInsideVisibleSegments: visibleSegmentIDs(segmentationNode),
+            modes.EditAllowedOutsideVisibleSegments: visibleSegmentIDs(segmentationNode),
+            modes.EditAllowedInsideSingleSegment: [self.maskSegmentID],
+        }[self.mode]
+        isOutside = self.mode in (
+            modes.EditAllowedOutsideAllSegments,
+            modes.EditAllowedOutsideVisibleSegments,
+        )
+        if isOutside:  # a segment never stands in its own way
+            named = [other for other in named if other != segmentID]
+        inside = occupied(segmentationNode.GetSegmentation(), named, box, grid)
+        return ~inside if isOutside else inside
+
+
+def visibleSegmentIDs(segmentationNode) -> list[str]:
+    """Segments that are shown, as the Segment Editor counts them."""
+    if segmentationNode.GetDisplayNode() is None:
+        segmentationNode.CreateDefaultDisplayNodes()
+    display = segmentationNode.GetDisplayNode()
+    everyID = segmentationNode.GetSegmentation().GetSegmentIDs()
+    return [segmentID for segmentID in everyID if display.GetSegmentVisibility(segmentID)]
+
+
+def _within(values: Array, low: float, high: float) -> Mask:
+    if values.dtype.kind in "iu":  # integers are compared many times as fast with integers
+        limits = np.iinfo(values.dtype)
+        low, high = max(np.ceil(low), limits.min), min(np.floor(high), limits.max)
+        if low > high:
+            return np.zeros(values.shape, dtype=bool)
+        low, high = int(low), int(high)
+    result = values >= low
+    result &= values <= high
+    return result
 
 
 def _intensities(box: Box, grid: Floats, segmentationNode, volumeNode):
