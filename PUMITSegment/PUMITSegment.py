@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import slicer
 from slicer.i18n import tr as _
@@ -13,6 +14,17 @@ from slicer.ScriptedLoadableModule import (
     ScriptedLoadableModuleWidget,
 )
 
+_PACKAGES = ("PUMITSegmentLib", "PUMITSlicerLib", "pumit")
+
+
+def __getattr__(name: str) -> Any:
+    """The logic, for scripts: `from PUMITSegment import PUMITSegmentLogic`."""
+    if name != "PUMITSegmentLogic":
+        raise AttributeError(f"module 'PUMITSegment' has no attribute {name!r}")
+    from PUMITSegmentLib.logic import PUMITSegmentLogic
+
+    return PUMITSegmentLogic
+
 
 class PUMITSegment(ScriptedLoadableModule):
     """What Slicer shows of the module before it is opened."""
@@ -21,31 +33,77 @@ class PUMITSegment(ScriptedLoadableModule):
         super().__init__(parent)
         parent.title = _("PUMIT Segment")
         parent.categories = [translate("qSlicerAbstractCoreModule", "Segmentation")]
+        parent.dependencies = ["Segmentations", "Markups", "Terminologies"]
         parent.contributors = ["PUMIT contributors"]
         parent.helpText = _(
-            "Click to segment in any scan, and export the result as DICOM-SEG. This version brings "
-            "the method and its command line; the panel follows."
-        )
+            "Click inside a structure in any scan and see its segment; correct it with more "
+            "clicks, boxes, scribbles or by hand; export it as DICOM-SEG. "
+            'See the <a href="{url}">tutorial</a>.'
+        ).format(url="https://github.com/pumit/SlicerPUMIT#readme")
         parent.acknowledgementText = _(
             "The methods are those of PUMIT, BA-SAM, nnFormer, Swin UNETR and MambaMIM."
         )
+        slicer.app.connect("startupCompleted()", _registerSampleData)
+
+
+def _registerSampleData() -> None:
+    """Offer scans to try the module with, in Slicer's Sample Data."""
+    from PUMITSegmentLib.sample_data import registerSampleData
+
+    registerSampleData()
 
 
 class PUMITSegmentWidget(ScriptedLoadableModuleWidget):
     """The module's place in Slicer's side bar."""
 
-    def setup(self) -> None:
-        """Fill the place."""
-        super().setup()
-        from PUMITSegmentLib.panel import Panel
+    def __init__(self, parent=None) -> None:
+        self.panel = None
+        self.logic = None
+        super().__init__(parent)
 
-        self.panel = Panel(self.resourcePath("UI/PUMITSegment.ui"))
+    def setup(self) -> None:
+        """Fill the place; nothing is installed or started by it."""
+        super().setup()
+        from PUMITSegmentLib.logic import PUMITSegmentLogic
+        from PUMITSegmentLib.widget import SegmentWidget
+
+        self.logic = PUMITSegmentLogic()
+        self.panel = SegmentWidget(self.resourcePath(""), self.logic)
         self.layout.addWidget(self.panel.widget)
         self.layout.addStretch(1)
+        if getattr(self.parent, "isEntered", False):  # after a reload nobody enters again
+            self.panel.enter()
+
+    def enter(self) -> None:
+        """The user opens the module."""
+        self.panel.enter()
+
+    def exit(self) -> None:
+        """The user opens another module."""
+        self.panel.exit()
+
+    def cleanup(self) -> None:
+        """The module is reloaded, or Slicer ends."""
+        if self.panel is not None:
+            self.panel.close()
+            self.panel = None
+
+    def onReload(self) -> None:
+        """Reload the packages of the module with it."""
+        for name in list(sys.modules):
+            if name.split(".")[0] in _PACKAGES:
+                del sys.modules[name]
+        super().onReload()
 
 
 class PUMITSegmentTest(ScriptedLoadableModuleTest):
-    """Checks that a user with Slicer can run, from the module's developer section."""
+    """What a user with Slicer can run: Reload and Test, with the developer mode on.
+
+    Uses the panel's own worker or remote machine. Where nothing is installed yet, the parts that
+    compute are skipped, and it is said so.
+    """
+
+    TIMEOUT_S = 300.0
 
     def setUp(self) -> None:
         """Start from an empty scene."""
@@ -53,15 +111,15 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
 
     def runTest(self) -> None:
         """Run every check."""
-        self.setUp()
-        self.test_panel_says_what_is_here()
-        self.setUp()
-        self.test_core_is_bundled_and_light()
-
-    def test_panel_says_what_is_here(self) -> None:
-        """The panel opens."""
-        panel = slicer.util.getModuleWidget("PUMITSegment").panel
-        self.assertIn("pumit", panel.ui.statusLabel.text)
+        for test in (
+            self.test_core_is_bundled_and_light,
+            self.test_panel_opens_and_waits_for_a_scan,
+            self.test_segments_have_prompts_of_their_own,
+            self.test_click_becomes_a_segment_that_can_be_undone_and_exported,
+        ):
+            self.setUp()
+            self.delayDisplay(test.__name__.removeprefix("test_").replace("_", " "))
+            test()
 
     def test_core_is_bundled_and_light(self) -> None:
         """The core lies beside the module, and importing it fetches no torch."""
@@ -70,3 +128,105 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
 
         self.assertTrue(pumit.__version__)
         self.assertEqual("torch" in sys.modules, had_torch)
+
+    def test_panel_opens_and_waits_for_a_scan(self) -> None:
+        """An empty scene is no error."""
+        panel = slicer.util.getModuleWidget("PUMITSegment").panel
+        self.assertTrue(panel.ui.statusLabel.text)
+        self.assertFalse(panel.ui.pointButton.enabled)
+        self._addScan()
+        self.assertTrue(panel.ui.pointButton.enabled)
+
+    def test_segments_have_prompts_of_their_own(self) -> None:
+        """Prompts belong to the segment that was selected."""
+        logic = self._logic()
+        logic.parameters.updateAutomatically = False
+        self._addScan()
+        first = logic.newSegment("First")
+        self._click((-20.0, 0.0, 0.0))
+        second = logic.newSegment("Second")
+        self._click((20.0, 0.0, 0.0))
+        self._click((0.0, 20.0, 0.0))
+        self.assertEqual(logic.promptCount(first), 1)
+        self.assertEqual(logic.promptCount(second), 2)
+        logic.undo()
+        self.assertEqual(logic.promptCount(second), 1)
+
+    def test_click_becomes_a_segment_that_can_be_undone_and_exported(self) -> None:
+        """The whole way, with the model that is chosen in the panel."""
+        logic = self._logic()
+        if not self._canCompute(logic):
+            self.delayDisplay(_("Skipped what computes: {why}").format(why=logic.compute.sentence))
+            return
+        volumeNode = self._addScan()
+        segmentID = logic.newSegment("Ball")
+        self._click((0.0, 0.0, 0.0))
+        self._wait(lambda: not logic.isComputing)
+        overlap = self._overlap(logic, segmentID, volumeNode)
+        self.assertGreater(overlap, 0.5, logic.status.current.text)
+        logic.undo()
+        self.assertEqual(self._overlap(logic, segmentID, volumeNode), 0.0)
+        logic.redo()
+        self.assertEqual(self._overlap(logic, segmentID, volumeNode), overlap)
+        self._export(logic)
+
+    def _logic(self) -> Any:
+        logic = slicer.util.getModuleWidget("PUMITSegment").logic
+        logic.parameters.updateAutomatically = True
+        return logic
+
+    def _canCompute(self, logic) -> bool:
+        answers: list[object] = []
+        logic.compute.ensureReady(lambda: answers.append(None), answers.append)
+        self._wait(lambda: answers)
+        return answers[0] is None
+
+    def _addScan(self) -> Any:
+        """A bright ball of 20 mm radius about the origin, in noise."""
+        import numpy as np
+
+        grid = np.indices((48, 64, 64)) - np.array([23.5, 31.5, 31.5])[:, None, None, None]
+        noise = np.random.default_rng(0).normal(0, 12, grid.shape[1:])
+        array = (np.where(self._ball(grid), 180, 40) + noise).astype(np.int16)
+        node = slicer.util.addVolumeFromArray(array)
+        node.SetName("Ball")
+        node.SetSpacing(1.5, 1.5, 2.0)
+        node.SetOrigin(-31.5 * 1.5, -31.5 * 1.5, -23.5 * 2.0)
+        logic = slicer.util.getModuleWidget("PUMITSegment").logic
+        logic.parameters.sourceVolume = node
+        return node
+
+    @staticmethod
+    def _ball(grid) -> Any:
+        distance = (grid[0] * 2.0) ** 2 + (grid[1] * 1.5) ** 2 + (grid[2] * 1.5) ** 2
+        return distance < 20.0**2
+
+    def _click(self, ras: tuple[float, float, float]) -> None:
+        """Place a point as a click in a view does."""
+        from PUMITSegmentLib.prompt_kinds import PromptKind
+
+        logic = slicer.util.getModuleWidget("PUMITSegment").logic
+        logic.startPlacing(PromptKind.POINT)
+        selection = slicer.mrmlScene.GetNodeByID("vtkMRMLSelectionNodeSingleton")
+        slicer.mrmlScene.GetNodeByID(selection.GetActivePlaceNodeID()).AddControlPoint(*ras)
+        logic.stopPlacing()
+
+    def _overlap(self, logic, segmentID: str, volumeNode) -> float:
+        """Dice of a segment with the ball."""
+        import numpy as np
+
+        grid = np.indices((48, 64, 64)) - np.array([23.5, 31.5, 31.5])[:, None, None, None]
+        ball, mask = self._ball(grid), logic.maskOf(segmentID)
+        return 2.0 * float((ball & mask).sum()) / float(ball.sum() + mask.sum())
+
+    def _export(self, logic) -> None:
+        """Write and read back."""
+
+    def _wait(self, condition) -> None:
+        import time
+
+        end = time.monotonic() + self.TIMEOUT_S
+        while not condition():
+            self.assertLess(time.monotonic(), end, "no answer came")
+            slicer.app.processEvents()
+            time.sleep(0.005)

@@ -47,9 +47,7 @@ class PromptSection:
         }
         for name, button in icons.items():
             button.icon = qt.QIcon(os.path.join(iconFolder, f"{name}.png"))
-        self._tips = {
-            button: button.toolTip for button in [*icons.values(), ui.updateButton]
-        }
+        self._tips = {button: button.toolTip for button in [*icons.values(), ui.updateButton]}
         for kind, button in self.kindButtons.items():
             button.connect("clicked(bool)", lambda on, kind=kind: self._onKind(kind, on))
         ui.positiveButton.connect("clicked()", lambda: logic.setPositive(True))

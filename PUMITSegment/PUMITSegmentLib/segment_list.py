@@ -44,15 +44,6 @@ def segmentName(segmentationNode, segmentID: str) -> str:
     return segment.GetName() if segment is not None else ""
 
 
-def addSegment(segmentationNode, name: str = "") -> str:
-    """Add an empty segment; name, colour and coded term are Slicer's defaults.
-
-    Returns:
-        The ID of the new segment.
-    """
-    return segmentationNode.GetSegmentation().AddEmptySegment("", name)
-
-
 def neighbourOf(segmentationNode, segmentID: str) -> str:
     """Which segment to select when this one goes: the next one, else the one before."""
     ids = segmentIDs(segmentationNode)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pumit.segmentation import Mask
 from PUMITSlicerLib.mrml import VolumeFrame, readVolume, volumeKey
 from slicer.i18n import tr as _
 
@@ -42,6 +43,7 @@ class SegmentUpdates:
         status: Told what goes on.
         target: What to segment now; None where something is missing.
         onMask: Writes an answer: segment ID, and the prediction.
+        prepare: Makes of a mask what is written, on a thread.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class SegmentUpdates:
         *,
         target: Callable[[], Target | None],
         onMask: Callable[[str, Prediction], None],
+        prepare: Callable[[Mask], object] | None = None,
     ) -> None:
         self._predictor = predictor
         self._status = status
         self._target = target
         self._onMask = onMask
+        self._prepare = prepare
         self._running: str | None = None
         self._displaced: list[str] = []
         # Answers to anything older than this are late.
@@ -137,6 +141,7 @@ class SegmentUpdates:
             onMask,
             onError,
             onProgress,
+            prepare=self._prepare,
         )
 
     def _next(self) -> None:

@@ -1,0 +1,41 @@
+"""What the logic leaves to others: threads, the worker, predictions, and writing masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PUMITSlicerLib.background import Background, QtBackground
+from PUMITSlicerLib.compute import Compute
+from PUMITSlicerLib.compute_settings import slicer_settings
+
+from PUMITSegmentLib.predictor import Predictor
+from PUMITSegmentLib.segment_writer import SegmentWriter
+
+
+@dataclass(frozen=True)
+class Collaborators:
+    """Parts that tests replace.
+
+    Attributes:
+        background: Threads whose results arrive on the GUI thread.
+        compute: The worker or the remote machine.
+        predictor: Computes masks.
+        writer: Writes and reads masks.
+    """
+
+    background: Background
+    compute: Compute
+    predictor: Predictor
+    writer: SegmentWriter
+
+    def close(self) -> None:
+        """End the worker and everything that runs; waits for nothing."""
+        self.predictor.close()
+        self.compute.close()
+
+
+def localCollaborators() -> Collaborators:
+    """The real ones; nothing is started before it is needed."""
+    background = QtBackground()
+    compute = Compute(background, slicer_settings())
+    return Collaborators(background, compute, Predictor(compute, background), SegmentWriter())

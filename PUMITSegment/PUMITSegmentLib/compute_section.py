@@ -1,0 +1,145 @@
+"""Section 6 of the panel: where segments are computed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import qt
+from PUMITSlicerLib.compute import ComputeState
+from PUMITSlicerLib.compute_connection import describe_memory
+from PUMITSlicerLib.compute_settings import ComputeMode
+from slicer.i18n import tr as _
+
+_MEMORY_INTERVAL_MS = 5000
+
+
+class ComputeSection:
+    """This computer or another one, its device, its memory, and a test.
+
+    Args:
+        ui: Named widgets of the panel.
+        compute: What computes.
+        status: Told what a test found.
+    """
+
+    def __init__(self, ui, compute, status) -> None:
+        self._ui = ui
+        self._compute = compute
+        self._status = status
+        self._isShowing = False
+        self._fill()
+        ui.computeWhereSelector.connect("currentIndexChanged(int)", self._onChanged)
+        ui.deviceSelector.connect("currentIndexChanged(int)", self._onChanged)
+        ui.rememberTokenCheckBox.connect("toggled(bool)", self._onChanged)
+        for edit in (ui.remoteUrlEdit, ui.remoteTokenEdit):
+            edit.connect("editingFinished()", self._onChanged)
+        ui.certificateEdit.connect("currentPathChanged(QString)", self._onChanged)
+        ui.testButton.connect("clicked()", self._onTest)
+        ui.restartButton.connect("clicked()", compute.stop)
+        compute.onStateChanged.append(self.refresh)
+        # Memory changes by itself; it is asked for only while somebody looks.
+        self._timer = qt.QTimer()
+        self._timer.setInterval(_MEMORY_INTERVAL_MS)
+        self._timer.connect("timeout()", self._onTimeout)
+        self.refresh()
+
+    def enter(self) -> None:
+        """The panel is open."""
+        self._timer.start()
+
+    def exit(self) -> None:
+        """The panel is left."""
+        self._timer.stop()
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._timer.stop()
+        if self.refresh in self._compute.onStateChanged:
+            self._compute.onStateChanged.remove(self.refresh)
+
+    def refresh(self) -> None:
+        """Show the settings in force, and the state."""
+        ui, settings = self._ui, self._compute.settings
+        self._isShowing = True
+        try:
+            ui.computeWhereSelector.currentIndex = list(ComputeMode).index(settings.mode)
+            device = ui.deviceSelector.findData(settings.device)
+            ui.deviceSelector.currentIndex = max(device, 0)
+            for edit, text in (
+                (ui.remoteUrlEdit, settings.url),
+                (ui.remoteTokenEdit, settings.token),
+            ):
+                if not edit.hasFocus():
+                    edit.text = text
+            ui.rememberTokenCheckBox.checked = settings.rememberToken
+            ui.certificateEdit.currentPath = settings.certificateFile
+        finally:
+            self._isShowing = False
+        isRemote = settings.mode is ComputeMode.REMOTE
+        for name in ("remoteUrlEdit", "remoteTokenEdit", "certificateEdit"):
+            getattr(ui, name).visible = isRemote
+            getattr(ui, f"{name}Label").visible = isRemote
+        ui.rememberTokenCheckBox.visible = isRemote
+        ui.deviceSelector.visible = ui.deviceSelectorLabel.visible = not isRemote
+        ui.computeStateLabel.text = self._compute.sentence
+        memory = describe_memory(self._compute.capabilities or {})
+        ui.memoryLabel.text = memory or _("Known once a GPU computes")
+        isStarting = self._compute.state is ComputeState.STARTING
+        ui.testButton.enabled = not isStarting
+        ui.testButton.toolTip = (
+            _("It is being started already; wait a moment")
+            if isStarting
+            else _("Ask the machine whether it answers, and say what it can do")
+        )
+        isRunning = isStarting or self._compute.state is ComputeState.READY
+        ui.restartButton.enabled = isRunning
+        ui.restartButton.toolTip = (
+            _("End what computes; the next prompt starts it anew. Prompts and segments stay.")
+            if isRunning
+            else _("Nothing runs now; the next prompt starts it")
+        )
+
+    def _fill(self) -> None:
+        where = {
+            ComputeMode.LOCAL: _("This computer"),
+            ComputeMode.REMOTE: _("Another machine (pumit serve)"),
+        }
+        for mode in ComputeMode:
+            self._ui.computeWhereSelector.addItem(where[mode], mode.value)
+        devices = {
+            "auto": _("The fastest there is"),
+            "cpu": _("Processor (CPU)"),
+            "cuda:0": _("NVIDIA GPU (cuda:0)"),
+            "cuda:1": _("Second NVIDIA GPU (cuda:1)"),
+            "mps": _("Apple GPU (mps)"),
+        }
+        for device, text in devices.items():
+            self._ui.deviceSelector.addItem(text, device)
+
+    def _onChanged(self, *_arguments) -> None:
+        if self._isShowing:
+            return
+        ui = self._ui
+        settings = replace(
+            self._compute.settings,
+            mode=list(ComputeMode)[ui.computeWhereSelector.currentIndex],
+            device=ui.deviceSelector.itemData(ui.deviceSelector.currentIndex),
+            url=ui.remoteUrlEdit.text.strip(),
+            token=ui.remoteTokenEdit.text.strip(),
+            rememberToken=ui.rememberTokenCheckBox.checked,
+            certificateFile=ui.certificateEdit.currentPath.strip(),
+        )
+        if settings != self._compute.settings:
+            self._compute.changeSettings(settings)
+            self.refresh()
+            self._compute.checkInstalled()
+
+    def _onTest(self) -> None:
+        self._status.working(_("Testing what computes..."))
+        self._compute.testConnection(
+            self._status.done, lambda error: self._status.problem(str(error))
+        )
+
+    def _onTimeout(self) -> None:
+        if not self._ui.computeSection.collapsed:
+            self._compute.refreshCapabilities()

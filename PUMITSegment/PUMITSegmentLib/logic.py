@@ -1,0 +1,397 @@
+"""The module without its panel: the scene's prompts become masks, and every step can be undone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pumit.errors import PumitError
+from PUMITSlicerLib.background import Job
+from slicer.i18n import tr as _
+from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
+
+from PUMITSegmentLib.collaborators import Collaborators, localCollaborators
+from PUMITSegmentLib.parameters import SegmentParameters
+from PUMITSegmentLib.predictor import Prediction
+from PUMITSegmentLib.prompt_kinds import PromptKind
+from PUMITSegmentLib.scene_session import SceneSession
+from PUMITSegmentLib.segment_list import (
+    followingID,
+    neighbourOf,
+    newSegmentation,
+    segmentIDs,
+    segmentName,
+)
+from PUMITSegmentLib.segment_terms import newSegment
+from PUMITSegmentLib.segment_updates import SegmentUpdates, Target
+from PUMITSegmentLib.status import StatusBoard
+from PUMITSegmentLib.working_segmentation import Answer, Mask, WorkingSegmentation
+
+logger = logging.getLogger(__name__)
+
+
+class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
+    """Composes prompts, predictions, masks and their history; has no widgets.
+
+    The scene is the truth: what is selected and switched is in the parameter node, prompts are
+    markups nodes, masks are segments. `open` looks at the scene and starts to observe it; `close`
+    leaves no observer behind. What cannot be done is said in `status`, never raised.
+
+    Args:
+        collaborators: What computes and writes; by default a worker on this computer.
+
+    Attributes:
+        status: One sentence on what is going on.
+        compute: The worker or the remote machine.
+        background: Threads whose results arrive on the GUI thread.
+        listeners: Called after anything changed that a panel shows.
+    """
+
+    def __init__(self, collaborators: Collaborators | None = None) -> None:
+        super().__init__()
+        parts = collaborators or localCollaborators()
+        self.status = StatusBoard()
+        self.compute = parts.compute
+        self.background = parts.background
+        self.listeners: list[Callable[[], None]] = []
+        self._parts = parts
+        self._job: Job | None = None
+        self._session = SceneSession(self, parts.writer)
+        self._updates = SegmentUpdates(
+            parts.predictor,
+            self.status,
+            target=self._target,
+            onMask=self._onMask,
+            prepare=Answer.of,
+        )
+
+    # What is worked on
+
+    def open(self) -> None:
+        """Take up what the scene holds, and observe it."""
+        self._session.open()
+
+    def close(self) -> None:
+        """Stop placing and computing, end the worker, and leave no observer."""
+        self.listeners.clear()
+        self.status.listeners.clear()
+        self._session.close()
+        self._parts.close()
+
+    def enter(self) -> None:
+        """The module is shown: its prompts are, too."""
+        working = self._session.working
+        if working is not None:
+            working.prompts.showOnly(self.segmentID or None)
+            if self.segmentID:
+                with self._saying():
+                    working.takeUpEdits(self.segmentID)
+        self.compute.checkInstalled()
+        self._sayWhatIsNext()
+
+    def exit(self) -> None:
+        """Another module is shown: nothing is placed, and no prompt is in its way."""
+        if self._session.working is not None:
+            self._session.working.prompts.stopPlacing()
+            self._session.working.prompts.showOnly(None)
+
+    def getParameterNode(self) -> SegmentParameters:
+        """The typed parameter node."""
+        return SegmentParameters(super().getParameterNode())
+
+    @property
+    def parameters(self) -> SegmentParameters | None:
+        """What the scene remembers; None while the scene changes or nothing is open."""
+        return self._session.parameters
+
+    @property
+    def volumeNode(self):
+        """The scan, or None."""
+        return self._session.volumeNode
+
+    @property
+    def segmentationNode(self):
+        """The segmentation that is worked on, or None."""
+        return self._session.segmentationNode
+
+    @property
+    def segmentID(self) -> str:
+        """The selected segment; empty for none."""
+        return self._session.segmentID
+
+    @property
+    def isComputing(self) -> bool:
+        """Whether a mask is awaited."""
+        return self._updates.running is not None
+
+    def promptCount(self, segmentID: str) -> int:
+        """How many prompts a segment has."""
+        working = self._session.working
+        return working.promptCount(segmentID) if working is not None else 0
+
+    def maskOf(self, segmentID: str) -> Mask:
+        """What a segment covers, bool (D, H, W) on the scan's grid.
+
+        Raises:
+            PumitError: If there is no such segment, or no scan.
+        """
+        return self._parts.writer.read(self.segmentationNode, segmentID, self.volumeNode)
+
+    # Segments
+
+    def newSegment(self, name: str = "") -> str:
+        """Add a segment with prompts of its own, and select it.
+
+        Returns:
+            Its ID; empty where there is no scan yet.
+        """
+        working = self._ensureSegmentation()
+        if working is None:
+            return ""
+        segmentID = newSegment(working.node, name)
+        working.recordNew(segmentID)
+        self.selectSegment(segmentID)
+        return segmentID
+
+    def removeSegment(self, segmentID: str) -> None:
+        """Remove a segment with its prompts; can be undone."""
+        working = self._session.working
+        if working is None or segmentID not in segmentIDs(working.node):
+            return
+        self._updates.forget(segmentID)
+        following = neighbourOf(working.node, segmentID)
+        with self._saying():
+            working.removeSegment(segmentID)
+        self.selectSegment(following)
+
+    def selectSegment(self, segmentID: str) -> None:
+        """Show a segment's prompts; the next prompt is its, and positive."""
+        if self.parameters is not None:
+            self.parameters.segmentID = segmentID
+
+    def selectFollowingSegment(self, step: int) -> None:
+        """Select the segment that lies so many rows further."""
+        self.selectSegment(followingID(self.segmentationNode, self.segmentID, step))
+
+    # Prompts
+
+    @property
+    def isPlacing(self) -> bool:
+        """Whether a click in a view places a prompt."""
+        working = self._session.working
+        return working is not None and working.prompts.isPlacing
+
+    def startPlacing(self, kind: PromptKind) -> bool:
+        """Let clicks in the views place prompts of one kind for the selected segment.
+
+        Without a segment there is one afterwards.
+
+        Returns:
+            Whether prompts can be placed; if not, the status says why.
+        """
+        working = self._ensureSegmentation()
+        if working is None or not (self.segmentID or self.newSegment()):
+            return False
+        self.parameters.promptKind = kind
+        with self._saying():
+            working.takeUpEdits(self.segmentID)
+            working.prompts.startPlacing(kind, self.segmentID, self.parameters.isPositive)
+        self._sayWhatIsNext()
+        self.onSessionChanged()
+        return working.prompts.isPlacing
+
+    def stopPlacing(self) -> None:
+        """Let clicks in the views do what they did before."""
+        if self.isPlacing:
+            self._session.working.prompts.stopPlacing()
+            self._sayWhatIsNext()
+            self.onSessionChanged()
+
+    def setPositive(self, isPositive: bool) -> None:
+        """Let the next prompt say where the segment is, or where it is not."""
+        if self.parameters is None or self.parameters.isPositive == isPositive:
+            return
+        self.parameters.isPositive = isPositive
+        if self.isPlacing:
+            self.startPlacing(self.parameters.promptKind)
+
+    def update(self) -> None:
+        """Compute the selected segment now."""
+        if self.volumeNode is None:
+            self.status.problem(_("Choose a scan first."))
+        elif not self.segmentID:
+            self.status.problem(_("Add a segment first."))
+        elif not self.promptCount(self.segmentID):
+            self.status.problem(_("Give a prompt first, such as a point inside the structure."))
+        else:
+            with self._saying():
+                self._session.working.takeUpEdits(self.segmentID)
+                self._updates.request(self.segmentID)
+
+    def cancel(self) -> None:
+        """Stop what is computed or written; nothing changes in the scene."""
+        isJob = self._job is not None and self._job.isActive
+        if isJob:
+            self._job.cancel()
+        if self.isComputing or isJob:
+            self._updates.cancel()
+            self.status.waiting(_("Cancelled; nothing was changed."))
+
+    def watchJob(self, job: Job, text: str) -> None:
+        """Say what a job of a panel's section does, and let Cancel end it."""
+        self._job = job
+        self.status.working(text)
+
+    def sayError(self, error: Exception) -> None:
+        """Say what went wrong; what the user cannot repair goes to the log whole."""
+        if isinstance(error, PumitError):
+            self.status.problem(str(error))
+            return
+        logger.error("Work failed", exc_info=error)
+        self.status.problem(
+            _("Something went wrong inside ({kind}); the log says what.").format(
+                kind=type(error).__name__
+            )
+        )
+
+    # Steps
+
+    def reset(self, segmentID: str | None = None) -> None:
+        """Remove prompts and mask of one segment, or of all; can be undone."""
+        working = self._session.working
+        if working is None or self.volumeNode is None:
+            return
+        ids = segmentIDs(working.node) if segmentID is None else [segmentID]
+        for each in ids:
+            self._updates.forget(each)
+        with self._saying():
+            working.reset(ids)
+            self.status.waiting(_("Prompts and masks are gone; undo brings them back."))
+        self.onSessionChanged()
+
+    @property
+    def canUndo(self) -> bool:
+        """Whether there is something to take back."""
+        return self._session.working is not None and self._session.working.canUndo
+
+    @property
+    def canRedo(self) -> bool:
+        """Whether something that was taken back can be repeated."""
+        return self._session.working is not None and self._session.working.canRedo
+
+    def undo(self) -> bool:
+        """Take back the last change of prompts and masks; False where there is none."""
+        return self.canUndo and self._step(self._session.working.undo, _("Taken back."))
+
+    def redo(self) -> bool:
+        """Repeat what was taken back; False where there is nothing."""
+        return self.canRedo and self._step(self._session.working.redo, _("Repeated."))
+
+    def _step(self, move: Callable[[], list[str] | None], text: str) -> bool:
+        self._updates.cancel()
+        with self._saying():
+            unanswered = move() or []
+            self.status.done(text)
+            if self.parameters.updateAutomatically:
+                for segmentID in unanswered:
+                    if self.promptCount(segmentID):
+                        self._updates.request(segmentID)
+        self._session.onSegmentsChanged()
+        return True
+
+    # What the session tells
+
+    def dropWork(self, reason: str) -> None:
+        """Cancel what is computed: what it is for is gone, or about to go."""
+        if self.isComputing:
+            self._updates.cancel()
+            if reason == "voxels":
+                self.status.waiting(
+                    _("The image changed meanwhile; press Update to segment it as it is now.")
+                )
+            else:
+                self._sayWhatIsNext()
+
+    def onPromptsChanged(self, segmentID: str) -> None:
+        """Let a mask follow its prompts."""
+        working = self._session.working
+        with self._saying():
+            working.takeUpEdits(segmentID)
+            working.recordPrompts(segmentID)
+            if self.volumeNode is None:
+                self.status.problem(_("Choose a scan first."))
+            elif not working.promptCount(segmentID):
+                self._updates.forget(segmentID)
+                working.empty(segmentID)
+                self._sayWhatIsNext()
+            elif self.parameters.updateAutomatically:
+                self._updates.request(segmentID)
+            else:
+                self.status.waiting(_("Press Update to compute the segment."))
+        self.onSessionChanged()
+
+    def onSegmentsGone(self, remaining: list[str]) -> None:
+        """Compute nothing for segments that were removed."""
+        if self._updates.running is not None and self._updates.running not in remaining:
+            self._updates.forget(self._updates.running)
+
+    def onSegmentShown(self) -> None:
+        """Go on placing, for the segment that is selected now."""
+        if self.isPlacing and self.segmentID:
+            self.startPlacing(self.parameters.promptKind)
+        self._sayWhatIsNext()
+
+    def onSessionChanged(self) -> None:
+        """Tell the listeners."""
+        if self.status.current.text == "":
+            self._sayWhatIsNext()
+        for listener in list(self.listeners):
+            listener()
+
+    # Between the parts
+
+    def _target(self) -> Target | None:
+        working = self._session.working
+        if working is None or self.volumeNode is None:
+            return None
+        return Target(self.volumeNode, working.node, working.prompts)
+
+    def _onMask(self, segmentID: str, prediction: Prediction) -> None:
+        model = (self.compute.capabilities or {}).get("model") or {}
+        with self._saying():
+            self._session.working.answer(
+                segmentID, prediction.prepared, self.parameters.overwriteMode, model
+            )
+        self.onSessionChanged()
+
+    def _ensureSegmentation(self) -> WorkingSegmentation | None:
+        if self.volumeNode is None:
+            self.status.problem(_("Choose a scan first: load one with Add data, or Sample Data."))
+        elif self._session.working is None:
+            self.parameters.segmentation = newSegmentation(self.volumeNode)
+        return self._session.working if self.volumeNode is not None else None
+
+    @contextmanager
+    def _saying(self) -> Iterator[None]:
+        """Say what the user can repair instead of raising it."""
+        try:
+            yield
+        except PumitError as error:
+            self.status.problem(str(error))
+
+    def _sayWhatIsNext(self) -> None:
+        if self.isComputing:
+            return
+        if self.volumeNode is None:
+            self.status.waiting(_("Load a scan, or choose one."))
+            return
+        if not self.segmentID:
+            self.status.waiting(_("Add a segment, or choose a kind of prompt to start one."))
+            return
+        words = (
+            _("{name}: click in a slice view.")
+            if self.isPlacing
+            else _("{name}: choose a kind of prompt, then click in a slice view.")
+        )
+        self.status.waiting(words.format(name=segmentName(self.segmentationNode, self.segmentID)))

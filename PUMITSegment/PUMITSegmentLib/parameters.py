@@ -1,0 +1,34 @@
+"""What the scene remembers of the panel. Settings of this computer are not here."""
+
+from __future__ import annotations
+
+import slicer
+from slicer.parameterNodeWrapper import parameterNodeWrapper
+
+from PUMITSegmentLib.prompt_kinds import PromptKind
+from PUMITSegmentLib.segment_writer import OverwriteMode
+
+
+@parameterNodeWrapper
+class SegmentParameters:
+    """Typed view of the module's parameter node.
+
+    Attributes:
+        sourceVolume: The scan.
+        segmentation: Where segments and their prompts are kept.
+        segmentID: The selected segment; empty for none.
+        updateAutomatically: Whether each change of prompts asks for a new mask.
+        overwriteMode: What happens where a segment meets another one.
+        promptKind: What is placed next.
+        isPositive: Whether the next prompt says where the segment is.
+        automaticRegion: Where automatic segmentation looks; None for the whole scan.
+    """
+
+    sourceVolume: slicer.vtkMRMLScalarVolumeNode
+    segmentation: slicer.vtkMRMLSegmentationNode
+    segmentID: str = ""
+    updateAutomatically: bool = True
+    overwriteMode: OverwriteMode = OverwriteMode.NONE
+    promptKind: PromptKind = PromptKind.POINT
+    isPositive: bool = True
+    automaticRegion: slicer.vtkMRMLMarkupsROINode

@@ -1,0 +1,199 @@
+"""What of the scene is worked on, followed through whatever happens to the scene."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import slicer
+
+from PUMITSegmentLib.parameters import SegmentParameters
+from PUMITSegmentLib.scene_watch import SceneWatch
+from PUMITSegmentLib.segment_list import adoptGrid, segmentIDs
+from PUMITSegmentLib.segment_writer import SegmentWriter
+from PUMITSegmentLib.working_segmentation import WorkingSegmentation
+
+
+class SessionOwner(Protocol):
+    """Who works with a session."""
+
+    def getParameterNode(self) -> SegmentParameters:
+        """The typed parameter node, made where there is none."""
+
+    def dropWork(self, reason: str) -> None:
+        """Cancel what is computed: what it is for is gone, or about to go."""
+
+    def onPromptsChanged(self, segmentID: str) -> None:
+        """The user changed prompts."""
+
+    def onSegmentsGone(self, remaining: list[str]) -> None:
+        """Segments were removed."""
+
+    def onSegmentShown(self) -> None:
+        """Another segment is selected, or none."""
+
+    def onSessionChanged(self) -> None:
+        """Something changed that a panel shows."""
+
+
+class SceneSession:
+    """The scan, the segmentation and the selected segment, as the parameter node says.
+
+    Args:
+        owner: Who works with it.
+        writer: Writes and reads masks.
+
+    Attributes:
+        parameters: What the scene remembers; None while the scene changes or nothing is open.
+        volumeNode: The scan, or None.
+        working: The segmentation with its prompts and history, or None.
+        segmentID: The selected segment; empty for none.
+    """
+
+    def __init__(self, owner: SessionOwner, writer: SegmentWriter) -> None:
+        self._owner = owner
+        self._writer = writer
+        self._watch = SceneWatch(self)
+        self._isFollowing = False
+        self.parameters: SegmentParameters | None = None
+        self.volumeNode = None
+        self.working: WorkingSegmentation | None = None
+        self.segmentID = ""
+
+    def open(self) -> None:
+        """Take up what the scene holds, and follow it."""
+        self._watch.watchScene()
+        self._attach()
+
+    def close(self) -> None:
+        """Let go, and leave no observer."""
+        self._detach()
+        self._watch.close()
+
+    @property
+    def segmentationNode(self):
+        """The segmentation, or None."""
+        return self.working.node if self.working else None
+
+    def _attach(self) -> None:
+        self.parameters = self._owner.getParameterNode()
+        self._watch.watchParameterNode(self.parameters.parameterNode)
+        if self.parameters.sourceVolume is None:
+            first = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLScalarVolumeNode")
+            if first is not None and not first.IsA("vtkMRMLLabelMapVolumeNode"):
+                self.parameters.sourceVolume = first
+        self.onParametersModified()
+
+    def _detach(self) -> None:
+        self._owner.dropWork("")
+        self._watch.watchParameterNode(None)
+        self._watch.watchVolume(None)
+        self._closeWorking()
+        self.parameters = self.volumeNode = None
+
+    def onSceneAboutToChange(self) -> None:
+        """Let go of everything: the scene is closed, or read."""
+        self._detach()
+        self._owner.onSessionChanged()
+
+    def onSceneChanged(self) -> None:
+        """Take up what the scene holds now."""
+        if self.parameters is None:
+            self._attach()
+
+    def onNodeRemoved(self, node) -> None:
+        """Let go of a node that was deleted."""
+        if self.parameters is None:
+            return
+        if node is self.parameters.parameterNode:
+            self._detach()
+            self._attach()
+            return
+        if node is self.segmentationNode:
+            self._owner.dropWork("")
+            self._closeWorking()
+            self.parameters.segmentID = ""
+        self.onParametersModified()
+
+    def onParametersModified(self) -> None:
+        """Act upon parameters that changed."""
+        parameters = self.parameters
+        if parameters is None or self._isFollowing:
+            return
+        # What is done here changes parameters again.
+        self._isFollowing = True
+        try:
+            if parameters.sourceVolume is not self.volumeNode:
+                self._openVolume(parameters.sourceVolume)
+            if parameters.segmentation is not self.segmentationNode:
+                self._openSegmentation(parameters.segmentation)
+            if parameters.segmentID != self.segmentID:
+                self._showSegment(parameters.segmentID)
+        finally:
+            self._isFollowing = False
+        self._owner.onSessionChanged()
+
+    def onVoxelsModified(self) -> None:
+        """The scan shows something else, such as another frame of a sequence."""
+        self._owner.dropWork("voxels")
+        if self.working is not None:
+            self.working.setVolume(self.volumeNode)
+
+    def onMasksModified(self) -> None:
+        """Note that a segment may have been edited by hand."""
+        working = self.working
+        # Edits while prompts are placed must come before the next prompt.
+        if working is not None and working.noteChange() and working.prompts.isPlacing:
+            working.takeUpEdits(self.segmentID)
+
+    def onSegmentsChanged(self) -> None:
+        """Follow segments that were added, removed or renamed elsewhere."""
+        if self.working is None or self.parameters is None:
+            return
+        ids = segmentIDs(self.working.node)
+        self._owner.onSegmentsGone(ids)
+        if self.segmentID not in ids:
+            self.parameters.segmentID = ids[0] if ids else ""
+        self._owner.onSessionChanged()
+
+    def _openVolume(self, volumeNode) -> None:
+        self._owner.dropWork("")
+        self.volumeNode = volumeNode
+        self._watch.watchVolume(volumeNode)
+        if self.working is not None:
+            if volumeNode is not None:
+                adoptGrid(self.working.node, volumeNode)
+            self.working.setVolume(volumeNode)
+            self.working.know(self.segmentID)
+
+    def _openSegmentation(self, node) -> None:
+        self._owner.dropWork("")
+        self._closeWorking()
+        if node is None:
+            self.parameters.segmentID = ""
+            return
+        if self.volumeNode is not None:
+            adoptGrid(node, self.volumeNode)
+        self.working = WorkingSegmentation(
+            node, self.volumeNode, self._writer, self._owner.onPromptsChanged
+        )
+        self._watch.watchSegmentation(node)
+        ids = segmentIDs(node)
+        if self.parameters.segmentID not in ids:
+            self.parameters.segmentID = ids[0] if ids else ""
+        self._showSegment(self.parameters.segmentID)
+
+    def _closeWorking(self) -> None:
+        self._watch.watchSegmentation(None)
+        if self.working is not None:
+            working, self.working = self.working, None
+            working.close()
+        self.segmentID = ""
+
+    def _showSegment(self, segmentID: str) -> None:
+        self.segmentID = segmentID
+        if self.working is not None:
+            if segmentID:
+                self.working.know(segmentID)
+            self.working.prompts.showOnly(segmentID or None)
+        self.parameters.isPositive = True
+        self._owner.onSegmentShown()
