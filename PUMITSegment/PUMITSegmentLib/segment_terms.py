@@ -65,10 +65,15 @@ def hasCode(segment) -> bool:
 def uniqueName(segmentation, name: str, exceptID: str = "") -> str:
     """A name that no segment has: "Liver", then "Liver 2"."""
     taken = {segment.GetName() for other, segment in _segments(segmentation) if other != exceptID}
-    number, unique = 1, name
+    return uniqueText(name, taken)
+
+
+def uniqueText(text: str, taken: set[str]) -> str:
+    """A text that is not taken: the text itself, or with a number behind it."""
+    number, unique = 1, text
     while unique in taken:
         number += 1
-        unique = f"{name} {number}"
+        unique = f"{text} {number}"
     return unique
 
 

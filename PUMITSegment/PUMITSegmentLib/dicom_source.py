@@ -1,0 +1,182 @@
+"""The DICOM files that a volume in the scene was read from, and how its slices lie on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import slicer
+from pumit.errors import ExportError
+from pumit.volume import DicomSource, Floats, Volume
+from slicer.i18n import tr as _
+
+INSTANCES_ATTRIBUTE = "DICOM.instanceUIDs"
+# Pixel spacings that differ by more than this part are not those of the files.
+SPACING_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True)
+class DicomFiles:
+    """Where the files of a volume are.
+
+    Attributes:
+        paths: Files that exist, in the order in which they were given to the reader.
+        missing: How many more files the volume was read from that are nowhere now.
+        isFromDicom: Whether the volume was read from DICOM at all.
+    """
+
+    paths: tuple[Path, ...] = ()
+    missing: int = 0
+    isFromDicom: bool = False
+
+
+def findDicomFiles(volumeNode, database=None) -> DicomFiles:
+    """Find the DICOM files of a volume; only names are looked at, no file is read whole.
+
+    Slicer's DICOM module notes the instances on the volume, and its database knows their files.
+    A volume that was read from files directly has them in its storage node.
+
+    Args:
+        volumeNode: The volume, or None.
+        database: Slicer's DICOM database; None for that of the application, if there is one.
+    """
+    if volumeNode is None:
+        return DicomFiles()
+    uids = (volumeNode.GetAttribute(INSTANCES_ATTRIBUTE) or "").split()
+    known = _database_files(uids, database if database is not None else openDatabase())
+    if uids and len(known) == len(uids):
+        return _existing(known)
+    stored = _stored_files(volumeNode)
+    if stored and (not uids or len(stored) >= len(set(uids))):
+        return _existing(stored)
+    found = _existing(known)
+    return replace(found, missing=len(uids) - len(found.paths), isFromDicom=bool(uids))
+
+
+def openDatabase():
+    """Slicer's DICOM database, or None where there is none or it is closed."""
+    database = getattr(slicer, "dicomDatabase", None)
+    return database if database is not None and database.isOpen else None
+
+
+def _database_files(uids: list[str], database) -> list[Path]:
+    if database is None:
+        return []
+    names = [database.fileForInstance(uid) for uid in uids]
+    return [Path(name) for name in names if name]
+
+
+def _stored_files(volumeNode) -> list[Path]:
+    from pumit.io.dicom_files import is_dicom
+
+    storage = volumeNode.GetStorageNode()
+    if storage is None or not storage.GetFileName():
+        return []
+    more = [storage.GetNthFileName(i) for i in range(storage.GetNumberOfFileNames())]
+    paths = [Path(name) for name in dict.fromkeys(more or [storage.GetFileName()]) if name]
+    try:
+        with paths[0].open("rb") as file:
+            return paths if is_dicom(file.read(132)) else []
+    except OSError:
+        return paths if paths[0].suffix.lower() in (".dcm", ".ima") else []
+
+
+def _existing(paths: list[Path]) -> DicomFiles:
+    # A multi-frame file is one instance, and may be named once for each frame.
+    unique = tuple(dict.fromkeys(paths))
+    existing = tuple(path for path in unique if path.is_file())
+    return DicomFiles(existing, len(unique) - len(existing), isFromDicom=bool(unique))
+
+
+@dataclass(frozen=True, eq=False)
+class SliceStack(Volume):
+    """A volume whose slices are a series' own frames, wherever the series says that they lie.
+
+    A volume node may lie elsewhere than its files say: Slicer straightens a tilted or unevenly
+    spaced series and puts the difference into a transform, and users centre or register volumes.
+    The voxels are the files' pixels all the same, so a segment belongs to the frames it was drawn
+    on. Here a position in the series' patient coordinates leads to the slice that is that frame.
+
+    Attributes:
+        corners_lps: First pixel of each slice's frame, (D, 3), mm.
+        pixels_per_mm: 3 x 2; columns take an offset in mm to row (h) and column (w) indices.
+        normal_lps: Unit vector across the frames.
+    """
+
+    corners_lps: Floats = None  # type: ignore[assignment]
+    pixels_per_mm: Floats = None  # type: ignore[assignment]
+    normal_lps: Floats = None  # type: ignore[assignment]
+
+    def world_to_index(self, points_lps: npt.ArrayLike) -> Floats:
+        """Map the series' LPS mm, shape (..., 3), to (d, h, w) on the nearest slice."""
+        points = np.asarray(points_lps, dtype=np.float64)
+        heights = self.corners_lps @ self.normal_lps
+        d = np.abs((points @ self.normal_lps)[..., None] - heights).argmin(axis=-1)
+        in_plane = (points - self.corners_lps[d]) @ self.pixels_per_mm
+        return np.concatenate([d[..., None].astype(np.float64), in_plane], axis=-1)
+
+
+def withSource(volume: Volume, files: tuple[Path, ...]) -> Volume:
+    """Give a volume its DICOM files, in slice order. Reads every header; needs no scene.
+
+    Args:
+        volume: The volume as it lies in the scene, in its own LPS.
+        files: Files of one series, single- or multi-frame, as they were given to the reader.
+
+    Returns:
+        A `SliceStack` where the voxels are the files' pixels; else, as after cropping or
+        resampling, the same volume with its source.
+
+    Raises:
+        ExportError: If a header cannot be read or used, or the slices were not read in the order
+            in which they lie, so that nobody can say which slice is which file.
+    """
+    from pumit.export.source_frames import source_frames
+    from pumit.export.source_headers import read_headers
+
+    headers = read_headers(DicomSource(files, ""))
+    uid = str(headers[0].SeriesInstanceUID)
+    frames = source_frames(headers)
+    geometries = [frame.geometry for frame in frames]
+    first = geometries[0]
+    sizes = {(frame.rows, frame.columns) for frame in frames}
+    if first is None or any(geometry is None for geometry in geometries):
+        return replace(volume, source=DicomSource(files, uid))
+    corners = np.array([geometry.position_lps for geometry in geometries])
+    normal = np.cross(first.row_lps, first.column_lps)
+    order = np.argsort(corners @ normal, kind="stable")
+    if np.linalg.det(volume.direction) < 0:
+        # Slices run against the normal of rows and columns.
+        order = order[::-1]
+    is_single = len(files) == len(frames)
+    source = DicomSource(tuple(files[i] for i in order) if is_single else files, uid)
+    spacing = np.array(first.pixel_spacing_mm)
+    is_own = (
+        sizes == {volume.shape[1:]}
+        and len(frames) == volume.shape[0]
+        and np.allclose(spacing, volume.spacing_mm[1:], rtol=SPACING_TOLERANCE)
+    )
+    if not is_own:
+        return replace(volume, source=source)
+    # Read in order, as Slicer's DICOM module does; or sorted by the reader, and not moved since.
+    ends = volume.index_to_world([(0, 0, 0), (volume.shape[0] - 1, 0, 0)])
+    is_in_place = np.abs(ends - corners[order[[0, -1]]]).max() < min(spacing) / 2
+    if not is_in_place and not np.array_equal(order, np.arange(len(frames))):
+        raise ExportError(
+            _(
+                "The slices of the volume are not in the order of their positions; load the scan "
+                "with Slicer's DICOM module, or write .seg.nrrd."
+            )
+        )
+    return SliceStack(
+        volume.array,
+        volume.spacing_mm,
+        volume.origin_lps,
+        volume.direction,
+        source,
+        corners[order],
+        np.column_stack([first.column_lps, first.row_lps]) / spacing,
+        normal,
+    )
