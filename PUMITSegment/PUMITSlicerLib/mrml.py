@@ -12,6 +12,7 @@ Scene objects may be used from the main thread only. A `pumit.Volume` and arrays
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ import vtk
 from pumit.errors import VolumeError
 from pumit.export.spacing import written_spacing_mm
 from pumit.io.grid import is_sheared, volume_from_steps
-from pumit.volume import Array, Floats, Volume
+from pumit.volume import PLANAR_SLICE_SPACING_MM, Array, Floats, Volume
 from slicer.i18n import tr as _
 from vtk.util.numpy_support import get_vtk_array_type, numpy_to_vtk, vtk_to_numpy
 
@@ -119,7 +120,11 @@ def readVolume(volumeNode) -> Volume:
                 'the module "Resample Scalar/Vector/DWI Volume", and segment the result.'
             )
         )
-    return volume_from_steps(_finite(array), steps, origin)
+    volume = volume_from_steps(_finite(array), steps, origin)
+    if depth == 1:  # exactly, as oblique axes round
+        _, row, column = volume.spacing_mm
+        volume = replace(volume, spacing_mm=(PLANAR_SLICE_SPACING_MM, row, column))
+    return volume
 
 
 def _scalars(volumeNode):
@@ -217,6 +222,8 @@ def _allocated(array: Array, image):
         array = array.view(np.uint8)
     elif array.dtype == np.float16:
         array = array.astype(np.float32)
+    elif array.dtype.itemsize == 8 and array.dtype.kind in "iu":  # Slicer does not show them
+        array = array.astype(np.float64)
     depth, height, width = array.shape[:3]
     image.SetDimensions(width, height, depth)
     components = array.shape[3] if array.ndim == 4 else 1
