@@ -122,7 +122,7 @@ def readVolume(volumeNode) -> Volume:
         )
     volume = volume_from_steps(_finite(array), steps, origin)
     if depth == 1:  # exactly, as oblique axes round
-        _, row, column = volume.spacing_mm
+        row, column = volume.spacing_mm[1:]
         volume = replace(volume, spacing_mm=(PLANAR_SLICE_SPACING_MM, row, column))
     return volume
 
