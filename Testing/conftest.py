@@ -94,17 +94,31 @@ def scene(failures: Any) -> Iterator[Any]:
 @pytest.fixture
 def sliceView(scene: Any) -> Iterator[Callable[..., Any]]:
     """Makes slice views: sliceView(name="Red", orientation="Axial", size=(500, 500))."""
+    from harness import open_views
     from harness.slice_view import SliceView
 
-    views: list[SliceView] = []
-
     def make(name: str = "Red", orientation: Any = "Axial", size: Any = (500, 500)) -> SliceView:
-        views.append(SliceView(name, orientation, size))
-        return views[-1]
+        view = SliceView(name, orientation, size)
+        open_views.add(view)
+        return view
 
     yield make
-    for view in views:
-        view.close()
+    open_views.closeAll()
+
+
+@pytest.fixture
+def threeDView(scene: Any) -> Iterator[Callable[..., Any]]:
+    """Makes 3D views: threeDView(name="1", size=(500, 500))."""
+    from harness import open_views
+    from harness.three_d_view import ThreeDView
+
+    def make(name: str = "1", size: Any = (500, 500)) -> ThreeDView:
+        view = ThreeDView(name, size)
+        open_views.add(view)
+        return view
+
+    yield make
+    open_views.closeAll()
 
 
 @pytest.fixture

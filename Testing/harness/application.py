@@ -11,7 +11,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 import slicer
 from Qt import QtCore, QtWidgets
 
-from harness import core_application
+from harness import core_application, open_views
 from harness.core_application import CoreApplication
 from harness.stand_ins import standIn
 
@@ -54,6 +54,7 @@ class SlicerApplication(QtWidgets.QApplication):
         self.setOrganizationName("NA-MIC")
         self._core = core
         self._moduleManager = qSlicerModuleManager()
+        self._layoutManager: Any = None
         # Settings of a test never reach the user's own.
         QtCore.QSettings.setDefaultFormat(QtCore.QSettings.IniFormat)
         for scope in (QtCore.QSettings.UserScope, QtCore.QSettings.SystemScope):
@@ -95,8 +96,12 @@ class SlicerApplication(QtWidgets.QApplication):
         return f"{self.documentationBaseUrl}user_guide/modules/{name.lower()}.html"
 
     def layoutManager(self) -> Any:
-        """None without a main window."""
-        return
+        """What hands out the views."""
+        from harness.layout_manager import qSlicerLayoutManager
+
+        if self._layoutManager is None:
+            self._layoutManager = qSlicerLayoutManager()
+        return self._layoutManager
 
     def userSettings(self) -> QtCore.QSettings:
         """The user's settings."""
@@ -140,6 +145,10 @@ def start() -> SlicerApplication:
 
 def reset(app: SlicerApplication) -> None:
     """Close what a test left open, and forget its settings."""
+    open_views.closeAll()
+    if app._layoutManager is not None:
+        app._layoutManager.close()
+        app._layoutManager = None
     for widget in app.topLevelWidgets():
         widget.close()
         widget.deleteLater()

@@ -24,6 +24,8 @@ _getattribute = QtCore.QObject.__getattribute__
 _originalConnect = QtCore.QObject.connect
 _originalDisconnect = QtCore.QObject.disconnect
 _propertyTables: dict[type, dict[str, str]] = {}
+# Properties that are being read: Qt looks up the method behind some, such as sizeHint.
+_reading: set[tuple[int, str]] = set()
 # (id of sender, signature, slot) -> what was connected in the slot's place.
 _connected: dict[tuple[int, str, object], list[Callable[..., Any]]] = {}
 
@@ -134,8 +136,12 @@ def _getAttribute(self: QtCore.QObject, name: str) -> Any:
         return types.MethodType(_METHODS[name], self)
     if name[:1] != "_":
         shown = _properties(self).get(name)
-        if shown is not None:
-            return _getattribute(self, "property")(shown)
+        if shown is not None and (id(self), name) not in _reading:
+            _reading.add((id(self), name))
+            try:
+                return _getattribute(self, "property")(shown)
+            finally:
+                _reading.discard((id(self), name))
     return _getattribute(self, name)
 
 

@@ -31,6 +31,7 @@ class SliceView(ViewWindow):
         size: Width and height in pixels.
 
     Attributes:
+        name: Layout name.
         sliceLogic: The vtkMRMLSliceLogic.
         sliceNode: The vtkMRMLSliceNode.
         compositeNode: The vtkMRMLSliceCompositeNode.
@@ -43,6 +44,7 @@ class SliceView(ViewWindow):
         size: tuple[int, int] = (500, 500),
     ) -> None:
         super().__init__(size)
+        self.name = name
         self._applicationLogic = slicer.app.applicationLogic()
         self.renderer.GetActiveCamera().ParallelProjectionOn()
         self._addOverlay()
@@ -52,7 +54,11 @@ class SliceView(ViewWindow):
         self.sliceLogic.SetMRMLApplicationLogic(self._applicationLogic)
         self._applicationLogic.GetSliceLogics().AddItem(self.sliceLogic)
         self.sliceLogic.SetMRMLScene(slicer.mrmlScene)
-        self.sliceNode = self.sliceLogic.AddSliceNode(name)
+        self.sliceNode = slicer.mrmlScene.GetSingletonNode(name, "vtkMRMLSliceNode")
+        if self.sliceNode is None:
+            self.sliceNode = self.sliceLogic.AddSliceNode(name)
+        else:  # made by a layout
+            self.sliceLogic.SetSliceNode(self.sliceNode)
         self.compositeNode = self.sliceLogic.GetSliceCompositeNode()
         self.displayableManagers.SetMRMLDisplayableNode(self.sliceNode)
         self._style = slicer.vtkMRMLSliceViewInteractorStyle()
@@ -110,6 +116,11 @@ class SliceView(ViewWindow):
         """Scroll to the slice through a position in RAS, and click on it."""
         self.sliceNode.JumpSliceByOffsetting(*ras)
         self.click(*self.rasToXy(ras), button, **modifiers)
+
+    def resize(self, width: int, height: int) -> None:
+        """Give the view another size in pixels; its scale stays."""
+        super().resize(width, height)
+        self.sliceLogic.ResizeSliceNode(width, height)
 
     def close(self) -> None:
         """Take the view's logic and nodes out of the application."""

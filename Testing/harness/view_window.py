@@ -44,6 +44,10 @@ class ViewWindow:
         """Width and height in pixels."""
         return tuple(self.renderWindow.GetSize())
 
+    def resize(self, width: int, height: int) -> None:
+        """Give the view another size in pixels."""
+        self.renderWindow.SetSize(width, height)
+
     def enter(self) -> None:
         """Bring the mouse into the view."""
         self.interactor.InvokeEvent("EnterEvent")
