@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,8 +28,8 @@ _VERSION = 1
 _CODECS = {"zstd": 1, "lz4": 2}
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 _DTYPES = frozenset(["bool", *_INTEGERS, "float16", "float32", "float64"])
-# A whole number of items of every dtype; below blosc2's limit of 2 GiB for one call.
-_CHUNK_BYTES = 1 << 28
+# A whole number of items of every dtype; small, so that a viewer's other threads are not held up.
+_CHUNK_BYTES = 1 << 22
 _MAX_CHUNK_BYTES = 1 << 30
 _MAX_AXES = 4
 
@@ -66,6 +66,20 @@ class ArrayHeader:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
+class PackedArray:
+    """An envelope in parts: a large one is sent without being put together first."""
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        """Bytes of the whole envelope."""
+        return sum(map(len, self._parts))
+
+
 def pack_array(array: Array, *, codec: Literal["zstd", "lz4"] = "lz4") -> bytes:
     """Encode an array.
 
@@ -76,9 +90,18 @@ def pack_array(array: Array, *, codec: Literal["zstd", "lz4"] = "lz4") -> bytes:
     Raises:
         ArrayError: If the array has a type or shape that the envelope cannot hold.
     """
+    return b"".join(pack_array_in_parts(array, codec=codec))
+
+
+def pack_array_in_parts(array: Array, *, codec: Literal["zstd", "lz4"] = "lz4") -> PackedArray:
+    """Encode an array as `pack_array`, for a body that a client sends part by part.
+
+    Python's lock is given up while compressing, so that a viewer stays alive meanwhile.
+    """
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     if array.dtype.name not in _DTYPES or not 1 <= array.ndim <= _MAX_AXES or array.size == 0:
         raise ArrayError(f"Cannot send an array of {array.dtype} with shape {array.shape}.")
+    blosc2.set_releasegil(True)
     name = array.dtype.name.encode("ascii")
     head = struct.pack("<4sBBBB", _MAGIC, _VERSION, _CODECS[codec], array.ndim, len(name))
     raw = array.reshape(-1).view(np.uint8).data
@@ -95,7 +118,7 @@ def pack_array(array: Array, *, codec: Literal["zstd", "lz4"] = "lz4") -> bytes:
             filters=filters,
         )
         parts += [struct.pack("<QQ", len(piece), len(chunk)), chunk]
-    return b"".join(parts)
+    return PackedArray(parts)
 
 
 def read_header(body: bytes | bytearray | memoryview) -> ArrayHeader:

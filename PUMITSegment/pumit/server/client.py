@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import requests
@@ -26,6 +26,9 @@ from pumit.server.protocol import (
     VERSION_HEADER,
     error_from_name,
 )
+
+if TYPE_CHECKING:
+    from pumit.server.arrays import PackedArray
 
 
 class Unreachable(ServiceError):
@@ -162,7 +165,7 @@ class Client:
         *,
         lease: str | None = None,
         body: object = None,
-        array: bytes | None = None,
+        array: bytes | PackedArray | None = None,
         meta: Mapping[str, object] | None = None,
         timeout_s: float | None = None,
     ) -> requests.Response:
@@ -188,7 +191,7 @@ class Client:
         headers = {} if lease is None else {LEASE_HEADER: lease}
         if meta is not None:
             headers[META_HEADER] = json.dumps(meta, separators=(",", ":"))
-        data: bytes | None = None
+        data: bytes | PackedArray | None = None
         if array is not None:
             data, headers["Content-Type"] = array, OCTET_STREAM
         elif body is not None:

@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pumit.errors import PromptError, ServiceError, VolumeError
 from pumit.prompts import MaskPrompt, Prompt, PromptMethods
 from pumit.server import protocol
-from pumit.server.arrays import pack_array
+from pumit.server.arrays import PackedArray, pack_array_in_parts
 from pumit.server.change_log import Added, Change, ChangeLog, Removed, Reset
 from pumit.server.client import Client, Unreachable
 from pumit.server.heartbeat import Heartbeat
@@ -305,10 +305,11 @@ class RemoteSession(PromptMethods):
             "channel": channel,
         }
         # Nothing on its way within a machine needs to be small.
-        array = pack_array(volume.array, codec="lz4" if self._client.is_loopback else "zstd")
+        codec: Literal["lz4", "zstd"] = "lz4" if self._client.is_loopback else "zstd"
+        array = pack_array_in_parts(volume.array, codec=codec)
         self._send_array(protocol.PATH_VOLUME, array, meta)
 
-    def _send_array(self, path: str, array: bytes, meta: dict[str, Any]) -> None:
+    def _send_array(self, path: str, array: bytes | PackedArray, meta: dict[str, Any]) -> None:
         self._client.call(
             "POST", path, lease=self._lease, array=array, meta=meta, timeout_s=_VOLUME_TIMEOUT_S
         )

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from pumit.server.arrays import pack_array, read_header, unpack_array
+from pumit.server.arrays import pack_array, pack_array_in_parts, read_header, unpack_array
 from pumit.server.protocol import ArrayError, TooLarge
 
 MIB = 1 << 20
@@ -69,6 +69,15 @@ def test_several_chunks_are_joined(monkeypatch):
     monkeypatch.setattr("pumit.server.arrays._CHUNK_BYTES", 1 << 10)
     array = np.arange(5000, dtype=np.float32)
     np.testing.assert_array_equal(unpack(pack_array(array)), array)
+
+
+def test_the_parts_of_an_envelope_are_the_envelope(monkeypatch):
+    monkeypatch.setattr("pumit.server.arrays._CHUNK_BYTES", 1 << 10)
+    array = np.random.default_rng(2).integers(0, 99, (5, 20, 20)).astype(np.int16)
+    parts = pack_array_in_parts(array)
+    assert len(list(parts)) > 4
+    assert b"".join(parts) == pack_array(array)
+    assert len(parts) == len(pack_array(array))
 
 
 def test_a_bomb_is_refused_before_anything_is_allocated():
