@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 COMMANDS = {
     "demo": ("pumit.cli.demo", "segment a generated scan: mask, DICOM-SEG and picture"),
     "segment": ("pumit.cli.segment", "segment a scan from points, boxes or a markups file"),
+    "predict": ("pumit.cli.predict", "segment scans automatically, one or many"),
+    "reconstruct": ("pumit.cli.reconstruct", "show what a tokenizer keeps of a scan"),
     "models": ("pumit.cli.models", "list, verify or fetch models"),
     "pretrain": ("pumit.cli.pretrain", "train the promptable network from a recipe"),
     "evaluate": ("pumit.cli.evaluate", "click as a user would and report Dice"),
@@ -28,8 +30,6 @@ COMMANDS = {
 
 # Names that are kept for what is not here yet, so that nobody has to guess why they fail.
 PLANNED = {
-    "predict": "automatic segmentation needs an automatic model, and none ships yet",
-    "reconstruct": "reconstruction needs a trained tokenizer, and none ships yet",
     "train": "fine-tuning on your own scans is not here yet; `pumit pretrain` trains from a recipe",
 }
 

@@ -37,6 +37,7 @@ class InteractiveSession(PromptMethods):
         self._volume: Volume | None = None
         self._responder: Responder | None = None
         self._order = (0, 1, 2)
+        self._channel = 0
         self._state: State = {}
         self._past: list[State] = []
         self._future: list[State] = []
@@ -74,7 +75,7 @@ class InteractiveSession(PromptMethods):
             self._settings,
         )
         responder.warm_up()
-        self._volume, self._responder = volume, responder
+        self._volume, self._responder, self._channel = volume, responder, channel
         self._state, self._past, self._future, self._answers = {}, [], [], {}
 
     @property
@@ -87,6 +88,27 @@ class InteractiveSession(PromptMethods):
         if self._volume is None:
             raise VolumeError("No volume is open; call set_volume first.")
         return self._volume
+
+    @property
+    def channel(self) -> int:
+        """Which channel of the present volume is used, unless it is a colour image."""
+        return self._channel
+
+    @property
+    def responder(self) -> Responder:
+        """What answers on the present volume, with its embeddings.
+
+        Raises:
+            VolumeError: If none is set.
+        """
+        if self._responder is None:
+            raise VolumeError("No volume is open; call set_volume first.")
+        return self._responder
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Axes of the present volume as the responder has them, depth first."""
+        return self._order
 
     @property
     def segments(self) -> list[str]:

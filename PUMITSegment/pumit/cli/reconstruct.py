@@ -1,0 +1,80 @@
+"""`pumit reconstruct`: what a tokenizer keeps of a scan."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from pumit.cli.predict import suffix_of
+from pumit.cli.progress import progress_bar
+from pumit.cli.segment import check_target
+from pumit.errors import ExportError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `pumit reconstruct`."""
+    parser.add_argument("image", type=Path, help="NIfTI, NRRD, MHA, DICOM folder or zip, PNG, JPEG")
+    parser.add_argument("--model", help="a tokenizer: name of the index, or a checkpoint")
+    parser.add_argument("--series", help="SeriesInstanceUID, where a folder holds several")
+    parser.add_argument("--channel", type=int, default=0, help="channel of a multi-channel image")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        help="OUT.(nii.gz|nii|nrrd|mha); OUT-error, OUT-tokens.json and .png are put beside it",
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run `pumit reconstruct`."""
+    from pumit.export.token_plot import write_token_plot
+    from pumit.export.volume_file import VOLUME_SUFFIXES, write_volume_file
+    from pumit.io.atomic import atomic_path
+    from pumit.volume import Volume
+
+    suffix = suffix_of(args.output, VOLUME_SUFFIXES)
+    if suffix is None:
+        raise ExportError(
+            f"Unknown image format {args.output.name!r}; the name must end with "
+            f"{', '.join(VOLUME_SUFFIXES)}."
+        )
+    stem = args.output.name[: -len(suffix)]
+    error_file = args.output.with_name(f"{stem}-error{suffix}")
+    json_file, plot_file = (args.output.with_name(f"{stem}-tokens{s}") for s in (".json", ".png"))
+    for target in (args.output, error_file, json_file, plot_file):
+        check_target(target)
+    with progress_bar(quiet=args.json) as step:
+        step("Loading the tokenizer", 0.0)
+        from pumit.inference.reconstruction import load_tokenizer
+
+        tokenizer = load_tokenizer(args.model, device=args.device)
+        step("Reading the scan", 0.05)
+        volume = Volume.read(args.image, series=args.series)
+        answer = tokenizer.reconstruct(
+            volume,
+            channel=args.channel,
+            progress=lambda share: step("Reconstructing", 0.1 + 0.8 * share),
+        )
+        step("Writing", 0.95)
+        figures = {
+            "model": tokenizer.name,
+            "model_version": tokenizer.version,
+            **answer.figures(),
+        }
+        write_volume_file(answer.image, volume, args.output)
+        write_volume_file(answer.difference, volume, error_file)
+        shares = [float(f"{share:.6g}") for share in answer.use.shares]
+        with atomic_path(json_file) as temporary:
+            text = json.dumps({**figures, "shares": shares}, indent=1)
+            temporary.write_text(text, encoding="utf-8")
+        caption = (
+            f"perplexity {answer.use.perplexity:.1f}, divergence from even use "
+            f"{answer.use.kl_to_uniform:.2f} nats"
+        )
+        write_token_plot(shares, plot_file, title=f"Tokens of {tokenizer.name}", caption=caption)
+    print(json.dumps(figures) if args.json else answer.sentence)
+    return 0

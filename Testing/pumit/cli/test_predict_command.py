@@ -1,0 +1,139 @@
+"""`pumit predict` labels one scan or many, and refuses in one line what it cannot do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import highdicom
+import numpy as np
+import pytest
+import SimpleITK
+from known_networks import PLAN, known_networks, save_model
+from pumit.models.checkpoint import save_checkpoint
+from pumit.volume import Volume
+
+pytestmark = pytest.mark.usefixtures("known_networks")
+__all__ = ["known_networks"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    plan = {**PLAN, "intensity": {"method": "range", "source": [0, 100], "target": [0, 1]}}
+    return save_model(folder / "bright.safetensors", plan=plan)
+
+
+def test_a_scan_is_labelled_on_its_own_grid(run: Any, scan: Path, model: Path) -> None:
+    out = scan.with_name("labels.nii.gz")
+    ran = run("predict", scan, "--model", model, "-o", out, "--json")
+    assert ran.status == 0, ran.err
+    image, labels = SimpleITK.ReadImage(str(scan)), SimpleITK.ReadImage(str(out))
+    np.testing.assert_allclose(labels.GetOrigin(), image.GetOrigin(), atol=1e-4)
+    np.testing.assert_allclose(labels.GetDirection(), image.GetDirection(), atol=1e-5)
+    voxels = SimpleITK.GetArrayFromImage(labels)
+    ball = SimpleITK.GetArrayFromImage(image) > 50
+    assert np.mean((voxels == 2) == ball) > 0.97
+    (row,) = json.loads(ran.out)
+    told = {found["label"]: found["voxels"] for found in row["classes"]}
+    assert told == {v: int((voxels == v).sum()) for v in (1, 2)}
+    assert row["model"] == "PUMIT bright"
+
+
+def test_a_box_limits_the_answer(run: Any, scan: Path, model: Path, inside: str) -> None:
+    out = scan.with_name("labels.nrrd")
+    r, a, s = map(float, inside.split(","))
+    box = f"{r - 5},{a - 5},{s - 5},{r + 5},{a + 5},{s + 5}"
+    assert run("predict", scan, "--model", model, "-o", out, "--box", box).status == 0
+    voxels = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(out)))
+    assert 250 < (voxels > 0).sum() < 350  # three slices of 10 x 10 mm
+    assert voxels[6, 20, 24] == 2
+
+
+def test_segments_are_written_with_their_codes(run: Any, scan: Path, model: Path) -> None:
+    out = scan.with_name("out.seg.nrrd")
+    assert run("predict", scan, "--model", model, "-o", out).status == 0
+    header = out.read_bytes()[:4000].decode("latin-1")
+    assert "Segment1_Name:=hard" in header
+    assert "10200004^Liver" in header
+    assert "AUTOMATIC" in header
+
+
+def test_a_dicom_segmentation_says_that_nobody_clicked(
+    run: Any, tmp_path: Path, model: Path
+) -> None:
+    from pumit.export.dicom_series import write_dicom_series
+
+    noise = np.random.default_rng(0).integers(0, 100, (6, 24, 24)).astype(np.int16)
+    series = tmp_path / "series"
+    write_dicom_series(Volume(noise, (3.0, 1.0, 1.0)), series, patient_id="X")
+    out = tmp_path / "out.dcm"
+    ran = run("predict", series, "--model", model, "-o", out)
+    assert ran.status == 0, ran.err
+    written = highdicom.seg.segread(out)
+    assert {s.SegmentAlgorithmType for s in written.SegmentSequence} == {"AUTOMATIC"}
+
+
+def test_a_folder_of_scans_becomes_a_folder_of_labels(
+    run: Any, scan: Path, model: Path, tmp_path: Path
+) -> None:
+    folder, out = tmp_path / "scans", tmp_path / "results"
+    folder.mkdir()
+    for name in ("b.nii.gz", "a.nii.gz"):
+        (folder / name).write_bytes(scan.read_bytes())
+    (folder / "notes.txt").write_text("not a scan")
+    ran = run("predict", folder, "--model", model, "-o", out, "--format", "nrrd")
+    assert ran.status == 0, ran.err
+    assert sorted(p.name for p in out.iterdir()) == ["a.nrrd", "b.nrrd"]
+    assert [line.split(":")[0] for line in ran.out.splitlines()] == ["a.nii.gz", "b.nii.gz"]
+
+
+def test_one_bad_scan_of_many_costs_no_other(
+    run: Any, scan: Path, model: Path, tmp_path: Path
+) -> None:
+    bad, out = tmp_path / "bad.nii.gz", tmp_path / "results"
+    bad.write_bytes(b"nothing")
+    ran = run("predict", bad, scan, "--model", model, "-o", out)
+    assert ran.status == 2
+    assert ran.err.count("\n") == 1
+    assert "1 of 2 images" in ran.err
+    assert [p.name for p in out.iterdir()] == ["scan.nii.gz"]
+
+
+def test_a_scan_without_any_class_gives_an_empty_label_map(
+    run: Any, scan: Path, tmp_path: Path
+) -> None:
+    plan = {**PLAN, "intensity": {"method": "range", "source": [1e4, 2e4], "target": [0, 1]}}
+    dark = save_model(tmp_path / "dark.safetensors", plan=plan)
+    out = tmp_path / "out.nii.gz"
+    ran = run("predict", scan, "--model", dark, "-o", out)
+    assert ran.status == 0
+    assert "nothing found" in ran.out
+    assert not SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(out))).any()
+
+
+def test_bad_input_ends_in_one_line(
+    refused: Any, scan: Path, model: Path, tmp_path: Path, tiny_network: Any
+) -> None:
+    out = tmp_path / "out.nii.gz"
+    assert "Unknown model" in refused("predict", scan, "--model", "nobody", "-o", out)
+    assert "no file or folder" in refused("predict", "gone.nii.gz", "--model", model, "-o", out)
+    assert "Unknown output" in refused("predict", scan, "--model", model, "-o", tmp_path / "x.gif")
+    assert "give a folder" in refused("predict", scan, scan, "--model", model, "-o", out)
+    assert "6 numbers" in refused("predict", scan, "--model", model, "-o", out, "--box", "1,2")
+    assert "overlap" in refused("predict", scan, "--model", model, "-o", out, "--overlap", "1")
+    far = "900,900,900,950,950,950"
+    assert "outside" in refused("predict", scan, "--model", model, "-o", out, "--box", far)
+    assert "written as" in refused("predict", scan, scan, "--model", model, "-o", tmp_path / "many")
+    assert "own image" in refused(
+        "predict", scan, scan.parent / "weights", "--model", model, "-o", scan.parent
+    )
+
+
+def test_a_tokenizer_is_refused(refused: Any, scan: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tokens.safetensors"
+    save_checkpoint(path, {}, {"name": "tokens", "network": "pumit_tokenizer", "sizes": {}})
+    told = refused("predict", scan, "--model", path, "-o", tmp_path / "out.nii.gz")
+    assert "automatic model" in told
