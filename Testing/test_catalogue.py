@@ -1,0 +1,133 @@
+"""The entry for Slicer's extension catalogue, held to the catalogue's own checks.
+
+Rules: Slicer's Schemas/slicer-extension-catalog-entry-schema-v1.0.2.json, and what
+scripts/check_description_files.py of Slicer/ExtensionsIndex asks of entry and CMakeLists.txt.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from PIL import Image
+from tracked_files import tracked_files
+
+SCHEMA = (
+    "https://raw.githubusercontent.com/Slicer/Slicer/main/"
+    "Schemas/slicer-extension-catalog-entry-schema-v1.0.2.json#"
+)
+# Every property that the schema allows, with its type; it allows no other.
+PROPERTIES = {
+    "$schema": str,
+    "build_dependencies": list,
+    "build_subdirectory": str,
+    "category": str,
+    "dicom_support_rule": str,
+    "enabled": bool,
+    "scm_revision": str,
+    "scm_type": str,
+    "scm_url": str,
+    "tier": int,
+}
+REQUIRED = {"$schema", "category", "scm_url"}
+# Largest that the catalogue takes.
+MOST_BYTES = 100 << 20
+
+
+@pytest.fixture
+def name(repository: Path) -> str:
+    """The extension's name is the entry's file name."""
+    (entry,) = [file for file in repository.glob("*.json") if file.stem != "package"]
+    return entry.stem
+
+
+@pytest.fixture
+def entry(repository: Path, name: str) -> dict:
+    return json.loads((repository / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def cmake(repository: Path) -> str:
+    return (repository / "CMakeLists.txt").read_text(encoding="utf-8")
+
+
+def value(cmake: str, variable: str) -> str:
+    # The catalogue's own pattern: quoted, in one line.
+    (found,) = re.findall(rf'set\s*\({variable}\s*"([^"]+)"[ ]*\)', cmake)
+    return found.strip()
+
+
+def in_repository(repository: Path, entry: dict, url: str) -> Path:
+    """The file that an address in the raw view of the entry's branch leads to."""
+    owner_and_name = urlsplit(entry["scm_url"]).path.strip("/")
+    base = f"https://raw.githubusercontent.com/{owner_and_name}/{entry['scm_revision']}/"
+    assert url.startswith(base)
+    return repository / url.removeprefix(base)
+
+
+def test_entry_fits_the_schema(entry: dict) -> None:
+    assert entry["$schema"] == SCHEMA
+    assert REQUIRED <= set(entry) <= set(PROPERTIES)
+    for key, content in entry.items():
+        assert type(content) is PROPERTIES[key], key
+    assert all(isinstance(item, str) for item in entry["build_dependencies"])
+    assert 1 <= entry["tier"] <= 5
+    assert entry.get("scm_type", "git") in ("git", "local")
+
+
+def test_entry_is_written_as_its_neighbours_are(repository: Path, name: str, entry: dict) -> None:
+    text = (repository / f"{name}.json").read_text(encoding="utf-8")
+    assert text == json.dumps(entry, indent=2) + "\n"
+    assert list(entry) == sorted(entry)
+
+
+def test_repository_is_named_as_slicers_extensions_are(entry: dict, name: str) -> None:
+    url = urlsplit(entry["scm_url"])
+    assert url.scheme == "https"
+    assert Path(url.path).stem == f"Slicer{name}"
+    assert "slicer" not in name.lower()
+
+
+def test_cmake_says_the_same(entry: dict, name: str, cmake: str) -> None:
+    assert re.findall(r"project\s*\(\s*([^\s)]+)", cmake)[0] == name
+    assert value(cmake, "EXTENSION_CATEGORY") == entry["category"]
+    assert value(cmake, "EXTENSION_DEPENDS").split() == entry["build_dependencies"]
+    assert value(cmake, "EXTENSION_HOMEPAGE") == entry["scm_url"]
+
+
+def test_torch_comes_through_slicers_extension(entry: dict, repository: Path) -> None:
+    requirements = repository / "PUMITSegment" / "Resources" / "requirements.txt"
+    lines = requirements.read_text(encoding="utf-8").splitlines()
+    assert "PyTorch" in entry["build_dependencies"]
+    assert not [line for line in lines if re.match(r"torch\b", line)]
+
+
+def test_description_and_contributors_are_said(cmake: str) -> None:
+    description = value(cmake, "EXTENSION_DESCRIPTION")
+    assert 40 < len(description) < 400
+    assert description.endswith(".")
+    assert value(cmake, "EXTENSION_CONTRIBUTORS")
+
+
+def test_pictures_lead_to_files_of_the_repository(
+    repository: Path, entry: dict, cmake: str
+) -> None:
+    icon = in_repository(repository, entry, value(cmake, "EXTENSION_ICONURL"))
+    screenshots = value(cmake, "EXTENSION_SCREENSHOTURLS").split()
+    assert screenshots
+    files = {file.resolve() for file in tracked_files(repository)}
+    for path in (icon, *(in_repository(repository, entry, url) for url in screenshots)):
+        assert path.resolve() in files
+        with Image.open(path) as picture:
+            assert picture.format == "PNG"
+
+
+def test_licence_lies_where_the_catalogue_looks(repository: Path) -> None:
+    assert (repository / "LICENSE").is_file()
+
+
+def test_sources_are_small_enough(repository: Path) -> None:
+    assert sum(file.stat().st_size for file in tracked_files(repository)) < MOST_BYTES
