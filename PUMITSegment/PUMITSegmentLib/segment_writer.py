@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +17,14 @@ import slicer
 from pumit.errors import PumitError, VolumeError
 from pumit.segmentation import Mask
 from pumit.volume import Array
+from PUMITSlicerLib.background import Background
 from PUMITSlicerLib.mrml import ijkToRas, moveBeside, orientedImage, orientedImageArray
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.editable_area import EditableArea, visibleSegmentIDs
 from PUMITSegmentLib.labelmap_grid import Box, GridMap, emptyImage, imageGrid, sampled
 from PUMITSegmentLib.occupied import BINARY_LABELMAP, occupied
+from PUMITSegmentLib.surface_refresh import SurfaceRefresh
 
 
 class OverwriteMode(enum.Enum):
@@ -76,10 +78,17 @@ class SegmentWriter:
 
     A segment that is written gets a layer of its own, so that no other segment is touched, and no
     large shared layer is gone through; `vtkSegmentation::CollapseBinaryLabelmaps` joins layers.
+
+    Args:
+        background: Where 3D surfaces are made anew after a write, while the old ones stay; without
+            it `write` waits for Slicer to make them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, background: Background | None = None) -> None:
         self._isWriting = False
+        self._surfaces: SurfaceRefresh | None = None
+        if background is not None:
+            self._surfaces = SurfaceRefresh(background, self._writing)
         # In no scene: it only tells the logic the overwrite mode.
         self._settings = slicer.vtkMRMLSegmentEditorNode()
         self._logic = slicer.vtkSlicerSegmentEditorLogic()
@@ -124,7 +133,10 @@ class SegmentWriter:
                 )
             )
         area = EditableArea.ofSegmentEditor(segmentationNode)
-        with self._writing(segmentationNode):
+        changed = [segmentID]
+        if overwrite is not OverwriteMode.NONE:
+            changed = list(segmentationNode.GetSegmentation().GetSegmentIDs())
+        with self._writing(segmentationNode), self._surfacesLater(segmentationNode, changed):
             _adopt(segmentationNode, volumeNode)
             target = _Target(segmentationNode, segmentID, volumeNode)
             box, new = target.placed(prepared)
@@ -166,6 +178,22 @@ class SegmentWriter:
         values = sampled(image, box, GridMap(*grids[::-1], *nodes[::-1]))
         mask[box.slices] = values == segment.GetLabelValue()
         return mask
+
+    def isExact(self, segmentationNode, volumeNode) -> bool:
+        """Whether `write` stores a mask voxel by voxel: everything may change, and grids agree."""
+        if not EditableArea.ofSegmentEditor(segmentationNode).isEverything:
+            return False
+        grid = _reference(segmentationNode.GetSegmentation())
+        if grid is None:
+            return True
+        nodes = (segmentationNode.GetParentTransformNode(), volumeNode.GetParentTransformNode())
+        toVolume = GridMap(imageGrid(grid), ijkToRas(volumeNode), *nodes)
+        return toVolume.shiftOver(Box((0, 0, 0), _shape(volumeNode))) is not None
+
+    def _surfacesLater(self, segmentationNode, segmentIDs: list[str]) -> AbstractContextManager:
+        if self._surfaces is None:
+            return nullcontext()
+        return self._surfaces.postponed(segmentationNode, segmentIDs)
 
     @contextmanager
     def _writing(self, segmentationNode) -> Iterator[None]:
@@ -209,14 +237,7 @@ class _Target:
         self.segmentID = segmentID
         self.segmentation = segmentationNode.GetSegmentation()
         self.segment = self.segmentation.GetSegment(segmentID)
-        reference = slicer.vtkOrientedImageData()
-        slicer.vtkSegmentationConverter.DeserializeImageGeometry(
-            slicer.vtkSlicerSegmentEditorLogic.GetReferenceImageGeometryStringFromSegmentation(
-                self.segmentation
-            ),
-            reference,
-            False,
-        )
+        reference = _reference(self.segmentation)
         self.grid = imageGrid(reference)
         self.start = Box.ofImage(reference).start
         nodes = (segmentationNode.GetParentTransformNode(), volumeNode.GetParentTransformNode())
@@ -278,10 +299,21 @@ class _Target:
         return bool(ids)
 
 
+def _reference(segmentation):
+    """An image without voxels on a segmentation's grid; None where it has no grid yet."""
+    text = slicer.vtkSlicerSegmentEditorLogic.GetReferenceImageGeometryStringFromSegmentation(
+        segmentation
+    )
+    if not text:
+        return None
+    image = slicer.vtkOrientedImageData()
+    slicer.vtkSegmentationConverter.DeserializeImageGeometry(text, image, False)
+    return image
+
+
 def _adopt(segmentationNode, volumeNode) -> None:
     """Give a segmentation without content and geometry those of the volume."""
-    logic = slicer.vtkSlicerSegmentEditorLogic
-    if logic.GetReferenceImageGeometryStringFromSegmentation(segmentationNode.GetSegmentation()):
+    if _reference(segmentationNode.GetSegmentation()) is not None:
         return
     # The transform first: the geometry is taken relative to it.
     segmentationNode.SetAndObserveTransformNodeID(volumeNode.GetTransformNodeID())

@@ -323,3 +323,19 @@ def test_what_cannot_be_written_is_said_in_a_sentence(w, writer) -> None:
     for call in (writer.write, lambda *a: writer.read(a[0], a[1], a[3])):
         with pytest.raises(PumitError, match="surfaces"):
             call(segmentation, "A", w.ball(), volume)
+
+
+def test_writer_knows_whether_masks_are_stored_exactly(w, writer) -> None:
+    from PUMITSegmentLib.editable_area import segmentEditorNode
+
+    volume = w.addScan(axes=w.turned(3))
+    assert writer.isExact(w.addSegmentation(), volume)
+    segmentation = w.addSegmentation(volume)
+    assert writer.isExact(segmentation, volume)
+    assert not writer.isExact(w.addSegmentation(w.addScan()), volume)
+    w.moveUnder(volume, w.addMatrixTransform(w.affine(1)))
+    assert not writer.isExact(segmentation, volume)
+    w.moveUnder(segmentation, volume.GetParentTransformNode())
+    assert writer.isExact(segmentation, volume)
+    segmentEditorNode().SetSourceVolumeIntensityMask(True)
+    assert not writer.isExact(segmentation, volume)
