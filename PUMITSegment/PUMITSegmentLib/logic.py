@@ -317,7 +317,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         """Let a mask follow its prompts."""
         working = self._session.working
         with self._saying():
-            working.takeUpEdits(segmentID)
+            working.takeUpEdits(segmentID, isPrompted=True)
             working.recordPrompts(segmentID)
             if self.volumeNode is None:
                 self.status.problem(_("Choose a scan first."))

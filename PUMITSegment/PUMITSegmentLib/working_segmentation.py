@@ -126,10 +126,14 @@ class WorkingSegmentation:
             self._history.begin(segmentID, self._state(segmentID, packed))
             self._suspects.discard(segmentID)
 
-    def takeUpEdits(self, segmentID: str) -> None:
+    def takeUpEdits(self, segmentID: str, *, isPrompted: bool = False) -> None:
         """Let a mask that was edited by hand become the prompt from which the next one goes on.
 
         A segment that holds something but has no prompt counts as edited by hand.
+
+        Args:
+            segmentID: The segment.
+            isPrompted: Whether its prompts have just changed: it had some, then.
         """
         if self.volumeNode is None:
             return
@@ -139,8 +143,10 @@ class WorkingSegmentation:
         if segmentID in self._suspects:
             self._suspects.discard(segmentID)
             packed = PackedMask.of(self.mask(segmentID))
-        isUnprompted = packed.box is not None and not self.promptCount(segmentID)
-        if packed == known and not isUnprompted:
+        isEdited = packed != known
+        if not isEdited and not isPrompted and packed.box is not None:
+            isEdited = not self.promptCount(segmentID)
+        if not isEdited:
             return
         editedByHand(self._segment(segmentID))
         if packed.box is not None:

@@ -7,35 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pumit.errors import PromptError
-
-
-class ScriptedPredictor:
-    """Keeps what was asked, and answers when the test says so."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, Any, Any, Any]] = []
-        self.cancelled = 0
-
-    def request(
-        self, key, readVolume, segmentID, prompts, onMask, onError, onProgress, *, prepare=None
-    ) -> None:
-        self.asked.append((segmentID, onMask, onError, onProgress))
-
-    def cancel(self) -> None:
-        self.cancelled += 1
-
-    @property
-    def segmentIDs(self) -> list[str]:
-        return [entry[0] for entry in self.asked]
-
-    def answer(self, place: int = -1) -> None:
-        from PUMITSegmentLib.predictor import Prediction
-
-        segmentID, onMask, _onError, _onProgress = self.asked[place]
-        onMask(Prediction(segmentID, np.zeros((2, 2, 2), bool), 0.9, 0.1))
-
-    def fail(self, error: Exception, place: int = -1) -> None:
-        self.asked[place][2](error)
+from scripted_predictor import ScriptedPredictor
 
 
 class NoPrompts:
@@ -75,7 +47,7 @@ def wanted(scene: Any) -> Wanted:
 def test_an_answer_is_written_and_said(wanted: Wanted) -> None:
     wanted.updates.request("liver")
     assert wanted.status.isWorking
-    wanted.predictor.answer()
+    wanted.predictor.asked[-1].answer()
     assert wanted.written == ["liver"]
     assert "Liver" in wanted.status.current.text
     assert wanted.updates.running is None
@@ -84,18 +56,18 @@ def test_an_answer_is_written_and_said(wanted: Wanted) -> None:
 def test_an_overtaken_answer_is_never_written(wanted: Wanted) -> None:
     wanted.updates.request("liver")
     wanted.updates.request("liver")
-    wanted.predictor.answer(0)
+    wanted.predictor.asked[0].answer()
     assert wanted.written == []
-    wanted.predictor.answer(1)
+    wanted.predictor.asked[1].answer()
     assert wanted.written == ["liver"]
 
 
 def test_a_segment_that_was_displaced_is_computed_afterwards(wanted: Wanted) -> None:
     wanted.updates.request("liver")
     wanted.updates.request("spleen")
-    wanted.predictor.answer()
+    wanted.predictor.asked[-1].answer()
     assert wanted.predictor.segmentIDs == ["liver", "spleen", "liver"]
-    wanted.predictor.answer()
+    wanted.predictor.asked[-1].answer()
     assert wanted.written == ["spleen", "liver"]
     assert len(wanted.predictor.asked) == 3
 
@@ -104,7 +76,7 @@ def test_a_displaced_segment_that_was_removed_is_not_computed(wanted: Wanted) ->
     wanted.updates.request("liver")
     wanted.updates.request("spleen")
     wanted.segmentationNode.GetSegmentation().RemoveSegment("liver")
-    wanted.predictor.answer()
+    wanted.predictor.asked[-1].answer()
     assert wanted.predictor.segmentIDs == ["liver", "spleen"]
 
 
@@ -112,7 +84,7 @@ def test_nothing_is_written_after_cancelling(wanted: Wanted) -> None:
     wanted.updates.request("liver")
     wanted.updates.request("spleen")
     wanted.updates.cancel()
-    wanted.predictor.answer()
+    wanted.predictor.asked[-1].answer()
     assert wanted.written == []
     assert wanted.predictor.cancelled == 1
     assert len(wanted.predictor.asked) == 2
@@ -125,7 +97,7 @@ def test_an_error_is_one_sentence_and_others_go_on(wanted: Wanted) -> None:
     wanted.status.listeners.append(seen.append)
     wanted.updates.request("liver")
     wanted.updates.request("spleen")
-    wanted.predictor.fail(PromptError("All prompts are negative; add a positive one."))
+    wanted.predictor.asked[-1].onError(PromptError("All prompts are negative; add a positive one."))
     assert seen[-2].activity is Activity.PROBLEM
     assert seen[-2].text == "Spleen: All prompts are negative; add a positive one."
     assert wanted.updates.running == "liver"
@@ -136,7 +108,7 @@ def test_forgetting_the_running_segment_lets_the_next_one_run(wanted: Wanted) ->
     wanted.updates.request("spleen")
     wanted.updates.forget("spleen")
     assert wanted.updates.running == "liver"
-    wanted.predictor.answer(1)
+    wanted.predictor.asked[1].answer()
     assert wanted.written == []
 
 
@@ -150,7 +122,7 @@ def test_nothing_is_asked_without_a_target(wanted: Wanted) -> None:
 def test_progress_of_an_overtaken_request_is_not_shown(wanted: Wanted) -> None:
     wanted.updates.request("liver")
     wanted.updates.request("spleen")
-    wanted.predictor.asked[0][3]("Looking", 0.5)
+    wanted.predictor.asked[0].onProgress("Looking", 0.5)
     assert "Liver" not in wanted.status.current.text
-    wanted.predictor.asked[1][3]("Looking", 0.25)
+    wanted.predictor.asked[1].onProgress("Looking", 0.25)
     assert wanted.status.current.fraction == 0.25

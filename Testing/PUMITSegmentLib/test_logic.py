@@ -1,0 +1,461 @@
+"""The logic on Slicer's scene: prompts become masks, steps are taken back, nothing dangles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pumit.errors import PromptError
+from pumit.prompts import MaskPrompt, PointPrompt
+from scripted_predictor import SHAPE, LogicScene, box
+
+A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
+
+
+@pytest.fixture
+def made(slicerApp: Any) -> Iterator[LogicScene]:
+    made = LogicScene()
+    yield made
+    made.logic.close()
+
+
+# --- from prompts to masks ------------------------------------------------------------------------
+
+
+def test_a_click_without_a_segment_makes_one_and_asks(made: LogicScene) -> None:
+    made.click((14, 12, 10))
+    assert made.logic.segmentID
+    assert made.predictor.segmentIDs == [made.logic.segmentID]
+    (prompt,) = made.predictor.asked[0].prompts
+    assert isinstance(prompt, PointPrompt)
+    assert prompt.is_positive
+    np.testing.assert_allclose(prompt.point_lps, (-14, -12, 10))
+
+
+def test_an_answer_is_visible_in_the_segment(made: LogicScene) -> None:
+    made.click()
+    made.answer(A)
+    assert np.array_equal(made.mask(made.logic.segmentID), A)
+
+
+def test_the_newest_of_two_clicks_is_answered(made: LogicScene) -> None:
+    made.click((14, 12, 10))
+    made.click((15, 12, 10))
+    made.predictor.asked[0].answer(A)
+    assert not made.mask(made.logic.segmentID).any()
+    made.predictor.asked[1].answer(B)
+    assert np.array_equal(made.mask(made.logic.segmentID), B)
+    assert len(made.predictor.asked[1].prompts) == 2
+
+
+def test_nothing_is_asked_while_updating_is_switched_off(made: LogicScene) -> None:
+    made.logic.parameters.updateAutomatically = False
+    made.click()
+    assert made.predictor.asked == []
+    assert "Update" in made.status
+    made.logic.update()
+    made.answer(A)
+    assert np.array_equal(made.mask(made.logic.segmentID), A)
+
+
+def test_an_error_loses_nothing_and_a_next_prompt_repairs_it(made: LogicScene) -> None:
+    made.click()
+    made.answer(A)
+    made.logic.setPositive(False)
+    made.click((500, 0, 0))
+    made.predictor.asked[-1].onError(PromptError("The point lies outside of the volume."))
+    assert "outside of the volume" in made.status
+    assert made.logic.promptCount(made.logic.segmentID) == 2
+    assert np.array_equal(made.mask(made.logic.segmentID), A)
+    made.click((12, 12, 12))
+    made.answer(B)
+    assert np.array_equal(made.mask(made.logic.segmentID), B)
+
+
+def test_a_segment_is_said_to_be_made_by_the_model_with_prompts(made: LogicScene) -> None:
+    from PUMITSegmentLib.provenance import provenanceOf
+
+    made.click()
+    made.answer(A)
+    segmentation = made.logic.segmentationNode.GetSegmentation()
+    provenance = provenanceOf(segmentation.GetSegment(made.logic.segmentID))
+    assert (provenance.type, provenance.version) == ("SEMIAUTOMATIC", "7")
+
+
+def test_without_a_scan_the_status_says_what_to_do(slicerApp: Any) -> None:
+    made = LogicScene()
+    made.logic.parameters.sourceVolume = None
+    assert made.logic.newSegment() == ""
+    assert "scan" in made.status
+    made.logic.update()
+    assert "scan" in made.status
+    made.logic.close()
+
+
+def test_removing_the_last_prompt_empties_the_segment(made: LogicScene) -> None:
+    import slicer
+
+    made.click()
+    made.answer(A)
+    (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+    points.RemoveNthControlPoint(0)
+    assert not made.mask(made.logic.segmentID).any()
+    assert made.logic.undo()
+    assert np.array_equal(made.mask(made.logic.segmentID), A)
+    assert made.logic.promptCount(made.logic.segmentID) == 1
+
+
+def test_cancelling_leaves_the_prompt_and_writes_nothing(made: LogicScene) -> None:
+    made.click()
+    made.logic.cancel()
+    made.answer(A)
+    assert not made.mask(made.logic.segmentID).any()
+    assert made.logic.promptCount(made.logic.segmentID) == 1
+    assert "Cancelled" in made.status
+
+
+# --- segments -------------------------------------------------------------------------------------
+
+
+def test_segments_have_prompts_of_their_own_and_start_positive(made: LogicScene) -> None:
+    first = made.logic.newSegment()
+    made.logic.setPositive(False)
+    made.click((14, 12, 10))
+    second = made.logic.newSegment()
+    assert made.logic.parameters.isPositive
+    made.click((10, 12, 10))
+    made.click((9, 12, 10))
+    assert made.logic.promptCount(first) == 1
+    assert made.logic.promptCount(second) == 2
+    assert made.predictor.asked[-1].prompts[0].is_positive
+
+
+def test_only_the_selected_segments_prompts_are_shown(made: LogicScene) -> None:
+    import slicer
+
+    first = made.logic.newSegment("First")
+    made.click()
+    made.logic.stopPlacing()
+    made.logic.newSegment("Second")
+    (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+    assert not points.GetDisplayVisibility()
+    made.logic.selectSegment(first)
+    assert points.GetDisplayVisibility()
+
+
+def test_placing_goes_on_for_the_segment_that_is_selected(made: LogicScene) -> None:
+    first = made.logic.newSegment("First")
+    made.click()
+    second = made.logic.newSegment("Second")
+    assert made.logic.isPlacing
+    made.click()
+    assert (made.logic.promptCount(first), made.logic.promptCount(second)) == (1, 1)
+
+
+def test_overwriting_is_off_unless_asked_and_can_be_taken_back(made: LogicScene) -> None:
+    from PUMITSegmentLib.segment_writer import OverwriteMode
+
+    first = made.logic.newSegment()
+    made.click()
+    made.answer(A)
+    second = made.logic.newSegment()
+    made.click()
+    made.answer(B)
+    assert np.array_equal(made.mask(first), A)
+    made.logic.parameters.overwriteMode = OverwriteMode.ALL
+    made.click((13, 13, 13))
+    made.answer(B)
+    assert np.array_equal(made.mask(first), A & ~B)
+    made.logic.undo()
+    assert np.array_equal(made.mask(first), A)
+    assert np.array_equal(made.mask(second), B)
+    made.logic.redo()
+    assert np.array_equal(made.mask(first), A & ~B)
+
+
+def test_removing_a_segment_removes_its_prompts_and_undo_brings_both_back(
+    made: LogicScene,
+) -> None:
+    import slicer
+
+    first = made.logic.newSegment("Liver")
+    made.click()
+    made.answer(A)
+    made.logic.stopPlacing()
+    second = made.logic.newSegment("Spleen")
+    made.logic.removeSegment(first)
+    assert made.logic.segmentID == second
+    assert slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode") == []
+    made.logic.undo()
+    segmentation = made.logic.segmentationNode.GetSegmentation()
+    assert segmentation.GetSegment(first).GetName() == "Liver"
+    assert segmentation.GetNthSegmentID(0) == first
+    assert np.array_equal(made.mask(first), A)
+    assert made.logic.promptCount(first) == 1
+
+
+def test_a_segment_that_is_removed_while_computed_is_not_written(made: LogicScene) -> None:
+    segmentID = made.logic.newSegment()
+    made.click()
+    made.logic.segmentationNode.GetSegmentation().RemoveSegment(segmentID)
+    made.answer(A)
+    assert made.logic.segmentID == ""
+    assert not made.logic.isComputing
+
+
+def test_following_and_preceding_segments_are_selected_round_the_end(made: LogicScene) -> None:
+    ids = [made.logic.newSegment() for _ in range(3)]
+    made.logic.selectFollowingSegment(1)
+    assert made.logic.segmentID == ids[0]
+    made.logic.selectFollowingSegment(-1)
+    assert made.logic.segmentID == ids[2]
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def test_every_step_over_two_segments_can_be_taken_back_and_repeated(made: LogicScene) -> None:
+    masks = [box((2, 2, 2), (5 + i, 6, 7)) for i in range(5)]
+    first = made.logic.newSegment("First")
+    states = []
+
+    def remember() -> None:
+        ids = [made.logic.segmentationNode.GetSegmentation().GetNthSegmentID(0)]
+        states.append([(made.logic.promptCount(i), made.mask(i).sum()) for i in ids])
+
+    remember()
+    for i, mask in enumerate(masks):
+        made.click((5 + i, 5, 5))
+        made.answer(mask)
+        remember()
+    for expected in states[-2::-1]:
+        assert made.logic.undo()
+        assert [(made.logic.promptCount(first), made.mask(first).sum())] == expected
+    for expected in states[1:]:
+        assert made.logic.redo()
+        assert [(made.logic.promptCount(first), made.mask(first).sum())] == expected
+    assert not made.logic.canRedo
+
+
+def test_a_step_that_was_never_answered_is_answered_when_it_is_reached_again(
+    made: LogicScene,
+) -> None:
+    made.click((5, 5, 5))
+    made.click((6, 5, 5))
+    made.answer(B)
+    asked = len(made.predictor.asked)
+    made.logic.undo()
+    assert len(made.predictor.asked) == asked + 1
+    assert len(made.predictor.asked[-1].prompts) == 1
+    made.answer(A)
+    assert np.array_equal(made.mask(made.logic.segmentID), A)
+    made.logic.redo()
+    assert np.array_equal(made.mask(made.logic.segmentID), B)
+    assert len(made.predictor.asked) == asked + 1
+
+
+def test_reset_can_be_taken_back(made: LogicScene) -> None:
+    first = made.logic.newSegment()
+    made.click()
+    made.answer(A)
+    second = made.logic.newSegment()
+    made.click()
+    made.answer(B)
+    made.logic.reset(second)
+    assert not made.mask(second).any()
+    assert np.array_equal(made.mask(first), A)
+    made.logic.undo()
+    assert np.array_equal(made.mask(second), B)
+    made.logic.reset()
+    assert not made.mask(first).any()
+    assert made.logic.promptCount(first) == made.logic.promptCount(second) == 0
+    made.logic.undo()
+    assert np.array_equal(made.mask(first), A)
+    assert np.array_equal(made.mask(second), B)
+
+
+def test_masking_set_later_does_not_keep_a_step_from_being_taken_back(made: LogicScene) -> None:
+    import slicer
+    from PUMITSegmentLib.editable_area import segmentEditorNode
+
+    made.click()
+    made.answer(A)
+    editor = segmentEditorNode()
+    editor.SetMaskMode(slicer.vtkMRMLSegmentationNode.EditAllowedInsideAllSegments)
+    made.logic.undo()
+    made.logic.redo()
+    assert np.array_equal(made.mask(made.logic.segmentID), A)
+    assert editor.GetMaskMode() == slicer.vtkMRMLSegmentationNode.EditAllowedInsideAllSegments
+
+
+# --- edits by hand --------------------------------------------------------------------------------
+
+
+def test_an_edit_by_hand_is_what_the_next_prompt_goes_on_from(made: LogicScene) -> None:
+    made.click()
+    made.answer(A)
+    made.logic.exit()
+    made.editByHand(made.logic.segmentID, A | B)
+    made.logic.enter()
+    made.click((12, 12, 12))
+    prompts = made.predictor.asked[-1].prompts
+    assert [type(prompt) for prompt in prompts] == [PointPrompt, MaskPrompt, PointPrompt]
+    assert np.array_equal(prompts[1].mask, A | B)
+
+
+def test_an_edit_by_hand_is_a_step(made: LogicScene) -> None:
+    made.click()
+    made.answer(A)
+    made.editByHand(made.logic.segmentID, A | B)
+    made.logic.enter()
+    made.logic.undo()
+    assert np.array_equal(made.mask(made.logic.segmentID), A)
+    made.logic.redo()
+    assert np.array_equal(made.mask(made.logic.segmentID), A | B)
+
+
+def test_a_mask_that_was_only_painted_is_what_the_first_prompt_goes_on_from(
+    made: LogicScene,
+) -> None:
+    segmentID = made.logic.newSegment()
+    made.editByHand(segmentID, A)
+    made.click()
+    assert [type(p) for p in made.predictor.asked[-1].prompts] == [MaskPrompt, PointPrompt]
+
+
+def test_own_writing_is_no_edit_by_hand(made: LogicScene) -> None:
+    first = made.logic.newSegment()
+    made.click()
+    made.answer(A)
+    second = made.logic.newSegment()
+    made.click()
+    made.answer(B)
+    made.logic.selectSegment(first)
+    made.click((7, 7, 7))
+    assert all(isinstance(p, PointPrompt) for p in made.predictor.asked[-1].prompts)
+    assert made.logic.promptCount(second) == 1
+
+
+# --- the scene changes ----------------------------------------------------------------------------
+
+
+def test_closing_the_scene_while_computing_writes_nothing_into_the_next(made: LogicScene) -> None:
+    import slicer
+
+    made.click()
+    slicer.mrmlScene.Clear()
+    made.predictor.asked[0].answer(A)
+    assert made.logic.segmentationNode is None
+    assert slicer.util.getNodesByClass("vtkMRMLSegmentationNode") == []
+    made.volumeNode = made.addScan()
+    made.logic.parameters.sourceVolume = made.volumeNode
+    made.click()
+    made.answer(B)
+    assert np.array_equal(made.mask(made.logic.segmentID), B)
+
+
+def test_a_saved_scene_brings_everything_back(made: LogicScene, tmp_path: Path) -> None:
+    import slicer
+
+    first = made.logic.newSegment("First")
+    made.click()
+    made.answer(A)
+    second = made.logic.newSegment("Second")
+    made.click((10, 10, 10))
+    made.click((11, 10, 10))
+    made.answer(B)
+    made.logic.parameters.updateAutomatically = False
+    folder = tmp_path / "scene"
+    folder.mkdir()
+    slicer.app.applicationLogic().SaveSceneToSlicerDataBundleDirectory(str(folder), None)
+    slicer.mrmlScene.Clear()
+    assert made.logic.segmentationNode is None
+    (path,) = folder.glob("*.mrml")
+    slicer.util.loadScene(str(path))
+    assert made.logic.segmentID == second
+    assert not made.logic.parameters.updateAutomatically
+    assert (made.logic.promptCount(first), made.logic.promptCount(second)) == (1, 2)
+    assert np.array_equal(made.mask(first), A)
+    assert np.array_equal(made.mask(second), B)
+
+
+@pytest.mark.parametrize("what", ["volume", "segmentation", "parameters", "points"])
+def test_deleting_a_node_while_computing_leaves_nothing_dangling(
+    made: LogicScene, what: str
+) -> None:
+    import slicer
+
+    made.click()
+    nodes = {
+        "volume": made.volumeNode,
+        "segmentation": made.logic.segmentationNode,
+        "parameters": made.logic.parameters.parameterNode,
+        "points": slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")[0],
+    }
+    slicer.mrmlScene.RemoveNode(nodes[what])
+    made.predictor.asked[0].answer(A)
+    segmentations = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")
+    if what != "segmentation":
+        segmentID = segmentations[0].GetSegmentation().GetNthSegmentID(0)
+        array = slicer.util.arrayFromSegmentInternalBinaryLabelmap(segmentations[0], segmentID)
+        assert array is None or not array.any()
+    # It goes on.
+    made.logic.parameters.sourceVolume = made.volumeNode = made.addScan("Other")
+    made.click()
+    made.answer(B)
+    assert np.array_equal(made.mask(made.logic.segmentID), B)
+
+
+def test_another_frame_of_the_image_is_not_given_the_earlier_ones_mask(made: LogicScene) -> None:
+    import slicer
+
+    made.click()
+    slicer.util.updateVolumeFromArray(made.volumeNode, np.zeros(SHAPE, np.int16))
+    made.predictor.asked[0].answer(A)
+    assert not made.mask(made.logic.segmentID).any()
+    assert "changed" in made.status
+
+
+def test_steps_on_another_grid_cannot_be_taken_back(made: LogicScene) -> None:
+    import slicer
+
+    made.click()
+    made.answer(A)
+    other = slicer.util.addVolumeFromArray(np.zeros((4, 5, 6), np.int16))
+    made.logic.parameters.sourceVolume = other
+    assert not made.logic.canUndo
+    made.click((2, 2, 2))
+    made.answer(np.ones((4, 5, 6), dtype=bool))
+    assert made.mask(made.logic.segmentID).all()
+
+
+def test_closing_leaves_no_observer_and_ends_what_computes(slicerApp: Any) -> None:
+    import slicer
+    from harness.scene_state import countPythonObservers
+
+    scene = slicer.mrmlScene
+    before = countPythonObservers(scene)
+    made = LogicScene()
+    made.click()
+    made.answer(A)
+    node, volume = made.logic.segmentationNode, made.volumeNode
+    parameterNode = made.logic.parameters.parameterNode
+    made.logic.close()
+    assert made.predictor.isClosed
+    assert made.compute.isClosed
+    assert countPythonObservers(scene) == before
+    for observed in (node, volume):
+        assert countPythonObservers(observed) == 0
+    del parameterNode
+
+
+def test_a_new_segmentation_lies_with_its_scan(made: LogicScene) -> None:
+    import slicer
+
+    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
+    made.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
+    made.logic.newSegment()
+    assert made.logic.segmentationNode.GetParentTransformNode() is transform
