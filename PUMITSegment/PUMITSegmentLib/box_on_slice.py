@@ -123,6 +123,16 @@ def planeOf(roiNode) -> tuple[Matrix, float, float] | None:
         return None  # edited by hand
 
 
+def planeText(roiNode) -> str:
+    """The plane of a flat box as it is saved; empty for other boxes."""
+    return roiNode.GetAttribute(_PLANE) or ""
+
+
+def setPlaneText(roiNode, text: str) -> None:
+    """Make a box flat, or not flat, as another one was."""
+    roiNode.SetAttribute(_PLANE, text or None)
+
+
 def acrossAxis(roiNode) -> int:
     """Which of a box's own axes is across its plane: the recorded one, or the thinnest."""
     plane = planeOf(roiNode)

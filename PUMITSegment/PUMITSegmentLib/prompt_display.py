@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import slicer
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompt_kinds import BOXES, PromptKind
@@ -26,6 +25,13 @@ def nameOf(tag: PromptTag, segmentName: str) -> str:
         None: _("{segment} edited"),
     }
     return kinds[tag.kind].format(segment=segmentName, sign=sign)
+
+
+def rename(node, tag: PromptTag, oldName: str, newName: str) -> None:
+    """Let a node's name follow its segment's, unless the user gave it one of its own."""
+    old, name = nameOf(tag, oldName), node.GetName()
+    if name == old or name.startswith(f"{old}_"):
+        node.SetName(nameOf(tag, newName) + name[len(old) :])
 
 
 def dress(node, tag: PromptTag) -> None:
@@ -57,10 +63,3 @@ def show(node, isShown: bool) -> None:
     if node.GetDisplayNode() is not None:
         node.GetDisplayNode().SetVisibility(isShown)
     node.SetLocked(not isShown)
-
-
-def hierarchyNode(scene):
-    """The scene's subject hierarchy, or None while the scene is being closed."""
-    if scene is None or scene.IsClosing():
-        return None
-    return slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)

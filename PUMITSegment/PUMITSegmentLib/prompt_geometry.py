@@ -8,11 +8,11 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 import slicer
-import vtk
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 
 from PUMITSegmentLib.box_on_slice import acrossAxis
 from PUMITSegmentLib.lasso import middle_line
+from PUMITSegmentLib.mask_prior import MaskPrior
 from PUMITSegmentLib.prompt_kinds import BOXES, CURVES, PromptKind
 from PUMITSegmentLib.prompt_order import keysOf
 from PUMITSegmentLib.prompt_tag import PromptTag
@@ -21,6 +21,8 @@ Points = npt.NDArray[np.float64]
 ToLps = Callable[[npt.ArrayLike], Points]
 # Two corners of a box nearer than this are one click.
 _SMALLEST_MM = 1e-3
+# How much of a lasso's area becomes a prompt; see `lasso`.
+_LASSO_POSITIVE, _LASSO_NEGATIVE = 0.8, 1.0
 
 
 def definedPoints(node) -> Points:
@@ -48,7 +50,7 @@ def definedPointsWorld(node) -> Points:
 def isFinished(node, tag: PromptTag) -> bool:
     """Whether a node holds a prompt: a placed point, a box with a size, a drawn curve."""
     if tag.kind is None:
-        return node.GetImageData() is not None
+        return MaskPrior.isIn(node)
     if tag.kind in BOXES:
         if node.GetNumberOfUndefinedControlPoints(True) or not node.GetNumberOfControlPoints():
             return False
@@ -61,21 +63,14 @@ def signatureOf(node, tag: PromptTag) -> Hashable:
     """What changes whenever the prompts of a node do, except under a moving parent transform."""
     if not isFinished(node, tag):
         return None
-    parent = node.GetTransformNodeID()
     if tag.kind is None:
-        return (tag, parent, node.GetImageData().GetMTime(), matrixOf(node.GetIJKToRASMatrix))
+        return (tag, MaskPrior.read(node))
+    parent = node.GetTransformNodeID()
     if tag.kind in BOXES:
         matrix = slicer.util.arrayFromVTKMatrix(node.GetObjectToNodeMatrix())
         return (tag, parent, tuple(node.GetSize()), tuple(matrix.ravel().tolist()))
     keys = tuple(keysOf(node)) if tag.kind is PromptKind.POINT else ()
     return (tag, parent, keys, definedPoints(node).tobytes())
-
-
-def matrixOf(get: Callable[[vtk.vtkMatrix4x4], None]) -> tuple[float, ...]:
-    """The 16 elements of a matrix that a node writes into one, row by row."""
-    matrix = vtk.vtkMatrix4x4()
-    get(matrix)
-    return tuple(slicer.util.arrayFromVTKMatrix(matrix).ravel().tolist())
 
 
 def boxCornersWorld(node, isFlat: bool) -> Points:
@@ -127,7 +122,7 @@ def promptsOf(node, tag: PromptTag, toLps: ToLps) -> list[tuple[str, Prompt]]:
     assert tag.kind in CURVES
     points = toLps(curvePointsWorld(node))
     if tag.kind is PromptKind.LASSO:
-        points = middle_line(points)
+        points = middle_line(points, _LASSO_POSITIVE if tag.isPositive else _LASSO_NEGATIVE)
     return [(key, ScribblePrompt(_tuples(points), tag.isPositive))]
 
 

@@ -17,6 +17,7 @@ class PromptKind(enum.Enum):
 
 # How the current segment, after it was edited by hand, is kept as a prompt. Never placed.
 MASK_PRIOR = "mask"
+MASK_PRIOR_CLASS = "vtkMRMLScriptedModuleNode"
 
 NODE_CLASSES = {
     PromptKind.POINT: "vtkMRMLMarkupsFiducialNode",

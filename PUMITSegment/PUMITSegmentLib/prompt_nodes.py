@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 
+import numpy as np
+import numpy.typing as npt
 import slicer
 import vtk
 from pumit.errors import PromptError
 from pumit.prompts import Prompt
-from PUMITSlicerLib.mrml import VolumeFrame
+from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
 from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
-from PUMITSegmentLib import prompt_display
 from PUMITSegmentLib.box_drawing import BoxDrawing
 from PUMITSegmentLib.box_on_slice import keepFlat
+from PUMITSegmentLib.mask_prior import MaskPrior, MaskPrompts
+from PUMITSegmentLib.packed_mask import PackedMask
 from PUMITSegmentLib.placing import PlaceMode
-from PUMITSegmentLib.prompt_geometry import isFinished, promptsOf, signatureOf
-from PUMITSegmentLib.prompt_kinds import BOXES, NODE_CLASSES, PromptKind, kindOfNode
-from PUMITSegmentLib.prompt_order import numberPrompts, numbersOf
-from PUMITSegmentLib.prompt_tag import PromptTag, promptNodesOf, tagOf
+from PUMITSegmentLib.prompt_display import dress, rename, show
+from PUMITSegmentLib.prompt_folder import removeEmptyFolders, removeNode
+from PUMITSegmentLib.prompt_geometry import isFinished, promptsOf
+from PUMITSegmentLib.prompt_kinds import BOXES, PromptKind, kindOfNode
+from PUMITSegmentLib.prompt_making import addPromptNode, referenceVolume
+from PUMITSegmentLib.prompt_order import keysOf, makeLatest, numbersOf
+from PUMITSegmentLib.prompt_snapshot import NodeSnapshot, PromptSnapshot, removePoints
+from PUMITSegmentLib.prompt_tag import PromptTag, nodesByKey, promptNodesOf, setKey, tagOf
+from PUMITSegmentLib.prompt_watch import PromptWatch
 
-_Markups = slicer.vtkMRMLMarkupsNode
-_CHANGE_EVENTS = (
-    vtk.vtkCommand.ModifiedEvent,
-    _Markups.PointModifiedEvent,
-    _Markups.PointPositionDefinedEvent,
-    _Markups.PointPositionUndefinedEvent,
-    _Markups.PointRemovedEvent,
-    slicer.vtkMRMLTransformableNode.TransformModifiedEvent,
-)
-
-
-@dataclass
-class _Watched:
-    """What is known of a prompt node since it was last looked at."""
-
-    tag: PromptTag
-    signature: Hashable = None
-    isDragged: bool = False
+Mask = npt.NDArray[np.bool_]
 
 
 class PromptNodes(VTKObservationMixin):
@@ -60,19 +49,27 @@ class PromptNodes(VTKObservationMixin):
         super().__init__()
         self._segmentationNode = segmentationNode
         self._scene = segmentationNode.GetScene()
-        self._onChanged = onChanged
-        self._watched: dict[object, _Watched] = {}
-        self._isQuiet = False
-        self._drawing: BoxDrawing | None = None
         self._placeMode = PlaceMode(self._scene, self._onPlacingEnded)
-        scene = slicer.vtkMRMLScene
-        self.addObserver(self._scene, scene.NodeAddedEvent, self._onNodeAdded)
+        self._drawing: BoxDrawing | None = None
+        # What `startPlacing` was last told.
+        self._placing: tuple | None = None
+        # Whose prompts are shown: those of all segments at first.
+        self._isEverythingShown, self._shownID = True, ""
+        self._maskPrompts = MaskPrompts()
+        self._watch = PromptWatch(
+            segmentationNode,
+            onChanged=onChanged,
+            onTouched=self._onTouched,
+            isBeingDrawn=self._isBeingDrawn,
+        )
+        self._segmentNames = self._namesNow()
+        scene, segmentation = slicer.vtkMRMLScene, slicer.vtkSegmentation
         self.addObserver(self._scene, scene.NodeRemovedEvent, self._onNodeRemoved)
-        self.addObserver(self._scene, scene.EndImportEvent, self._onImported)
         self.addObserver(self._scene, scene.StartCloseEvent, self._onSceneClosing)
-        removed = slicer.vtkSegmentation.SegmentRemoved
-        self.addObserver(segmentationNode, removed, self._onSegmentRemoved)
-        self._watchAll()
+        self.addObserver(segmentationNode, segmentation.SegmentRemoved, self._onSegmentRemoved)
+        self.addObserver(segmentationNode, segmentation.SegmentModified, self._onSegmentModified)
+
+    # Placing
 
     @property
     def isPlacing(self) -> bool:
@@ -90,11 +87,13 @@ class PromptNodes(VTKObservationMixin):
             kind: What to place.
             segmentID: The segment that it is for.
             isPositive: Whether it lies in the segment; boxes always do.
-            sliceNode: The slice view a box or lasso is drawn in; the one under the mouse if None.
+            sliceNode: The slice view a box is drawn in; the one under the mouse if None.
         """
         self.stopPlacing()
-        tag = PromptTag(segmentID, kind, isPositive)
-        node = self._listOf(tag) if kind is PromptKind.POINT else self._create(tag)
+        self._placing = (kind, segmentID, isPositive, sliceNode)
+        tag = PromptTag(segmentID, kind, isPositive or kind in BOXES)
+        node = self._nodeTagged(tag) if kind is PromptKind.POINT else None
+        node = node or self._add(tag)
         self._drawing = BoxDrawing(node, kind, sliceNode) if kind in BOXES else None
         self._placeMode.start(node, isPersistent=kind is PromptKind.POINT)
 
@@ -103,18 +102,31 @@ class PromptNodes(VTKObservationMixin):
         self._placeMode.stop()
         self._dropUnfinished()
 
+    # What the prompts are
+
     def prompts(self, segmentID: str, frame: VolumeFrame) -> list[Prompt]:
         """Prompts of a segment in the order in which they were given, in a volume's LPS."""
-        self._watchAll()
-        nodes = self._finished(segmentID)
-        numberPrompts(nodes)
+        self._watch.watchAll()
         numbered = []
-        for node in nodes:
+        for node in self._watch.finished(segmentID):
+            tag = self._watch.tag(node)
+            if tag.kind is None:
+                made = self._maskPrompts.of(node, referenceVolume(self._segmentationNode))
+            else:
+                made = promptsOf(node, tag, frame.worldToLps)
             numbers = numbersOf(node)
-            tag = self._watched[node].tag
-            made = promptsOf(node, tag, frame.worldToLps)
             numbered += [(numbers[key], prompt) for key, prompt in made]
         return [prompt for _number, prompt in sorted(numbered, key=lambda pair: pair[0])]
+
+    def snapshot(self, segmentID: str) -> PromptSnapshot:
+        """The prompts of a segment as they are now, to be restored later."""
+        taken = [
+            NodeSnapshot.of(key, node, self._watch.tag(node))
+            for key, node in nodesByKey(self._watch.finished(segmentID)).items()
+        ]
+        return PromptSnapshot(tuple(sorted(taken, key=lambda each: each.key)))
+
+    # Changing them
 
     def adopt(self, node, segmentID: str, isPositive: bool = True) -> None:
         """Make a markups node of the user's own the prompts of a segment.
@@ -134,208 +146,190 @@ class PromptNodes(VTKObservationMixin):
                     name=node.GetName()
                 )
             )
-        self._forget(node)
-        with self._quietly():
-            tag = PromptTag(segmentID, kind, isPositive)
+        self._watch.forget(node)
+        tag = PromptTag(segmentID, kind, isPositive or kind in BOXES)
+        with self._watch.quietly():
             tag.write(node, self._segmentationNode)
-            prompt_display.dress(node, tag)
-            self._watch(node)
-        numberPrompts(self._finished(segmentID))
+            dress(node, tag)
+            show(node, self._isShown(segmentID))
+            self._watch.watch(node)
+        self._watch.finished(segmentID)
+
+    def setMaskPrior(self, segmentID: str, mask: Mask | PackedMask, volumeNode) -> None:
+        """Make a segment that was edited by hand its latest prompt, from which the next go on.
+
+        It replaces an earlier one, and is kept in the scene.
+
+        Args:
+            segmentID: The segment.
+            mask: What it covers now, bool (D, H, W); an empty one only removes the earlier one.
+            volumeNode: The scan on whose grid that is.
+        """
+        packed = mask if isinstance(mask, PackedMask) else PackedMask.of(mask)
+        tag = PromptTag(segmentID, None)
+        node = self._nodeTagged(tag)
+        with self._watch.quietly():
+            if packed.box is None:
+                if node is not None:
+                    removeNode(node)
+                return
+            node = node or self._add(tag)
+            MaskPrior(packed, tuple(ijkToRas(volumeNode).ravel().tolist())).write(node)
+            makeLatest(node, self._watch.finished(segmentID))
+
+    def restore(self, segmentID: str, snapshot: PromptSnapshot) -> None:
+        """Make a segment's prompts what they were; what is being drawn is dropped.
+
+        Points go on being placed, and another box or curve can be drawn.
+        """
+        isDrawing = self.isPlacing and self._placing[0] is not PromptKind.POINT
+        if isDrawing:
+            self.stopPlacing()
+        wanted = {each.key: each for each in snapshot.nodes}
+        with self._watch.quietly():
+            present = nodesByKey(promptNodesOf(self._segmentationNode, segmentID))
+            for key, node in present.items():
+                if key not in wanted:
+                    self._removeOrEmpty(node)
+            for key, each in wanted.items():
+                each.apply(present.get(key) or self._addAgain(each))
+        removeEmptyFolders(self._scene)
+        if isDrawing:
+            self.startPlacing(*self._placing)
 
     def clear(self, segmentID: str) -> None:
         """Remove all prompts of a segment; points go on being placed."""
-        with self._quietly():
+        with self._watch.quietly():
             for node in promptNodesOf(self._segmentationNode, segmentID):
-                if node.GetID() == self._placeMode.nodeID and self._isList(node):
-                    node.RemoveAllControlPoints()
-                else:
-                    self._scene.RemoveNode(node)
-
-    def removeSegment(self, segmentID: str) -> None:
-        """Remove a segment's prompts and their nodes, because the segment is gone."""
-        with self._quietly():
-            for node in promptNodesOf(self._segmentationNode, segmentID):
-                self._scene.RemoveNode(node)
+                self._removeOrEmpty(node)
+        removeEmptyFolders(self._scene)
 
     def removeLast(self, segmentID: str) -> None:
         """Remove the prompt of a segment that was given last, if there is any."""
-        nodes = self._finished(segmentID)
-        numberPrompts(nodes)
+        nodes = self._watch.finished(segmentID)
         numbered = [(n, key, node) for node in nodes for key, n in numbersOf(node).items()]
         if not numbered:
             return
         _number, key, node = max(numbered, key=lambda entry: entry[0])
-        with self._quietly():
+        with self._watch.quietly():
             if self._isList(node):
-                node.RemoveNthControlPoint(node.GetNthControlPointIndexByID(key))
+                removePoints(node, {key})
             else:
-                self._scene.RemoveNode(node)
+                removeNode(node)
+
+    def removeSegment(self, segmentID: str) -> None:
+        """Remove a segment's prompts and their nodes, because the segment is gone."""
+        if self.isPlacing and self._placing[1] == segmentID:
+            self.stopPlacing()
+        self._removeNodes(promptNodesOf(self._segmentationNode, segmentID))
 
     def showOnly(self, segmentID: str | None) -> None:
         """Show the prompts of one segment, or of none; hidden ones are locked."""
-        with self._quietly():
-            for node, watched in self._watched.items():
-                prompt_display.show(node, watched.tag.segmentID == segmentID)
+        self._isEverythingShown, self._shownID = False, segmentID or ""
+        with self._watch.quietly():
+            for node in self._watch.nodes():
+                show(node, self._isShown(self._watch.tag(node).segmentID))
 
     def close(self) -> None:
         """End placing and leave no observer; the nodes stay in the scene."""
-        self._placeMode.close()
+        with self._watch.quietly(isReported=True):
+            self._placeMode.close()
         if not self._scene.IsClosing():
             self._dropUnfinished()
-        self._watched.clear()
+        self._watch.close()
         self.removeObservers()
 
-    def _finished(self, segmentID: str) -> list:
-        """Nodes of a segment that hold a prompt and are not being drawn now."""
-        return [
-            node
-            for node in promptNodesOf(self._segmentationNode, segmentID)
-            if node in self._watched
-            and isFinished(node, self._watched[node].tag)
-            and not self._isBeingDrawn(node)
-        ]
+    # Nodes
 
     def _isList(self, node) -> bool:
-        return self._watched[node].tag.kind is PromptKind.POINT
+        return node in self._watch and self._watch.tag(node).kind is PromptKind.POINT
 
     def _isBeingDrawn(self, node) -> bool:
         return node.GetID() == self._placeMode.nodeID and not self._isList(node)
 
-    def _listOf(self, tag: PromptTag):
-        """The list of a segment's points of one polarity, made if there is none."""
-        for node in promptNodesOf(self._segmentationNode, tag.segmentID):
-            if tagOf(node, self._segmentationNode) == tag:
-                return node
-        return self._create(tag)
+    def _isShown(self, segmentID: str) -> bool:
+        return self._isEverythingShown or segmentID == self._shownID
 
-    def _create(self, tag: PromptTag):
-        segment = self._segmentationNode.GetSegmentation().GetSegment(tag.segmentID)
-        name = prompt_display.nameOf(tag, segment.GetName() if segment else tag.segmentID)
-        with self._quietly():
-            node = self._scene.AddNewNodeByClass(NODE_CLASSES[tag.kind], name)
-            tag.write(node, self._segmentationNode)
-            self._putIntoVolumeFrame(node)
-            prompt_display.dress(node, tag)
-            self._watch(node)
+    def _nodeTagged(self, tag: PromptTag):
+        """The first node with a tag, or None."""
+        nodes = promptNodesOf(self._segmentationNode, tag.segmentID)
+        return next((n for n in nodes if tagOf(n, self._segmentationNode) == tag), None)
+
+    def _add(self, tag: PromptTag):
+        with self._watch.quietly():
+            node = addPromptNode(self._segmentationNode, tag)
+            show(node, self._isShown(tag.segmentID))
+            self._watch.watch(node)
         return node
 
-    def _putIntoVolumeFrame(self, node) -> None:
-        """Let a node move with the scan, whichever transform that is under."""
-        segmentation = self._segmentationNode
-        role = segmentation.GetReferenceImageGeometryReferenceRole()
-        leader = segmentation.GetNodeReference(role) or segmentation
-        transform = leader.GetParentTransformNode()
-        if transform is not None and transform.IsTransformToWorldLinear():
-            node.SetAndObserveTransformNodeID(transform.GetID())
+    def _addAgain(self, snapshot: NodeSnapshot):
+        node = self._add(snapshot.tag)
+        node.SetName(snapshot.name)
+        setKey(node, snapshot.key)
+        if snapshot.transformID and self._scene.GetNodeByID(snapshot.transformID):
+            node.SetAndObserveTransformNodeID(snapshot.transformID)
+        return node
 
-    def _watchAll(self) -> None:
-        for node in promptNodesOf(self._segmentationNode):
-            self._watch(node)
+    def _removeOrEmpty(self, node) -> None:
+        """Remove a node, unless points are being placed into it."""
+        if node.GetID() == self._placeMode.nodeID and self._isList(node):
+            removePoints(node, set(keysOf(node)))
+        else:
+            removeNode(node)
 
-    def _watch(self, node) -> None:
-        tag = tagOf(node, self._segmentationNode)
-        if tag is None or node in self._watched:
-            return
-        self._watched[node] = _Watched(tag, signatureOf(node, tag))
-        for event in _CHANGE_EVENTS:
-            self.addObserver(node, event, self._onNodeChanged)
-        self.addObserver(node, _Markups.PointStartInteractionEvent, self._onDragStarted)
-        self.addObserver(node, _Markups.PointEndInteractionEvent, self._onDragEnded)
-
-    def _forget(self, node) -> _Watched | None:
-        watched = self._watched.pop(node, None)
-        if watched is not None:
-            for event in _CHANGE_EVENTS:
-                self.removeObserver(node, event, self._onNodeChanged)
-            self.removeObserver(node, _Markups.PointStartInteractionEvent, self._onDragStarted)
-            self.removeObserver(node, _Markups.PointEndInteractionEvent, self._onDragEnded)
-        return watched
-
-    @contextmanager
-    def _quietly(self, isReported: bool = False) -> Iterator[None]:
-        """Change nodes without reporting it; `isReported` if the next look shall report it."""
-        wasQuiet, self._isQuiet = self._isQuiet, True
-        try:
-            yield
-        finally:
-            self._isQuiet = wasQuiet
-            if not (wasQuiet or isReported):
-                for node, watched in self._watched.items():
-                    watched.signature = signatureOf(node, watched.tag)
+    def _removeNodes(self, nodes: list) -> None:
+        with self._watch.quietly():
+            for node in nodes:
+                removeNode(node)
+        removeEmptyFolders(self._scene)
 
     def _dropUnfinished(self) -> None:
         """Remove boxes and curves that were begun and left.
 
         Never from within an event of theirs: the view that draws them is still at work then.
         """
-        with self._quietly():
-            for node, watched in list(self._watched.items()):
-                if not (self._isList(node) or isFinished(node, watched.tag)):
-                    self._scene.RemoveNode(node)
+        self._removeNodes(
+            [
+                node
+                for node in self._watch.nodes()
+                if not self._isList(node) and not isFinished(node, self._watch.tag(node))
+            ]
+        )
 
-    def _onDragStarted(self, node, event) -> None:
-        if node in self._watched:
-            self._watched[node].isDragged = True
+    def _namesNow(self) -> dict[str, str]:
+        segmentation = self._segmentationNode.GetSegmentation()
+        return {
+            each: segmentation.GetSegment(each).GetName() for each in segmentation.GetSegmentIDs()
+        }
 
-    def _onDragEnded(self, node, event) -> None:
-        if node in self._watched:
-            self._watched[node].isDragged = False
-            self._look(node)
+    # Reactions to the scene
 
-    def _onNodeChanged(self, node, event) -> None:
+    def _onTouched(self, node) -> None:
         if self._drawing is not None and self._isBeingDrawn(node):
             self._drawing.follow()
-        self._look(node)
-
-    def _look(self, node) -> None:
-        """Report a node's segment if the node holds other prompts than before."""
-        watched = self._watched.get(node)
-        if watched is None or self._isQuiet or watched.isDragged or self._isBeingDrawn(node):
-            return
-        if watched.tag.kind is PromptKind.BOX_2D:
-            with self._quietly(isReported=True):
+        elif self._watch.tag(node).kind is PromptKind.BOX_2D:
+            with self._watch.quietly(isReported=True):
                 keepFlat(node)
-        signature = signatureOf(node, watched.tag)
-        if signature != watched.signature:
-            watched.signature = signature
-            numberPrompts(self._finished(watched.tag.segmentID))
-            self._onChanged(watched.tag.segmentID)
 
     def _onPlacingEnded(self, nodeID: str) -> None:
         drawing, self._drawing = self._drawing, None
         node = self._scene.GetNodeByID(nodeID)
-        if node not in self._watched:
+        if node not in self._watch:
             return
-        if drawing is not None and isFinished(node, self._watched[node].tag):
-            with self._quietly(isReported=True):
+        if drawing is not None and isFinished(node, self._watch.tag(node)):
+            with self._watch.quietly(isReported=True):
                 drawing.finish()
-        self._look(node)
-
-    @vtk.calldata_type(vtk.VTK_OBJECT)
-    def _onNodeAdded(self, caller, event, node) -> None:
-        if not self._scene.IsImporting() and node.IsA("vtkMRMLMarkupsNode"):
-            self._watch(node)
+        self._watch.look(node)
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeRemoved(self, caller, event, node) -> None:
+        if node.GetID() and node.GetID() == self._placeMode.nodeID:
+            self._placeMode.stop()
         if node is self._segmentationNode:
-            self._onSegmentationRemoved()
-            return
-        watched = self._forget(node)
-        if watched and watched.signature is not None and not self._isQuiet:
-            self._onChanged(watched.tag.segmentID)
-
-    def _onSegmentationRemoved(self) -> None:
-        nodes = list(self._watched)
-        isClosing = self._scene.IsClosing()
-        self._isQuiet = True
-        self.close()
-        for node in nodes:
-            if not isClosing and node.GetScene() is not None:
-                self._scene.RemoveNode(node)
-
-    def _onImported(self, caller, event) -> None:
-        self._watchAll()
+            nodes = [n for n in self._watch.nodes() if n.GetScene() is not None]
+            self.close()
+            if not self._scene.IsClosing():
+                self._removeNodes(nodes)
 
     def _onSceneClosing(self, caller, event) -> None:
         self.close()
@@ -344,3 +338,13 @@ class PromptNodes(VTKObservationMixin):
     def _onSegmentRemoved(self, caller, event, segmentID) -> None:
         if not self._scene.IsClosing():
             self.removeSegment(segmentID)
+
+    @vtk.calldata_type(vtk.VTK_STRING)
+    def _onSegmentModified(self, caller, event, segmentID) -> None:
+        names = self._namesNow()
+        old, new = self._segmentNames.get(segmentID), names.get(segmentID)
+        self._segmentNames = names
+        if old is not None and new is not None and old != new:
+            with self._watch.quietly():
+                for node in promptNodesOf(self._segmentationNode, segmentID):
+                    rename(node, tagOf(node, self._segmentationNode), old, new)

@@ -6,16 +6,18 @@ reference, because node IDs change when a scene is added to another one.
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
 import slicer
 
-from PUMITSegmentLib.prompt_kinds import MASK_PRIOR, PromptKind
+from PUMITSegmentLib.prompt_kinds import MASK_PRIOR, MASK_PRIOR_CLASS, PromptKind
 
 _SEGMENTATION_ROLE = "PUMITSegment.segmentation"
 _SEGMENT_ID = "PUMITSegment.SegmentID"
 _KIND = "PUMITSegment.PromptKind"
 _POLARITY = "PUMITSegment.Polarity"
+_KEY = "PUMITSegment.PromptKey"
 _POSITIVE, _NEGATIVE = "positive", "negative"
 
 
@@ -40,6 +42,7 @@ class PromptTag:
         node.SetAttribute(_SEGMENT_ID, self.segmentID)
         node.SetAttribute(_KIND, self.kind.value if self.kind else MASK_PRIOR)
         node.SetAttribute(_POLARITY, _POSITIVE if self.isPositive else _NEGATIVE)
+        node.SetAttribute(_KEY, node.GetAttribute(_KEY) or uuid.uuid4().hex)
         node.EndModify(modified)
 
 
@@ -59,11 +62,28 @@ def tagOf(node, segmentationNode) -> PromptTag | None:
         return None  # of a later version
 
 
+def nodesByKey(nodes: list) -> dict[str, object]:
+    """Nodes by a key that stays theirs; a clone of one, which has the same, gets its own."""
+    found: dict[str, object] = {}
+    for node in nodes:
+        key = node.GetAttribute(_KEY)
+        if not key or key in found:
+            key = setKey(node, uuid.uuid4().hex)
+        found[key] = node
+    return found
+
+
+def setKey(node, key: str) -> str:
+    """Give a node a key, such as that of a deleted one that it replaces."""
+    node.SetAttribute(_KEY, key)
+    return key
+
+
 def promptNodesOf(segmentationNode, segmentID: str | None = None) -> list:
     """Prompt nodes of a segmentation, or of one of its segments, in the scene's order."""
     scene = segmentationNode.GetScene() or slicer.mrmlScene
     found = []
-    for className in ("vtkMRMLMarkupsNode", "vtkMRMLLabelMapVolumeNode"):
+    for className in ("vtkMRMLMarkupsNode", MASK_PRIOR_CLASS):
         for node in slicer.util.getNodesByClass(className, scene):
             tag = tagOf(node, segmentationNode)
             if tag and segmentID in (None, tag.segmentID):
