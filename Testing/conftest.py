@@ -148,3 +148,25 @@ def loadModule(slicerApp: Any) -> Iterator[Callable[[Path], Any]]:
     for name in names:
         if slicerApp.moduleManager().module(name) is not None:
             modules.unloadModule(name)
+
+
+@pytest.fixture
+def mainWindow(slicerApp: Any) -> Iterator[Any]:
+    """What `slicer.util.mainWindow()` finds: status bar, and `slicer.util.selectModule(name)`."""
+    from harness.main_window import qSlicerMainWindow
+
+    window = qSlicerMainWindow()
+    window.show()
+    yield window
+    window.moduleSelector().leave()
+
+
+@pytest.fixture
+def dicomDatabase(slicerApp: Any, tmp_path: Path) -> Iterator[Any]:
+    """`slicer.dicomDatabase`, empty; harness.ctk_dicom_database.indexFolder() fills it."""
+    import slicer
+    from harness.ctk_dicom_database import ctkDICOMDatabase
+
+    slicer.dicomDatabase = ctkDICOMDatabase(tmp_path / "DICOM")
+    yield slicer.dicomDatabase
+    del slicer.dicomDatabase

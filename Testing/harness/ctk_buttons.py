@@ -122,6 +122,8 @@ class ctkDirectoryButton(QtWidgets.QWidget):
     directorySelected = Signal(str)
     caption = stored(str, "caption", "")
     acceptMode = stored(int, "acceptMode", 0)
+    elideMode = stored(int, "elideMode", 1)
+    text = stored(str, "text", "", "_show")
 
     def __init__(self, parent: QtWidgets.QWidget | None = None) -> None:
         super().__init__(parent)
@@ -129,17 +131,24 @@ class ctkDirectoryButton(QtWidgets.QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         self._button = QtWidgets.QPushButton()
         layout.addWidget(self._button)
+        self._directory = QtCore.QDir.currentPath()
+        self._show()
 
     @Property(str)
     def directory(self) -> str:
         """The folder."""
-        return self._button.text
+        return self._directory
 
     @directory.setter
     def directory(self, value: str) -> None:
-        if value != self._button.text:
-            self._button.setText(value)
+        before, self._directory = self._directory, value
+        self._show()
+        self.directorySelected.emit(value)
+        if value != before:
             self.directoryChanged.emit(value)
+
+    def _show(self) -> None:
+        self._button.setText(self.text or self._directory)
 
 
 @standIn("colorChanged(QColor)")

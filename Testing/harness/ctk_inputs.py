@@ -53,16 +53,6 @@ class ctkCheckableComboBox(QtWidgets.QComboBox):
         """Whether no item is checked."""
         return not self.checkedIndexes()
 
-    def checkAll(self) -> None:
-        """Check every item."""
-        for row in range(self.count):
-            self.setCheckState(self.model().index(row, 0), QtCore.Qt.Checked)
-
-    def uncheckAll(self) -> None:
-        """Uncheck every item."""
-        for row in range(self.count):
-            self.setCheckState(self.model().index(row, 0), QtCore.Qt.Unchecked)
-
     def _makeCheckable(self, parent: QtCore.QModelIndex, first: int, last: int) -> None:
         blocked = self.model().blockSignals(True)
         for row in range(first, last + 1):

@@ -36,6 +36,10 @@ class qSlicerMarkupsPlaceWidget(SceneWidget, QtWidgets.QWidget):
     placeMultipleMarkups = stored(int, "placeMultipleMarkups", 0)
     buttonsVisible = stored(bool, "buttonsVisible", True, "_showButtons")
     deleteAllControlPointsOptionVisible = stored(bool, "deleteAllControlPointsOptionVisible", True)
+    unsetLastControlPointOptionVisible = stored(bool, "unsetLastControlPointOptionVisible", False)
+    unsetAllControlPointsOptionVisible = stored(bool, "unsetAllControlPointsOptionVisible", False)
+    nodeColor = stored(QtGui.QColor, "nodeColor", QtGui.QColor())
+    defaultNodeColor = stored(QtGui.QColor, "defaultNodeColor", QtGui.QColor())
 
     def __init__(self, parent: QtWidgets.QWidget | None = None) -> None:
         QtWidgets.QWidget.__init__(self, parent)
@@ -93,6 +97,49 @@ class qSlicerMarkupsPlaceWidget(SceneWidget, QtWidgets.QWidget):
         for observed in (_interaction(), _selection()) if node is not None else ():
             self._observers.add(observed, vtk.vtkCommand.ModifiedEvent, self._update)
         self._update()
+
+    def currentMarkupsNode(self) -> Any:
+        """The node that points are placed into."""
+        return self._node
+
+    def interactionNode(self) -> Any:
+        """The node that says what the mouse does."""
+        return _interaction()
+
+    def selectionNode(self) -> Any:
+        """The node that says what is placed."""
+        return _selection()
+
+    @Property(bool)
+    def currentNodeActive(self) -> bool:
+        """Whether the next point is placed into this node."""
+        node = self._node
+        return node is not None and _selection().GetActivePlaceNodeID() == node.GetID()
+
+    @currentNodeActive.setter
+    def currentNodeActive(self, active: bool) -> None:
+        self.setCurrentNodeActive(active)
+
+    def setCurrentNodeActive(self, active: bool) -> None:
+        """Let the next point be placed into this node; placing is not started."""
+        if active and self._node is not None:
+            slicer.modules.markups.logic().SetActiveList(self._node)
+        elif self.currentNodeActive:
+            _selection().SetReferenceActivePlaceNodeID(None)
+
+    @Property(bool)
+    def placeModePersistency(self) -> bool:
+        """Whether placing goes on after a point."""
+        return bool(_interaction().GetPlaceModePersistence())
+
+    @placeModePersistency.setter
+    def placeModePersistency(self, persistent: bool) -> None:
+        _interaction().SetPlaceModePersistence(persistent)
+
+    def deleteLastPoint(self) -> None:
+        """Remove the last point."""
+        if self._node is not None and self._node.GetNumberOfControlPoints():
+            self._node.RemoveNthControlPoint(self._node.GetNumberOfControlPoints() - 1)
 
     def placeButton(self) -> QtWidgets.QToolButton:
         """The button that starts placing."""

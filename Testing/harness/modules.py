@@ -37,6 +37,15 @@ class qSlicerScriptedLoadableModuleWidget(qSlicerWidget):
         """The Python object that fills the frame."""
         return self._panel
 
+    def reload(self) -> None:
+        """Fill the frame anew, from the code that is imported now."""
+        self._fill(type(self._panel).__name__, sys.modules[type(self._panel).__module__])
+
+    def _fill(self, className: str, python: ModuleType) -> None:
+        self._panel = getattr(python, className)(self)
+        setattr(slicer.modules, className, self._panel)
+        self._panel.setup()
+
 
 @standIn()
 class qSlicerScriptedLoadableModule(QtCore.QObject):
@@ -71,11 +80,7 @@ class qSlicerScriptedLoadableModule(QtCore.QObject):
         frame.setLayout(QtWidgets.QVBoxLayout())
         frame.setMRMLScene(slicer.mrmlScene)
         frame.setWindowTitle(self.title)
-        name = f"{self.objectName}Widget"
-        panel = getattr(self._python, name)(frame)
-        frame._panel = panel
-        setattr(slicer.modules, name, panel)
-        panel.setup()
+        frame._fill(f"{self.objectName}Widget", self._python)
         return frame
 
     def logic(self) -> None:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import slicer
 
-from harness import markups_widgets, node_combo_box, qmrml_widget, segments_widgets, stand_ins
+from harness import (
+    markups_widgets,
+    node_combo_box,
+    qmrml_widget,
+    segment_selector,
+    segments_widgets,
+    stand_ins,
+)
 
-ALL = (markups_widgets, node_combo_box, qmrml_widget, segments_widgets)
+ALL = (markups_widgets, node_combo_box, qmrml_widget, segment_selector, segments_widgets)
 
 
 def install() -> None:

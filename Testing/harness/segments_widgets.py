@@ -33,6 +33,11 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
     colorColumnVisible = stored(bool, "colorColumnVisible", True, "_showColumns")
     opacityColumnVisible = stored(bool, "opacityColumnVisible", True)
     statusColumnVisible = stored(bool, "statusColumnVisible", False)
+    layerColumnVisible = stored(bool, "layerColumnVisible", False)
+    useTerminologySelector = stored(bool, "useTerminologySelector", True)
+    terminologySelectorOptionVisible = stored(bool, "terminologySelectorOptionVisible", True)
+    terminologySelectorAutoDisable = stored(bool, "terminologySelectorAutoDisable", True)
+    selectionMode = stored(int, "selectionMode", 3, "_onSelectionMode")
     readOnly = stored(bool, "readOnly", False, "_fill")
     filterBarVisible = stored(bool, "filterBarVisible", False)
     textFilter = stored(str, "textFilter", "", "_fill")
@@ -52,6 +57,7 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         layout.addWidget(self._table)
         self._node: Any = None
         self._ids: list[str] = []
+        self._hidden: list[str] = []
         self._observers = Observers(self)
         self._table.selectionModel().selectionChanged.connect(self.selectionChanged)
         self._table.itemChanged.connect(self._onEdited)
@@ -84,7 +90,7 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
 
     def setSelectionMode(self, mode: int) -> None:
         """Set how many rows can be selected, as QAbstractItemView::SelectionMode."""
-        self._table.setSelectionMode(QtWidgets.QAbstractItemView.SelectionMode(mode))
+        self.selectionMode = int(getattr(mode, "value", mode))
 
     def selectedSegmentIDs(self) -> list[str]:
         """IDs of the selected segments."""
@@ -104,9 +110,23 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         """Select none."""
         self._table.clearSelection()
 
+    @Property(int)
     def segmentCount(self) -> int:
-        """How many segments there are."""
+        """How many segments are listed."""
         return len(self._ids)
+
+    def setHideSegments(self, segmentIDs: list[str]) -> None:
+        """Leave segments out of the list."""
+        self._hidden = list(segmentIDs)
+        self._fill()
+
+    def hideSegments(self) -> list[str]:
+        """IDs of the segments that are left out."""
+        return list(self._hidden)
+
+    def displayedSegmentIDs(self) -> list[str]:
+        """IDs of the listed segments."""
+        return list(self._ids)
 
     def rowForSegmentID(self, segmentID: str) -> int:
         """The row of a segment, or -1."""
@@ -115,6 +135,10 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
     def segmentIDForRow(self, row: int) -> str:
         """The segment of a row."""
         return self._ids[row] if 0 <= row < len(self._ids) else ""
+
+    def _onSelectionMode(self) -> None:
+        modes = QtWidgets.QAbstractItemView.SelectionMode
+        self._table.setSelectionMode(modes(self.selectionMode))
 
     def _showColumns(self) -> None:
         self._table.horizontalHeader().setVisible(self.headerVisible)
@@ -126,6 +150,7 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         blocked = self._table.blockSignals(True)
         segmentation = self._node.GetSegmentation() if self._node is not None else None
         ids = list(segmentation.GetSegmentIDs()) if segmentation is not None else []
+        ids = [segmentID for segmentID in ids if segmentID not in self._hidden]
         wanted = self.textFilter.lower()
         self._ids = [i for i in ids if wanted in segmentation.GetSegment(i).GetName().lower()]
         self._table.setRowCount(len(self._ids))
