@@ -106,7 +106,6 @@ class PromptNodes(VTKObservationMixin):
 
     def prompts(self, segmentID: str, frame: VolumeFrame) -> list[Prompt]:
         """Prompts of a segment in the order in which they were given, in a volume's LPS."""
-        self._watch.watchAll()
         numbered = []
         for node in self._watch.finished(segmentID):
             tag = self._watch.tag(node)
@@ -340,7 +339,7 @@ class PromptNodes(VTKObservationMixin):
             self.removeSegment(segmentID)
 
     @vtk.calldata_type(vtk.VTK_STRING)
-    def _onSegmentModified(self, caller, event, segmentID) -> None:
+    def _onSegmentModified(self, caller, event, segmentID="") -> None:  # collected: no ID
         names = self._namesNow()
         old, new = self._segmentNames.get(segmentID), names.get(segmentID)
         self._segmentNames = names

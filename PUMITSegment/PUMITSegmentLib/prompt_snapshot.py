@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import slicer
 
 from PUMITSegmentLib.box_on_slice import planeText, setPlaneText
@@ -33,9 +34,9 @@ class BoxShape:
 
     def apply(self, node) -> None:
         """Give a node this shape."""
-        rows = [self.objectToNode[i : i + 4] for i in range(0, 16, 4)]
+        matrix = np.array(self.objectToNode).reshape(4, 4)
         setPlaneText(node, self.plane)
-        node.SetAndObserveObjectToNodeMatrix(slicer.util.vtkMatrixFromArray(rows))
+        node.SetAndObserveObjectToNodeMatrix(slicer.util.vtkMatrixFromArray(matrix))
         node.SetSize(*self.size)
 
 

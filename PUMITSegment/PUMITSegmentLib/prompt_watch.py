@@ -80,12 +80,11 @@ class PromptWatch(VTKObservationMixin):
 
     def finished(self, segmentID: str) -> list:
         """Nodes of a segment that hold a prompt and are not being drawn now, all numbered."""
+        self.watchAll()  # tagged after they were added to the scene, such as clones
         nodes = [
             node
             for node in promptNodesOf(self._segmentationNode, segmentID)
-            if node in self._seen
-            and isFinished(node, self.tag(node))
-            and not self._isBeingDrawn(node)
+            if isFinished(node, self.tag(node)) and not self._isBeingDrawn(node)
         ]
         numberPrompts(nodes)
         return nodes
@@ -161,8 +160,13 @@ class PromptWatch(VTKObservationMixin):
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeAdded(self, caller, event, node) -> None:
-        if not self._scene.IsImporting():
-            self.watch(node)
+        if self._scene.IsImporting():
+            return  # its references are not settled yet
+        self.watch(node)
+        seen = self._seen.get(node)
+        if seen is not None:  # a clone brings prompts with it
+            seen.signature = None
+            self.look(node)
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeRemoved(self, caller, event, node) -> None:
