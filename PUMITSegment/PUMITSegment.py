@@ -14,7 +14,7 @@ from slicer.ScriptedLoadableModule import (
     ScriptedLoadableModuleWidget,
 )
 
-_PACKAGES = ("PUMITSegmentLib", "PUMITSlicerLib", "pumit")
+_PACKAGES = ("PUMITSegmentLib", "PUMITSlicerLib")
 
 
 def __getattr__(name: str) -> Any:

@@ -37,6 +37,8 @@ class ComputeSection:
         ui.testButton.connect("clicked()", self._onTest)
         ui.restartButton.connect("clicked()", compute.stop)
         compute.onStateChanged.append(self.refresh)
+        # Opening a section shows everything in it, also what is not for this machine.
+        ui.computeSection.connect("contentsCollapsed(bool)", self.refresh)
         # Memory changes by itself; it is asked for only while somebody looks.
         self._timer = qt.QTimer()
         self._timer.setInterval(_MEMORY_INTERVAL_MS)
@@ -57,7 +59,7 @@ class ComputeSection:
         if self.refresh in self._compute.onStateChanged:
             self._compute.onStateChanged.remove(self.refresh)
 
-    def refresh(self) -> None:
+    def refresh(self, *_arguments) -> None:
         """Show the settings in force, and the state."""
         ui, settings = self._ui, self._compute.settings
         self._isShowing = True
@@ -83,7 +85,7 @@ class ComputeSection:
         ui.deviceSelector.visible = ui.deviceSelectorLabel.visible = not isRemote
         ui.computeStateLabel.text = self._compute.sentence
         memory = describe_memory(self._compute.capabilities or {})
-        ui.memoryLabel.text = memory or _("Known once a GPU computes")
+        ui.memoryLabel.text = memory or _("No GPU in use")
         isStarting = self._compute.state is ComputeState.STARTING
         ui.testButton.enabled = not isStarting
         ui.testButton.toolTip = (

@@ -82,6 +82,7 @@ class SceneSession:
             if first is not None and not first.IsA("vtkMRMLLabelMapVolumeNode"):
                 self.parameters.sourceVolume = first
         self.onParametersModified()
+        self._owner.onSegmentShown()
 
     def _detach(self) -> None:
         self._owner.dropWork("")
@@ -163,7 +164,9 @@ class SceneSession:
             if volumeNode is not None:
                 adoptGrid(self.working.node, volumeNode)
             self.working.setVolume(volumeNode)
-            self.working.know(self.segmentID)
+            if self.segmentID:
+                self.working.know(self.segmentID)
+        self._owner.onSegmentShown()
 
     def _openSegmentation(self, node) -> None:
         self._owner.dropWork("")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import qt
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.segment_terms import assignTerm
+from PUMITSegmentLib.segment_terms import assignTerm, hasCode
 from PUMITSegmentLib.term_search import TermSearch
 
 
@@ -44,7 +44,8 @@ class TermEdit:
         if self._edit.hasFocus():
             return
         segment = node.GetSegmentation().GetSegment(segmentID) if segmentID else None
-        self._edit.text = _meaning(segment) if segment is not None else ""
+        isCoded = segment is not None and hasCode(segment)
+        self._edit.text = _meaning(segment) if isCoded else ""
 
     def _onEdited(self, text: str) -> None:
         self._suggestions.setStringList([term.name for term in self._search.search(text)])

@@ -47,7 +47,7 @@ class ctkCollapsibleButton(QtWidgets.QAbstractButton):
 
     def sizeHint(self) -> QtCore.QSize:
         """Space for the heading, and the contents where they are shown."""
-        inner = self.layout().sizeHint() if self.layout() else QtCore.QSize(120, 0)
+        inner = self.layout().totalSizeHint() if self.layout() else QtCore.QSize(120, 0)
         width = max(inner.width(), self.fontMetrics().horizontalAdvance(self.text) + 40)
         below = inner.height() if self.checked and self.layout() else _HEADER
         return QtCore.QSize(width, below)
@@ -55,7 +55,7 @@ class ctkCollapsibleButton(QtWidgets.QAbstractButton):
     def minimumSizeHint(self) -> QtCore.QSize:
         """As the layout asks, or the heading alone."""
         if self.checked and self.layout():
-            return self.layout().minimumSize()
+            return self.layout().totalMinimumSize()
         return QtCore.QSize(0, _HEADER)
 
     def hitButton(self, position: QtCore.QPoint) -> bool:

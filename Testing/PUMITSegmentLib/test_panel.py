@@ -1,0 +1,456 @@
+"""The panel of the unmodified module, by real clicks on its widgets and in slice views."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scripted_predictor import LogicScene, ScriptedPredictor, box
+
+MODULE = Path(__file__).resolve().parents[2] / "PUMITSegment" / "PUMITSegment.py"
+A = box((5, 5, 5), (12, 12, 12))
+WIDTH = 380
+SECTIONS = (
+    *("inputSection", "segmentsSection", "promptsSection", "automaticSection"),
+    *("tokenizerSection", "computeSection", "exportSection", "helpSection"),
+)
+
+
+class Panel(LogicScene):
+    """The module's panel, whose predictions the test gives."""
+
+    def __init__(self, loadModule: Any) -> None:
+        import slicer
+        from PUMITSegmentLib.segment_updates import SegmentUpdates
+
+        self.module = loadModule(MODULE)
+        self.frame = self.module.widgetRepresentation()
+        self.gui = slicer.util.getModuleWidget("PUMITSegment")
+        self.panel, self.logic = self.gui.panel, self.gui.logic
+        self.ui = self.panel.ui
+        self.predictor: Any = ScriptedPredictor()
+        assert isinstance(self.logic._updates, SegmentUpdates)
+        self.logic._updates._predictor = self.predictor
+        self.frame.resize(WIDTH, 900)
+        self.frame.show()
+        self.gui.enter()
+
+    def load(self) -> None:
+        self.volumeNode = self.addScan("CT abdomen")
+        self.process()
+
+    def process(self) -> None:
+        import slicer
+
+        slicer.app.processEvents()
+
+    def press(self, widget: Any) -> None:
+        """Click a widget where a person would."""
+        from Qt import QtCore, QtTest
+
+        assert widget.isVisible(), widget.name
+        QtTest.QTest.mouseClick(widget, QtCore.Qt.LeftButton)
+        self.process()
+
+    def key(self, sequence: str) -> None:
+        """Press the keys of a shortcut."""
+        for key in self.panel.shortcuts._keys:
+            if key.key.toString() == sequence:
+                key.activated.emit()
+                return
+        raise AssertionError(f"no shortcut {sequence}")
+
+
+@pytest.fixture
+def panel(loadModule: Any) -> Iterator[Panel]:
+    panel = Panel(loadModule)
+    yield panel
+    # Another one after a reload.
+    panel.module.widgetRepresentation().self().exit()
+
+
+@pytest.fixture
+def screenshots(tmp_path: Path) -> Path:
+    """Where pictures go: the folder of PUMIT_SCREENSHOTS, or a temporary one."""
+    folder = Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+def test_the_panel_opens_on_an_empty_scene_and_starts_nothing(panel: Panel) -> None:
+    from PUMITSlicerLib.compute import ComputeState
+
+    assert "scan" in panel.ui.statusLabel.text
+    assert panel.logic.compute.state in (ComputeState.STOPPED, ComputeState.NOT_INSTALLED)
+    assert not panel.ui.progressBar.isVisible()
+
+
+def test_disabled_buttons_say_why(panel: Panel) -> None:
+    ui = panel.ui
+    for button in (ui.pointButton, ui.newSegmentButton, ui.undoButton, ui.resetSegmentButton):
+        assert not button.enabled
+        assert len(button.toolTip) > 10
+    assert "scan" in ui.pointButton.toolTip
+    panel.load()
+    assert ui.pointButton.enabled
+    assert "scan first" not in ui.pointButton.toolTip
+
+
+def test_every_control_has_a_tooltip(panel: Panel) -> None:
+    from Qt import QtWidgets
+
+    controls = (
+        *(QtWidgets.QAbstractButton, QtWidgets.QComboBox, QtWidgets.QLineEdit),
+        QtWidgets.QPlainTextEdit,
+    )
+    missing = [
+        child.name
+        for child in panel.panel.widget.findChildren(QtWidgets.QWidget)
+        if isinstance(child, controls)
+        and child.name in vars(panel.ui)
+        and not child.name.endswith(("Section", "cornerbutton"))
+        and not child.toolTip
+    ]
+    assert missing == []
+
+
+def test_advanced_sections_are_collapsed(panel: Panel) -> None:
+    collapsed = [name for name in SECTIONS if getattr(panel.ui, name).collapsed]
+    assert collapsed == list(SECTIONS[3:])
+
+
+# --- clicking -------------------------------------------------------------------------------------
+
+
+def test_a_click_in_a_slice_view_becomes_a_visible_segment(panel: Panel, sliceView: Any) -> None:
+    panel.load()
+    view = sliceView("Red", "Axial")
+    view.show(panel.volumeNode)
+    panel.press(panel.ui.newSegmentButton)
+    panel.press(panel.ui.pointButton)
+    assert panel.ui.pointButton.checked
+    view.clickAt((14, 12, 10))
+    panel.answer(A)
+    assert np.array_equal(panel.mask(panel.logic.segmentID), A)
+    view.sliceLogic.SetSliceOffset(8)
+    segment = panel.logic.segmentationNode.GetSegmentation().GetSegment(panel.logic.segmentID)
+    before, after = view.image().astype(int), None
+    panel.logic.segmentationNode.SetDisplayVisibility(False)
+    after = view.image().astype(int)
+    assert np.abs(before - after).max() > 20, segment.GetColor()
+
+
+@pytest.mark.parametrize(
+    ("button", "kind"),
+    [
+        ("pointButton", "POINT"),
+        ("box3dButton", "BOX_3D"),
+        ("box2dButton", "BOX_2D"),
+        ("scribbleButton", "SCRIBBLE"),
+        ("lassoButton", "LASSO"),
+    ],
+)
+def test_each_kind_of_prompt_is_placed_by_its_button(
+    panel: Panel, sliceView: Any, button: str, kind: str
+) -> None:
+    panel.load()
+    view = sliceView("Red", "Axial")
+    view.show(panel.volumeNode)
+    widget = getattr(panel.ui, button)
+    panel.press(widget)
+    assert widget.checked
+    assert panel.logic.parameters.promptKind.name == kind
+    x, y = view.rasToXy((14, 12, 10))
+    corners = [(x - 60, y - 50), (x + 60, y - 40), (x + 50, y + 60)]
+    if kind == "POINT":
+        view.click(x, y)
+    elif kind in ("BOX_3D", "BOX_2D"):
+        view.click(*corners[0])
+        view.click(*corners[2])
+    else:
+        for corner in corners:
+            view.click(*corner)
+        view.click(*corners[-1], button="Right")
+    assert panel.logic.promptCount(panel.logic.segmentID) == 1, panel.ui.statusLabel.text
+    assert panel.predictor.asked
+
+
+def test_pressing_a_kind_again_ends_placing(panel: Panel) -> None:
+    panel.load()
+    panel.press(panel.ui.pointButton)
+    panel.press(panel.ui.pointButton)
+    assert not panel.logic.isPlacing
+    assert not panel.ui.pointButton.checked
+
+
+def test_polarity_starts_positive_and_is_the_next_prompts(panel: Panel) -> None:
+    panel.load()
+    assert panel.ui.positiveButton.checked
+    panel.click()
+    panel.press(panel.ui.negativeButton)
+    panel.click((20, 20, 5))
+    assert [p.is_positive for p in panel.predictor.asked[-1].prompts] == [True, False]
+    panel.press(panel.ui.newSegmentButton)
+    assert panel.ui.positiveButton.checked
+
+
+def test_undo_redo_and_reset_buttons(panel: Panel) -> None:
+    panel.load()
+    panel.click()
+    panel.answer(A)
+    panel.press(panel.ui.resetSegmentButton)
+    assert not panel.mask(panel.logic.segmentID).any()
+    panel.press(panel.ui.undoButton)
+    assert np.array_equal(panel.mask(panel.logic.segmentID), A)
+    panel.press(panel.ui.redoButton)
+    assert not panel.mask(panel.logic.segmentID).any()
+    assert not panel.ui.redoButton.enabled
+    panel.press(panel.ui.undoButton)
+    panel.press(panel.ui.resetAllButton)
+    assert panel.logic.promptCount(panel.logic.segmentID) == 0
+
+
+def test_updating_can_be_switched_off_and_done_by_hand(panel: Panel) -> None:
+    panel.load()
+    panel.press(panel.ui.updateAutomaticallyCheckBox)
+    assert not panel.logic.parameters.updateAutomatically
+    panel.click()
+    assert panel.predictor.asked == []
+    panel.press(panel.ui.updateButton)
+    panel.answer(A)
+    assert panel.mask(panel.logic.segmentID).any()
+
+
+def test_the_overwrite_mode_is_remembered_in_the_scene(panel: Panel) -> None:
+    from PUMITSegmentLib.segment_writer import OverwriteMode
+
+    panel.load()
+    assert panel.logic.parameters.overwriteMode is OverwriteMode.NONE
+    panel.ui.overwriteSelector.currentIndex = 2
+    assert panel.logic.parameters.overwriteMode is OverwriteMode.ALL
+
+
+def test_masking_of_the_segment_editor_is_told(panel: Panel) -> None:
+    from PUMITSegmentLib.editable_area import segmentEditorNode
+
+    panel.load()
+    assert not panel.ui.maskingLabel.isVisible()
+    segmentEditorNode().SetSourceVolumeIntensityMask(True)
+    segmentEditorNode().SetSourceVolumeIntensityMaskRange(80, 120)
+    panel.gui.exit()
+    panel.gui.enter()
+    assert "80 to 120" in panel.ui.maskingLabel.text
+    assert panel.ui.maskingLabel.isVisible()
+
+
+# --- segments -------------------------------------------------------------------------------------
+
+
+def test_the_table_selects_segments_and_removes_them(panel: Panel) -> None:
+    panel.load()
+    panel.press(panel.ui.newSegmentButton)
+    panel.press(panel.ui.newSegmentButton)
+    first = panel.ui.segmentsTable.segmentIDForRow(0)
+    panel.ui.segmentsTable.setSelectedSegmentIDs([first])
+    assert panel.logic.segmentID == first
+    panel.press(panel.ui.removeSegmentButton)
+    assert panel.ui.segmentsTable.rowForSegmentID(first) == -1
+    assert panel.ui.segmentsTable.selectedSegmentIDs() == [panel.logic.segmentID]
+
+
+def test_a_structure_that_is_typed_becomes_name_and_code(panel: Panel) -> None:
+    from PUMITSegmentLib.segment_terms import hasCode
+    from Qt import QtCore, QtTest
+
+    panel.load()
+    panel.press(panel.ui.newSegmentButton)
+    QtTest.QTest.keyClicks(panel.ui.termEdit, "left kidney")
+    QtTest.QTest.keyClick(panel.ui.termEdit, QtCore.Qt.Key_Return)
+    segment = panel.logic.segmentationNode.GetSegmentation().GetSegment(panel.logic.segmentID)
+    assert hasCode(segment)
+    assert segment.GetName() == "Left kidney"
+
+
+def test_segments_are_shown_in_3d_by_the_button(panel: Panel) -> None:
+    panel.load()
+    panel.click()
+    panel.answer(A)
+    panel.press(panel.ui.show3DButton)
+    segmentation = panel.logic.segmentationNode.GetSegmentation()
+    assert segmentation.ContainsRepresentation("Closed surface")
+
+
+# --- status ---------------------------------------------------------------------------------------
+
+
+def test_progress_with_cancel_appears_only_where_it_takes_long(panel: Panel) -> None:
+    from Qt import QtTest
+
+    panel.load()
+    panel.click()
+    assert not panel.ui.cancelButton.isVisible()
+    panel.predictor.asked[-1].onProgress("Looking", 0.4)
+    QtTest.QTest.qWait(900)
+    assert panel.ui.progressBar.isVisible()
+    assert panel.ui.progressBar.value == 40
+    panel.press(panel.ui.cancelButton)
+    assert not panel.ui.progressBar.isVisible()
+    assert "Cancelled" in panel.ui.statusLabel.text
+
+
+# --- compute --------------------------------------------------------------------------------------
+
+
+def test_remote_settings_are_shown_only_for_a_remote_machine_and_kept(panel: Panel) -> None:
+    from PUMITSlicerLib.compute_settings import ComputeMode
+    from Qt import QtCore, QtTest
+
+    ui = panel.ui
+    ui.computeSection.collapsed = False
+    assert ui.deviceSelector.isVisible()
+    assert not ui.remoteUrlEdit.isVisible()
+    ui.computeWhereSelector.currentIndex = 1
+    assert ui.remoteUrlEdit.isVisible()
+    assert not ui.deviceSelector.isVisible()
+    QtTest.QTest.keyClicks(ui.remoteUrlEdit, "http://127.0.0.1:9")
+    QtTest.QTest.keyClicks(ui.remoteTokenEdit, "secret")
+    QtTest.QTest.keyClick(ui.remoteTokenEdit, QtCore.Qt.Key_Return)
+    settings = panel.logic.compute.settings
+    assert settings.mode is ComputeMode.REMOTE
+    assert (settings.url, settings.token) == ("http://127.0.0.1:9", "secret")
+    assert ui.remoteTokenEdit.displayText != "secret"
+
+
+def test_the_test_button_says_that_nobody_answers(panel: Panel) -> None:
+    from PUMITSegmentLib.status import Activity
+    from Qt import QtTest
+
+    ui = panel.ui
+    ui.computeSection.collapsed = False
+    ui.computeWhereSelector.currentIndex = 1
+    ui.remoteUrlEdit.text = "http://127.0.0.1:9"
+    ui.remoteTokenEdit.text = "secret"
+    ui.remoteTokenEdit.editingFinished.emit()
+    panel.press(ui.testButton)
+    for _ in range(200):
+        if panel.logic.status.current.activity is Activity.PROBLEM:
+            break
+        QtTest.QTest.qWait(50)
+    assert panel.logic.status.current.activity is Activity.PROBLEM
+    assert "127.0.0.1" in ui.statusLabel.text
+
+
+# --- export ---------------------------------------------------------------------------------------
+
+
+def test_export_says_what_is_missing_before_it_writes(panel: Panel, tmp_path: Path) -> None:
+    ui = panel.ui
+    panel.load()
+    ui.exportSection.collapsed = False
+    ui.exportFolderEdit.currentPath = str(tmp_path)
+    assert not ui.exportButton.enabled
+    assert "segment" in ui.exportMissingLabel.text
+    panel.click()
+    panel.answer(A)
+    panel.process()
+    assert "DICOM" in ui.exportMissingLabel.text
+    ui.exportFormatSelector.currentIndex = 1
+    assert ui.exportButton.enabled
+    panel.press(ui.exportButton)
+    assert panel.logic.background.drain(30)
+    assert list(tmp_path.glob("*.seg.nrrd"))
+    assert "Written" in ui.statusLabel.text
+
+
+# --- reload and leaving ---------------------------------------------------------------------------
+
+
+def test_leaving_the_module_hides_prompts_and_ends_placing(panel: Panel) -> None:
+    import slicer
+
+    panel.load()
+    panel.click()
+    (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+    panel.gui.exit()
+    assert not panel.logic.isPlacing
+    assert not points.GetDisplayVisibility()
+    panel.answer(A)
+    assert panel.mask(panel.logic.segmentID).any()
+    panel.gui.enter()
+    assert points.GetDisplayVisibility()
+
+
+def test_a_scene_that_is_closed_empties_the_panel(panel: Panel) -> None:
+    import slicer
+
+    panel.load()
+    panel.click()
+    slicer.mrmlScene.Clear()
+    panel.process()
+    assert not panel.ui.pointButton.enabled
+    assert panel.ui.segmentsTable.segmentationNode() is None
+    assert "scan" in panel.ui.statusLabel.text
+
+
+@pytest.fixture
+def importedAsBefore() -> Iterator[None]:
+    """Undoes what a reload imported: other tests hold classes of the modules before it."""
+    before = dict(sys.modules)
+    yield
+    for name in [name for name in sys.modules if name.startswith("PUMIT")]:
+        del sys.modules[name]
+    sys.modules.update({n: m for n, m in before.items() if n.startswith("PUMIT")})
+
+
+@pytest.mark.usefixtures("importedAsBefore")
+def test_reloading_the_module_keeps_segments_and_prompts(panel: Panel) -> None:
+    import slicer
+
+    panel.load()
+    panel.click()
+    panel.answer(A)
+    segmentID = panel.logic.segmentID
+    panel.gui.onReload()
+    panel.process()
+    gui = slicer.util.getModuleWidget("PUMITSegment")
+    assert gui is not panel.gui
+    assert gui.logic.segmentID == segmentID
+    assert gui.logic.promptCount(segmentID) == 1
+    assert np.array_equal(gui.logic.maskOf(segmentID), A)
+    gui.enter()
+
+
+# --- looks ----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_cut_at_a_narrow_width(panel: Panel, screenshots: Path) -> None:
+    from Qt import QtWidgets
+
+    panel.load()
+    panel.click()
+    panel.answer(A)
+    panel.logic.stopPlacing()
+    for name in SECTIONS:
+        getattr(panel.ui, name).collapsed = False
+    panel.frame.resize(WIDTH, 2000)
+    for _ in range(5):
+        panel.process()
+    panel.frame.grab().save(str(screenshots / "panel-expanded.png"))
+    assert panel.frame.width == WIDTH
+    cut = []
+    for child in panel.panel.widget.findChildren(QtWidgets.QWidget):
+        if not child.isVisible() or child.name not in vars(panel.ui):
+            continue
+        right = child.mapTo(panel.frame, child.rect.topRight()).x()
+        isButton = isinstance(child, (QtWidgets.QPushButton, QtWidgets.QToolButton))
+        if right > WIDTH or (isButton and child.width < child.minimumSizeHint.width()):
+            cut.append(child.name)
+    assert cut == []
