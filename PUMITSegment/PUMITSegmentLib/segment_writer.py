@@ -289,7 +289,7 @@ class _Target:
         if self._sharing() and self.segment.GetLabelValue() in orientedImageArray(image):
             self.segmentation.SeparateSegmentLabelmap(self.segmentID)
         self.segment.AddRepresentation(BINARY_LABELMAP, emptyImage(self.grid))
-        self.segment.SetLabelValue(1)
+        self.segment.SetLabelValue(1)  # what the mask itself has: no pass to change it
 
     def _sharing(self) -> bool:
         ids: list[str] = []

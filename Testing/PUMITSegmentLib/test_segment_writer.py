@@ -202,6 +202,9 @@ def test_writing_a_segment_of_a_shared_layer_touches_no_other(w, writer) -> None
     np.testing.assert_array_equal(writer.read(segmentation, "B", volume), new)
     for name in "AC":
         np.testing.assert_array_equal(writer.read(segmentation, name, volume), masks[name])
+    # Nothing of it is left behind for a segment that gets its label there.
+    segmentation.GetSegmentation().AddEmptySegment("D", "D")
+    assert not writer.read(segmentation, "D", volume).any()
 
 
 def test_neighbour_on_another_grid_keeps_every_voxel(w, writer) -> None:
