@@ -16,13 +16,14 @@ from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.box_drawing import BoxDrawing
 from PUMITSegmentLib.box_on_slice import keepFlat
+from PUMITSegmentLib.freehand import DrawnView, Freehand, openSliceViews
 from PUMITSegmentLib.mask_prior import MaskPrior, MaskPrompts
 from PUMITSegmentLib.packed_mask import PackedMask
 from PUMITSegmentLib.placing import PlaceMode
 from PUMITSegmentLib.prompt_display import dress, rename, show
 from PUMITSegmentLib.prompt_folder import removeEmptyFolders, removeNode
 from PUMITSegmentLib.prompt_geometry import isFinished, promptsOf
-from PUMITSegmentLib.prompt_kinds import BOXES, PromptKind, kindOfNode
+from PUMITSegmentLib.prompt_kinds import BOXES, CURVES, PromptKind, kindOfNode
 from PUMITSegmentLib.prompt_making import addPromptNode, referenceVolume
 from PUMITSegmentLib.prompt_order import keysOf, makeLatest, numbersOf
 from PUMITSegmentLib.prompt_snapshot import NodeSnapshot, PromptSnapshot, removePoints
@@ -43,10 +44,18 @@ class PromptNodes(VTKObservationMixin):
     Args:
         segmentationNode: The segmentation; it must be in a scene.
         onChanged: Called with the segment ID after the user has changed its prompts.
+        sliceViews: Where curves can be drawn in one stroke.
     """
 
-    def __init__(self, segmentationNode, onChanged: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        segmentationNode,
+        onChanged: Callable[[str], None],
+        sliceViews: Callable[[], list[DrawnView]] = openSliceViews,
+    ) -> None:
         super().__init__()
+        self._sliceViews = sliceViews
+        self._freehand: Freehand | None = None
         self._segmentationNode = segmentationNode
         self._scene = segmentationNode.GetScene()
         self._placeMode = PlaceMode(self._scene, self._onPlacingEnded)
@@ -81,7 +90,8 @@ class PromptNodes(VTKObservationMixin):
     ) -> None:
         """Let the next clicks in the views place a prompt.
 
-        Points are placed until `stopPlacing`, anything else once.
+        Points are placed until `stopPlacing`, boxes once. A scribble or lasso is drawn click by
+        click, with a right click at the end; or by strokes of the mouse, one after the other.
 
         Args:
             kind: What to place.
@@ -95,6 +105,8 @@ class PromptNodes(VTKObservationMixin):
         node = self._nodeTagged(tag) if kind is PromptKind.POINT else None
         node = node or self._add(tag)
         self._drawing = BoxDrawing(node, kind, sliceNode) if kind in BOXES else None
+        if kind in CURVES:
+            self._freehand = Freehand(node, self._sliceViews(), self._onStroke)
         self._placeMode.start(node, isPersistent=kind is PromptKind.POINT)
 
     def stopPlacing(self) -> None:
@@ -310,7 +322,14 @@ class PromptNodes(VTKObservationMixin):
             with self._watch.quietly(isReported=True):
                 keepFlat(node)
 
+    def _onStroke(self) -> None:
+        self._placeMode.stop()
+        self.startPlacing(*self._placing)
+
     def _onPlacingEnded(self, nodeID: str) -> None:
+        if self._freehand is not None:
+            self._freehand.close()
+            self._freehand = None
         drawing, self._drawing = self._drawing, None
         node = self._scene.GetNodeByID(nodeID)
         if node not in self._watch:

@@ -25,4 +25,5 @@ def view(request: pytest.FixtureRequest, prompted: Any, sliceView: Any) -> Any:
 
     made = sliceView("Red", ORIENTATIONS[request.param])
     made.show(prompted.volumeNode)
+    prompted.letDraw(made)
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import slicer
+from PUMITSegmentLib.freehand import DrawnView
 from PUMITSegmentLib.prompt_kinds import PromptKind
 from PUMITSegmentLib.prompt_nodes import PromptNodes
 from PUMITSlicerLib.mrml import VolumeFrame
@@ -62,12 +63,18 @@ class PromptScene:
         for segmentID, name in ((LIVER, "Liver"), (SPLEEN, "Spleen")):
             self.segmentationNode.GetSegmentation().AddEmptySegment(segmentID, name)
         self.changed: list[str] = []
-        self.prompts = PromptNodes(self.segmentationNode, self.changed.append)
+        # Slice views that can be drawn in; fixtures fill it.
+        self.views: list[DrawnView] = []
+        self.prompts = PromptNodes(self.segmentationNode, self.changed.append, lambda: self.views)
         self.frame = VolumeFrame(self.volumeNode)
 
     def place(self, kind="POINT", segmentID=LIVER, isPositive=True, **more) -> None:
         """Begin to place a prompt of a kind, given by its name."""
         self.prompts.startPlacing(PromptKind[kind], segmentID, isPositive, **more)
+
+    def letDraw(self, view) -> None:
+        """Let curves be drawn by strokes in a slice view."""
+        self.views.append(DrawnView(view.interactor, view.sliceNode))
 
     def of(self, segmentID: str = LIVER) -> list:
         """Prompts of a segment as the core gets them."""

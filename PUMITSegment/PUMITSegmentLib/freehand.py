@@ -1,0 +1,122 @@
+"""A curve drawn in one stroke: press, drag, release; beside Slicer's way, click by click."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import slicer
+
+# Before Slicer's own handling of the same events, which the stroke keeps from happening.
+_BEFORE_SLICER = 10.0
+# Pixels: a press and release nearer than this are a click, and points of a stroke lie so far apart.
+_CLICK = 6.0
+_STEP = 4.0
+
+
+@dataclass(frozen=True)
+class DrawnView:
+    """A slice view that can be drawn in: its vtkRenderWindowInteractor and its slice node."""
+
+    interactor: object
+    sliceNode: object
+
+
+def openSliceViews() -> list[DrawnView]:
+    """Slice views of Slicer's present layout; none where there is no layout."""
+    manager = slicer.app.layoutManager()
+    if manager is None:
+        return []
+    widgets = [manager.sliceWidget(name) for name in manager.sliceViewNames()]
+    views = [
+        DrawnView(widget.sliceView().interactorStyle().GetInteractor(), widget.mrmlSliceNode())
+        for widget in widgets
+        if widget is not None
+    ]
+    # Of several slices in one view each would need its own matrix.
+    return [
+        view
+        for view in views
+        if view.sliceNode.GetLayoutGridRows() * view.sliceNode.GetLayoutGridColumns() == 1
+    ]
+
+
+class Freehand:
+    """Lets a curve that is being placed be drawn in one stroke.
+
+    Args:
+        curveNode: A curve in Slicer's place mode. What was clicked before the stroke stays.
+        views: Where it can be drawn.
+        onStroke: Called at the end of the stroke.
+    """
+
+    def __init__(self, curveNode, views: list[DrawnView], onStroke: Callable[[], None]) -> None:
+        self._curveNode = curveNode
+        self._onStroke = onStroke
+        self._pressed: DrawnView | None = None
+        self._last = np.zeros(2)
+        self._isStroke = False
+        self._tags: list[tuple[object, int]] = []
+        for view in views:
+            self._observe(view, "LeftButtonPressEvent", self._onPress)
+            self._observe(view, "MouseMoveEvent", self._onMove)
+            self._observe(view, "LeftButtonReleaseEvent", self._onRelease)
+
+    def close(self) -> None:
+        """Leave no observer."""
+        for interactor, tag in self._tags:
+            interactor.RemoveObserver(tag)
+        self._tags = []
+
+    def _observe(self, view: DrawnView, event: str, react: Callable[[DrawnView], bool]) -> None:
+        def onEvent(caller, name) -> None:
+            command = view.interactor.GetCommand(tag)
+            if react(view):
+                command.SetAbortFlag(1)
+
+        tag = view.interactor.AddObserver(event, onEvent, _BEFORE_SLICER)
+        self._tags.append((view.interactor, tag))
+
+    def _onPress(self, view: DrawnView) -> bool:
+        # Shift moves the crosshair or pans.
+        if not view.interactor.GetShiftKey() and not view.interactor.GetControlKey():
+            self._pressed, self._isStroke = view, False
+            self._last = _position(view)
+        return False
+
+    def _onMove(self, view: DrawnView) -> bool:
+        if self._pressed is not view:
+            return False
+        here = _position(view)
+        if not self._isStroke and np.linalg.norm(here - self._last) >= _CLICK:
+            self._isStroke = True
+            self._removePreview()
+            self._add(view, self._last)
+        if self._isStroke and np.linalg.norm(here - self._last) >= _STEP:
+            self._add(view, here)
+        return self._isStroke
+
+    def _onRelease(self, view: DrawnView) -> bool:
+        isStroke = self._isStroke and self._pressed is view
+        if isStroke and (_position(view) != self._last).any():
+            self._add(view, _position(view))
+        self._pressed, self._isStroke = None, False
+        if isStroke:
+            self._onStroke()
+        return isStroke
+
+    def _add(self, view: DrawnView, position: np.ndarray) -> None:
+        world = view.sliceNode.GetXYToRAS().MultiplyPoint([*position.tolist(), 0.0, 1.0])[:3]
+        self._curveNode.AddControlPointWorld(list(world))
+        self._last = position
+
+    def _removePreview(self) -> None:
+        preview = slicer.vtkMRMLMarkupsNode.PositionPreview
+        for index in reversed(range(self._curveNode.GetNumberOfControlPoints())):
+            if self._curveNode.GetNthControlPointPositionStatus(index) == preview:
+                self._curveNode.RemoveNthControlPoint(index)
+
+
+def _position(view: DrawnView) -> np.ndarray:
+    return np.array(view.interactor.GetEventPosition(), dtype=float)
