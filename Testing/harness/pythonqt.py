@@ -16,6 +16,8 @@ from typing import Any
 
 from Qt import QtCore, QtWidgets
 
+from harness.none_references import keepNone
+
 QT_MODULES = ("QtCore", "QtGui", "QtWidgets", "QtNetwork", "QtUiTools", "QtTest", "QtSvg")
 # Set while a .ui file is loaded: PySide6 then sets children as attributes of the root.
 loading = False
@@ -67,7 +69,7 @@ def isStandIn(kind: type, attribute: str) -> bool:
     """Whether a name comes from one of the harness's own classes, not from Qt."""
     for base in kind.__mro__:
         if attribute in vars(base):
-            return base.__module__.startswith("harness.")
+            return "cppSignals" in vars(base)
     return False
 
 
@@ -75,6 +77,7 @@ def install() -> None:
     """Patch PySide6, once."""
     if "className" in vars(QtCore.QObject):
         return
+    keepNone()
     chained = []
     for kind in _classes():
         # Each class carries its own slot; and some their own lookup, which is asked first.
@@ -128,7 +131,7 @@ def _isCpp(kind: type) -> bool:
 
 def _isStrict(kind: type) -> bool:
     """Whether a class is C++ in Slicer: Qt's, CTK's and Slicer's widgets."""
-    return _isCpp(kind) or kind.__module__.startswith("harness.")
+    return _isCpp(kind) or "cppSignals" in vars(kind)
 
 
 def _getAttribute(self: QtCore.QObject, name: str) -> Any:
