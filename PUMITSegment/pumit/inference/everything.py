@@ -51,6 +51,7 @@ class EverythingSettings:
         min_stability: Least IoU of a mask with its logits cut at +1 and at -1.
         max_contact: Most that a field may cut off of a mask; see `face_contact`.
         max_overlap: IoU from which two masks are one.
+        max_inside: Largest part of a mask that may lie inside a better one.
         min_voxels: Smallest segment.
         max_share: Largest part of the body that one segment may be.
         max_segments: Most segments.
@@ -61,7 +62,8 @@ class EverythingSettings:
     min_iou: float = 0.2
     min_stability: float = 0.4
     max_contact: float = 0.5
-    max_overlap: float = 0.5
+    max_overlap: float = 0.3
+    max_inside: float = 0.5
     min_voxels: int = 30
     max_share: float = 0.5
     max_segments: int = 40
@@ -94,13 +96,18 @@ class _Found:
             return False
         return bool(self.mask[tuple(at)])
 
-    def iou(self, other: _Found) -> float:
+    def shared(self, other: _Found) -> int:
         start = np.maximum(self.start, other.start)
         stop = np.minimum(self.stop, other.stop)
         if (stop <= start).any():
-            return 0.0
-        both = int((self.window(start, stop) & other.window(start, stop)).sum())
-        return both / (self.size + other.size - both)
+            return 0
+        return int((self.window(start, stop) & other.window(start, stop)).sum())
+
+    def repeats(self, better: _Found, settings: EverythingSettings) -> bool:
+        """Whether a better mask says the same already."""
+        both, size = self.shared(better), self.size
+        is_same = both / (size + better.size - both) >= settings.max_overlap
+        return is_same or both / size > settings.max_inside
 
 
 def segment_everything(
@@ -157,10 +164,10 @@ def segment_everything(
                 asked += 1
                 if not any(mask.holds(point) for mask in own):
                     own += _ask(responder, where, point, chosen, most)
-        found += _distinct(own, chosen.max_overlap)
+        found += _distinct(own, chosen)
     if progress is not None:
         progress(1.0)
-    kept = _distinct(found, chosen.max_overlap)[: chosen.max_segments]
+    kept = _distinct(found, chosen)[: chosen.max_segments]
     labels = _painted(kept, wanted, chosen.min_voxels)
     names = tuple(ClassLabel(f"Structure {i + 1}") for i in range(int(labels.max())))
     return LabelMap(labels.transpose(np.argsort(order)), names)
@@ -247,11 +254,11 @@ def stability(logits: Tensor, offset: float = 1.0) -> float:
     return int((logits > offset).sum()) / loose if loose else 0.0
 
 
-def _distinct(found: list[_Found], max_overlap: float) -> list[_Found]:
+def _distinct(found: list[_Found], settings: EverythingSettings) -> list[_Found]:
     """Non-maximum suppression: the best first, without those that repeat a better one."""
     kept: list[_Found] = []
     for mask in sorted(found, key=lambda m: -m.score):
-        if all(mask.iou(other) < max_overlap for other in kept):
+        if not any(mask.repeats(better, settings) for better in kept):
             kept.append(mask)
     return kept
 

@@ -120,7 +120,8 @@ class Client:
         """Version, model, limits and memory of the server.
 
         Returns:
-            The keys `api_version`, `version`, `model`, `limits`, `sessions`, `memory`, `prompts`.
+            The keys `api_version`, `version`, `model`, `models` (each with `name`, `kind`,
+            `version`, `description`, `classes`), `limits`, `sessions`, `memory`, `prompts`.
 
         Raises:
             ServiceError: If it is no PUMIT server, or one of another version.

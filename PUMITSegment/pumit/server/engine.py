@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from pumit.errors import CheckpointError
 from pumit.prompts import Prompt
+from pumit.segmentation import LabelMap
+from pumit.server.model_shelf import ModelShelf
 from pumit.volume import Volume
+
+if TYPE_CHECKING:
+    from pumit.inference.token_use import Reconstruction
+    from pumit.models.card import ModelCard
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,14 @@ class ModelInfo:
 
 class PromptSession(Protocol):
     """One volume and its prompts, as `pumit.InteractiveSession` has them."""
+
+    @property
+    def volume(self) -> Volume:
+        """The present volume."""
+
+    @property
+    def channel(self) -> int:
+        """Which channel of it is used."""
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
         """Start on a volume, or on one channel of it; earlier prompts are gone."""
@@ -85,6 +100,33 @@ class Engine(Protocol):
     def open_session(self) -> PromptSession:
         """A new session on this model."""
 
+    def models(self) -> list[ModelCard]:
+        """Every model that can be asked for by name, this one first."""
+
+    def version_of(self, model: str) -> str:
+        """Version of the model of that name."""
+
+    def segment_automatically(
+        self,
+        session: PromptSession,
+        model: str,
+        *,
+        roi_corners_lps: Sequence[Sequence[float]] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> LabelMap:
+        """Label a session's volume."""
+
+    def reconstruct(
+        self,
+        session: PromptSession,
+        model: str | None = None,
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Reconstruction:
+        """Bring a session's volume through a tokenizer and back."""
+
 
 class SegmenterEngine:
     """The engine of the library itself.
@@ -99,10 +141,19 @@ class SegmenterEngine:
 
     def __init__(self, model: str = "default", *, device: str = "auto") -> None:
         import pumit
+        from pumit.models.card import ModelCard
 
         # The library's classes are looked up when they are first used: torch loads here.
         self._segmenter: Any = pumit.load_segmenter(model, device=device)
         self._open: Callable[[Any], PromptSession] = pumit.InteractiveSession
+        recipe = self._segmenter.recipe
+        own = ModelCard(
+            self.info.name,
+            "promptable",
+            self.info.version,
+            str(recipe.get("description", "Finds what stands out, without knowing what it is.")),
+        )
+        self._shelf = ModelShelf(own, device=device)
 
     @property
     def info(self) -> ModelInfo:
@@ -118,6 +169,72 @@ class SegmenterEngine:
     def open_session(self) -> PromptSession:
         """A new `pumit.InteractiveSession` on this model."""
         return self._open(self._segmenter)
+
+    def models(self) -> list[ModelCard]:
+        """Every model that can be asked for by name, this one first."""
+        return self._shelf.cards()
+
+    def version_of(self, model: str) -> str:
+        """Version of the model of that name."""
+        return self._shelf.find(model, ("promptable", "automatic", "tokenizer")).version
+
+    def segment_automatically(
+        self,
+        session: PromptSession,
+        model: str,
+        *,
+        roi_corners_lps: Sequence[Sequence[float]] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> LabelMap:
+        """Label a session's volume with an automatic model, or find what stands out.
+
+        Raises:
+            CheckpointError: If there is no such model.
+        """
+        card = self._shelf.find(model, ("promptable", "automatic"))
+        if card.kind == "promptable":
+            from pumit.inference.everything import segment_everything
+            from pumit.inference.session import InteractiveSession
+
+            assert isinstance(session, InteractiveSession)
+            return segment_everything(
+                session, roi_corners_lps=roi_corners_lps, cancelled=cancelled, progress=progress
+            )
+        from pumit.inference.automatic import load_automatic
+
+        found: LabelMap = self._shelf.load(card.name, load_automatic).segment(
+            session.volume,
+            channel=session.channel,
+            roi_corners_lps=roi_corners_lps,
+            cancelled=cancelled,
+            progress=progress,
+        )
+        return found
+
+    def reconstruct(
+        self,
+        session: PromptSession,
+        model: str | None = None,
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Reconstruction:
+        """Bring a session's volume through a tokenizer and back.
+
+        Raises:
+            CheckpointError: If there is no such tokenizer, or none at all.
+        """
+        from pumit.inference.reconstruction import NO_TOKENIZER, load_tokenizer
+
+        names = [card.name for card in self._shelf.cards() if card.kind == "tokenizer"]
+        if not names:
+            raise CheckpointError(NO_TOKENIZER)
+        card = self._shelf.find(model or names[0], ("tokenizer",))
+        answer: Reconstruction = self._shelf.load(card.name, load_tokenizer).reconstruct(
+            session.volume, channel=session.channel, cancelled=cancelled, progress=progress
+        )
+        return answer
 
 
 def memory_in_use() -> dict[str, int | None]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Request
 
@@ -13,6 +14,9 @@ from pumit.server.engine import memory_in_use
 from pumit.server.leases import Lease
 from pumit.server.schemas import CapabilitiesOut, ClaimOut
 from pumit.server.state import ServerState
+
+if TYPE_CHECKING:
+    from pumit.models.card import ModelCard
 
 router = APIRouter()
 
@@ -49,17 +53,30 @@ async def healthz() -> dict[str, bool]:
 
 @router.get(protocol.PATH_CAPABILITIES)
 async def capabilities(state: State) -> CapabilitiesOut:
-    """Version, model, limits and memory of this server."""
+    """Version, model, limits and memory of this server, and the other models it offers."""
+    # Files are read for this; the event loop goes on meanwhile.
+    cards = await asyncio.get_running_loop().run_in_executor(None, state.engine.models)
     pumit: dict[str, Any] = {
         "api_version": protocol.API_VERSION,
         "version": __version__,
         "model": asdict(state.engine.info),
+        "models": [_card(card) for card in cards],
         "limits": asdict(state.limits),
         "sessions": len(state.leases),
         "memory": memory_in_use(),
         "prompts": ["point", "box", "scribble", "mask"],
     }
     return CapabilitiesOut(pumit=pumit)
+
+
+def _card(card: ModelCard) -> dict[str, Any]:
+    return {
+        "name": card.name,
+        "kind": card.kind,
+        "version": card.version,
+        "description": card.description,
+        "classes": [label.name for label in card.classes],
+    }
 
 
 @router.post(protocol.PATH_CLAIM)

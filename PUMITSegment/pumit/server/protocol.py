@@ -41,6 +41,13 @@ PATH_UNDO = f"{PREFIX}/undo"
 PATH_REDO = f"{PREFIX}/redo"
 PATH_RESET = f"{PREFIX}/reset"
 
+PATH_SEGMENT_AUTOMATICALLY = f"{PREFIX}/segment_automatically"
+PATH_RECONSTRUCT = f"{PREFIX}/reconstruct"
+
+# Work that belongs to no segment is cancelled, like a segment's prediction, by these names.
+AUTOMATIC_JOB = "pumit:automatic"
+RECONSTRUCTION_JOB = "pumit:reconstruction"
+
 # Paths whose body is an array; every other body is small JSON.
 ARRAY_PATHS = frozenset({PATH_VOLUME, PATH_MASK_PRIOR})
 

@@ -21,6 +21,7 @@ from pumit.server.client import Client, Unreachable
 from pumit.server.heartbeat import Heartbeat
 from pumit.server.masks import pack_mask, unpack_mask
 from pumit.server.protocol import LeaseExpired, TooLarge
+from pumit.server.remote_models import ModelMethods
 from pumit.server.watched_call import call_watched
 from pumit.volume import Volume
 
@@ -31,7 +32,7 @@ _PREDICT_TIMEOUT_S = 24 * 3600.0
 _VOLUME_TIMEOUT_S = 900.0
 
 
-class RemoteSession(PromptMethods):
+class RemoteSession(PromptMethods, ModelMethods):
     """One volume and its prompts, kept here too, so that a lost server loses nothing.
 
     The same methods as `pumit.InteractiveSession`. A session that the server has let expire is
@@ -188,18 +189,7 @@ class RemoteSession(PromptMethods):
             PromptError: If there is no prompt yet, or only negative ones.
             ServiceError: If the server is gone; `rebuild` continues on another.
         """
-
-        def ask_watched() -> npt.NDArray[np.bool_]:
-            return call_watched(
-                lambda: self._ask_mask(segment),
-                stop=lambda: self._stop(segment),
-                is_alive=lambda: self.is_server_alive,
-                fraction=self._fraction,
-                cancelled=cancelled,
-                progress=progress,
-            )
-
-        return self._keeping(ask_watched)
+        return self._watching(lambda: self._ask_mask(segment), segment, cancelled, progress)
 
     def estimated_iou(self, segment: str = "1") -> float:
         """The model's own estimate of the IoU of its answer, 0 to 1."""
@@ -267,6 +257,41 @@ class RemoteSession(PromptMethods):
             # The change may have been made or not: only a new session is sure to be right.
             self._is_in_doubt = True
             raise
+
+    def _watching(
+        self,
+        ask: Callable[[], Answer],
+        job: str,
+        cancelled: Callable[[], bool] | None,
+        progress: Callable[[float], None] | None,
+    ) -> Answer:
+        """Ask for something long, which is stopped by its segment's or its job's name."""
+        return self._keeping(
+            lambda: call_watched(
+                ask,
+                stop=lambda: self._stop(job),
+                is_alive=lambda: self.is_server_alive,
+                fraction=self._fraction,
+                cancelled=cancelled,
+                progress=progress,
+            )
+        )
+
+    def _ask_job(
+        self,
+        path: str,
+        body: dict[str, Any],
+        *,
+        job: str,
+        cancelled: Callable[[], bool] | None,
+        progress: Callable[[float], None] | None,
+    ) -> bytes:
+        def ask() -> bytes:
+            return self._client.call(
+                "POST", path, lease=self._lease, body=body, timeout_s=_PREDICT_TIMEOUT_S
+            ).content
+
+        return self._watching(ask, job, cancelled, progress)
 
     def _send(self, change: Change) -> None:
         if isinstance(change, Added):

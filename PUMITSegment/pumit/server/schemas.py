@@ -85,6 +85,22 @@ class OptionalSegmentIn(_Body):
     segment: Segment | None = None
 
 
+ModelName = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class AutomaticIn(_Body):
+    """A model of `/capabilities`, and eight corners of a region, LPS mm, or none."""
+
+    model: ModelName
+    roi_corners_lps: Annotated[list[Point], Field(min_length=8, max_length=8)] | None = None
+
+
+class ReconstructIn(_Body):
+    """A tokenizer of `/capabilities`; the first one where it is left out."""
+
+    model: ModelName | None = None
+
+
 class VolumeMeta(_Body):
     """Geometry of an uploaded volume, in `X-Meta`; as `pumit.Volume` has it."""
 

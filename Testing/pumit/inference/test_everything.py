@@ -115,8 +115,12 @@ def test_of_masks_that_overlap_much_the_better_stays() -> None:
         return _Found(np.array([start, 0, 0]), np.ones((10, 10, 10), dtype=bool), score)
 
     good, same, other = found(0, 0.9), found(2, 0.8), found(8, 0.7)
-    assert good.iou(same) == pytest.approx(800 / 1200)
-    assert _distinct([other, same, good], 0.5) == [good, other]
+    assert good.shared(same) == 800
+    assert good.shared(found(20, 0.1)) == 0
+    assert _distinct([other, same, good], SETTINGS) == [good, other]
+    part = _Found(np.array([1, 1, 1]), np.ones((4, 4, 4), dtype=bool), 0.5)
+    assert _distinct([good, part], SETTINGS) == [good]
+    assert _distinct([good, part], replace(SETTINGS, max_inside=1.0)) == [good, part]
 
 
 def test_a_smaller_segment_lies_on_top_and_crumbs_vanish() -> None:

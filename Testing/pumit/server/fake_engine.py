@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from pumit.errors import Cancelled, PromptError, VolumeError
+from pumit.errors import Cancelled, CheckpointError, PromptError, VolumeError
+from pumit.inference.token_use import Reconstruction, TokenUse
+from pumit.models.card import ModelCard
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt
+from pumit.segmentation import ClassLabel, LabelMap
 from pumit.server.engine import ModelInfo
 from pumit.volume import Volume
 
@@ -141,3 +144,69 @@ class FakeEngine:
     def open_session(self) -> FakeSession:
         self.sessions.append(FakeSession())
         return self.sessions[-1]
+
+    def models(self) -> list[ModelCard]:
+        organs = (ClassLabel("liver"), ClassLabel("spot", color_rgb=(0.5, 0.25, 1.0)))
+        return [
+            ModelCard("fake", "promptable", "1", "Paints."),
+            ModelCard("organs", "automatic", "2", "Two thresholds.", organs),
+            ModelCard("slow", "automatic", "3", "Takes until it is cancelled.", organs),
+            ModelCard("tokens", "tokenizer", "4", "Halves everything."),
+        ]
+
+    def version_of(self, model: str) -> str:
+        return self._card(model).version
+
+    def segment_automatically(
+        self,
+        session: FakeSession,
+        model: str,
+        *,
+        roi_corners_lps: Sequence[Sequence[float]] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> LabelMap:
+        card = self._card(model)
+        if card.kind == "tokenizer":
+            raise CheckpointError(f"The server offers no model {model!r} for this.")
+        volume = session.volume
+        assert volume is not None
+        for step in range(2000 if model == "slow" else 0):
+            if cancelled is not None and cancelled():
+                raise Cancelled("The segmentation was cancelled.")
+            if progress is not None:
+                progress(min(step / 20, 0.9))
+            time.sleep(0.01)
+        middle = np.median(volume.array)
+        labels = (volume.array > middle).astype(np.uint8) + (volume.array > 2 * middle + 50)
+        if roi_corners_lps is not None:
+            index = volume.world_to_index(roi_corners_lps)
+            low, high = index.min(0) - 1e-6, index.max(0) + 1e-6
+            at = np.stack(np.indices(volume.shape), -1)
+            labels *= ((at >= low) & (at <= high)).all(-1)
+        return LabelMap(
+            labels.reshape(volume.shape).astype(np.uint8),
+            card.classes or (ClassLabel("Structure 1"), ClassLabel("Structure 2")),
+        )
+
+    def reconstruct(
+        self,
+        session: FakeSession,
+        model: str | None = None,
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Reconstruction:
+        if self._card(model or "tokens").kind != "tokenizer":
+            raise CheckpointError(f"The server offers no model {model!r} for this.")
+        assert session.volume is not None
+        half = session.volume.array.reshape(session.volume.shape).astype(np.float32) / 2
+        shares = np.arange(1, 17) / np.arange(1, 17).sum()
+        sentence = "The model knows this image half."
+        return Reconstruction(half, -half, TokenUse(shares, 0.5), 12.5, None, sentence)
+
+    def _card(self, model: str) -> ModelCard:
+        for card in self.models():
+            if card.name == model:
+                return card
+        raise CheckpointError(f"The server offers no model {model!r} for this.")

@@ -1,0 +1,104 @@
+"""What a server's other models do on a session's volume: automatic labels, reconstruction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from pumit.export.classes import class_terminology
+from pumit.export.terminology import serialize_terminology
+from pumit.segmentation import ClassLabel
+from pumit.server import protocol
+from pumit.server.arrays import Array
+from pumit.server.bundle import pack_bundle
+from pumit.server.engine import PromptSession
+from pumit.server.fair_queue import Job
+from pumit.server.lease_routes import ActiveLease, State
+from pumit.server.masks import bounding_box
+from pumit.server.schemas import AutomaticIn, ReconstructIn
+
+router = APIRouter()
+
+_BUNDLE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "JSON and arrays, as `pumit.server.bundle` has them",
+        "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.post(protocol.PATH_SEGMENT_AUTOMATICALLY, responses=_BUNDLE, response_class=Response)
+async def segment_automatically(
+    request: Request, state: State, lease: ActiveLease, body: AutomaticIn
+) -> Response:
+    """Label the session's volume, or a region of it, with a model of `/capabilities`.
+
+    The array `labels` covers the half-open box `bbox` of the volume's grid, both left out where
+    nothing was found. A cancelling request names the job's segment, `pumit:automatic`.
+    """
+
+    def work(session: PromptSession, job: Job) -> bytes:
+        answer = state.engine.segment_automatically(
+            session,
+            body.model,
+            roi_corners_lps=body.roi_corners_lps,
+            cancelled=lambda: job.is_cancelled,
+            progress=job.report,
+        )
+        box = bounding_box(answer.labels > 0)
+        meta = {
+            "model": body.model,
+            "version": state.engine.version_of(body.model),
+            "shape": list(answer.labels.shape),
+            "bbox": box,
+            "classes": describe(answer.classes),
+        }
+        crop = () if box is None else tuple(slice(start, stop) for start, stop in box)
+        return pack_bundle(meta, {} if box is None else {"labels": answer.labels[crop]})
+
+    bundle = await state.predict(request, lease, protocol.AUTOMATIC_JOB, work)
+    return Response(bundle, media_type=protocol.OCTET_STREAM)
+
+
+@router.post(protocol.PATH_RECONSTRUCT, responses=_BUNDLE, response_class=Response)
+async def reconstruct(
+    request: Request, state: State, lease: ActiveLease, body: ReconstructIn
+) -> Response:
+    """Bring the session's volume through a tokenizer and back.
+
+    The arrays are `image` and `difference` on the volume's grid and `shares` of the tokens. A
+    cancelling request names the job's segment, `pumit:reconstruction`.
+    """
+
+    def work(session: PromptSession, job: Job) -> bytes:
+        answer = state.engine.reconstruct(
+            session, body.model, cancelled=lambda: job.is_cancelled, progress=job.report
+        )
+        meta = {
+            "psnr_db": answer.psnr_db,
+            "ssim": answer.ssim,
+            "mean_entropy": answer.use.mean_entropy,
+            "sentence": answer.sentence,
+        }
+        arrays: dict[str, Array] = {
+            "image": answer.image,
+            "difference": answer.difference,
+            "shares": answer.use.shares,
+        }
+        return pack_bundle(meta, arrays)
+
+    bundle = await state.predict(request, lease, protocol.RECONSTRUCTION_JOB, work)
+    return Response(bundle, media_type=protocol.OCTET_STREAM)
+
+
+def describe(classes: tuple[ClassLabel, ...]) -> list[dict[str, Any]]:
+    """Name, Slicer's terminology entry and colour of each class, in the order of the labels."""
+    return [
+        {
+            "name": label.name,
+            "terminology": serialize_terminology(meaning),
+            "color_rgb": list(meaning.color_rgb),
+        }
+        for label, meaning in zip(classes, class_terminology(classes), strict=True)
+    ]

@@ -1,0 +1,64 @@
+"""The automatic models and tokenizers of a server, loaded when they are first asked for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pumit.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from pumit.models.card import ModelCard, ModelKind
+
+# A card holds few large networks at one time; the promptable one stays beside them.
+_KEPT = 1
+
+
+class ModelShelf:
+    """Models by their names in the index; a path is never taken for one.
+
+    Args:
+        own: The promptable model that the server runs.
+        device: Where the others compute.
+    """
+
+    def __init__(self, own: ModelCard, *, device: str) -> None:
+        self._own = own
+        self._device = device
+        self._loaded: OrderedDict[str, Any] = OrderedDict()
+
+    def cards(self) -> list[ModelCard]:
+        """The server's own promptable model, then automatic models and tokenizers."""
+        from pumit.models.card import installed_models
+
+        try:
+            installed = installed_models()
+        except CheckpointError:  # a damaged index must not keep anybody from clicking
+            installed = []
+        others = [
+            card for card in installed if card.kind != "promptable" and card.name != self._own.name
+        ]
+        return [self._own, *others]
+
+    def find(self, name: str, kinds: Sequence[ModelKind]) -> ModelCard:
+        """The model of this name.
+
+        Raises:
+            CheckpointError: If the server offers none of these kinds by that name.
+        """
+        offered = [card for card in self.cards() if card.kind in kinds]
+        for card in offered:
+            if card.name == name:
+                return card
+        names = ", ".join(card.name for card in offered) or "none"
+        raise CheckpointError(f"The server offers no model {name!r} for this; it offers: {names}.")
+
+    def load(self, name: str, loader: Callable[[str, str], Any]) -> Any:
+        """A model ready to answer; others make room for it."""
+        if name not in self._loaded:
+            while len(self._loaded) >= _KEPT:
+                self._loaded.popitem(last=False)
+            self._loaded[name] = loader(name, self._device)
+        self._loaded.move_to_end(name)
+        return self._loaded[name]

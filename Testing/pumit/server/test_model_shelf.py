@@ -1,0 +1,99 @@
+"""The library's own engine offers the models of the index, by name only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from known_networks import PLAN, known_networks, save_model
+from pumit.errors import CheckpointError
+from pumit.models.checkpoint import save_checkpoint
+from pumit.networks.build import build_network
+from pumit.server.engine import SegmenterEngine
+from pumit.volume import Volume
+
+pytestmark = pytest.mark.usefixtures("known_networks")
+__all__ = ["known_networks"]
+
+SIZES = {"widths": [4, 8, 8], "num_tokens": 16, "groups": 2}
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's index with an automatic model and a tokenizer."""
+    plan = {**PLAN, "intensity": {"method": "range", "source": [0, 100], "target": [0, 1]}}
+    save_model(tmp_path / "bright.safetensors", plan=plan)
+    recipe = {"name": "tokens", "version": "1", "network": "pumit_tokenizer", "sizes": SIZES}
+    state = build_network("pumit_tokenizer", **SIZES).state_dict()
+    save_checkpoint(tmp_path / "tokens.safetensors", state, recipe)
+    rows = [
+        {
+            "name": name,
+            "file": f"{name}.safetensors",
+            "sha256": "0" * 64,
+            "kind": kind,
+            "description": "A test.",
+            "licence": "CC0",
+            "source": "package",
+        }
+        for name, kind in (("bright", "automatic"), ("tokens", "tokenizer"))
+    ]
+    (tmp_path / "index.yaml").write_text(yaml.safe_dump({"models": rows}))
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def engine(models: Path, tiny_checkpoint: Path) -> SegmenterEngine:
+    return SegmenterEngine(str(tiny_checkpoint), device="cpu")
+
+
+def scan() -> Volume:
+    array = np.random.default_rng(0).integers(0, 100, (8, 20, 20)).astype(np.int16)
+    return Volume(array, (2.0, 1.0, 1.0))
+
+
+def test_the_engine_offers_its_own_model_and_those_of_the_index(engine: SegmenterEngine) -> None:
+    told = [(card.name, card.kind) for card in engine.models()]
+    assert told == [("tiny", "promptable"), ("bright", "automatic"), ("tokens", "tokenizer")]
+    assert engine.version_of("bright") == "3"
+
+
+def test_each_kind_answers_on_the_session_s_volume(engine: SegmenterEngine) -> None:
+    session = engine.open_session()
+    volume = scan()
+    session.set_volume(volume)
+    found = engine.segment_automatically(session, "bright")
+    assert np.mean((found.labels == 2) == (volume.array > 70)) > 0.98
+    everything = engine.segment_automatically(session, "tiny")
+    assert everything.labels.shape == volume.shape
+    back = engine.reconstruct(session)
+    assert back.image.shape == volume.shape
+    assert len(back.use.shares) == 16
+
+
+def test_no_path_and_no_other_kind_is_taken_for_a_model(
+    engine: SegmenterEngine, models: Path
+) -> None:
+    session = engine.open_session()
+    session.set_volume(scan())
+    for name in (str(models / "bright.safetensors"), "bright.safetensors", "tokens", "nobody"):
+        with pytest.raises(CheckpointError, match="it offers: tiny, bright"):
+            engine.segment_automatically(session, name)
+    with pytest.raises(CheckpointError, match="it offers: tokens"):
+        engine.reconstruct(session, "bright")
+
+
+def test_without_a_tokenizer_the_engine_explains(engine: SegmenterEngine, models: Path) -> None:
+    (models / "tokens.safetensors").unlink()
+    session = engine.open_session()
+    session.set_volume(scan())
+    with pytest.raises(CheckpointError, match="No tokenizer is installed"):
+        engine.reconstruct(session)
+
+
+def test_a_damaged_index_keeps_nobody_from_clicking(engine: SegmenterEngine, models: Path) -> None:
+    (models / "index.yaml").write_text("models: 3")
+    assert [card.name for card in engine.models()] == ["tiny"]
