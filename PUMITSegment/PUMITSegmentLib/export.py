@@ -28,7 +28,7 @@ from PUMITSegmentLib.dicom_source import findDicomFiles, withSource
 from PUMITSegmentLib.export_target import Target
 from PUMITSegmentLib.label_layers import LabelLayer, copyLayers, maskOnVolume
 from PUMITSegmentLib.provenance import Provenance, provenanceOf
-from PUMITSegmentLib.segment_file import writeSegmentationFile
+from PUMITSegmentLib.segment_file import FileSegment, writeSegmentationFile
 from PUMITSegmentLib.segment_terms import uniqueText
 
 
@@ -217,8 +217,13 @@ def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False)
     path = collected.target.reserve(others)
     _goOn(isCancelled)
     if format_ is Format.SEG_NRRD:
-        given = [(s.segmentID, s.segment, s.layer.image, s.label) for s in collected.segments]
-        writeSegmentationFile(given, path)
+        writeSegmentationFile(
+            [
+                FileSegment(s.segmentID, s.segment, s.layer.image, s.label)
+                for s in collected.segments
+            ],
+            path,
+        )
         return Exported(format_, path)
     if format_ is Format.DICOM_SEG:
         from PUMITSegmentLib.dicom_seg import writeDicomSeg

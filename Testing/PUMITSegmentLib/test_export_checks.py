@@ -14,14 +14,14 @@ SHAPE = (6, 16, 20)
 
 @pytest.fixture
 def database(scene):
-    from harness.dicom_database import DicomDatabase
+    from export_scene import DicomDatabase
 
     return DicomDatabase()
 
 
 @pytest.fixture
 def volume_node(scene, database, tmp_path):
-    from harness.dicom_database import loadSeries
+    from export_scene import loadSeries
 
     noise = np.random.default_rng(0).normal(0, 200, SHAPE).round().astype(np.int16)
     series = write_dicom_series(Volume(noise, (2.0, 1.0, 1.0)), tmp_path / "series")
@@ -229,7 +229,7 @@ def test_full_disk(problems, node, volume_node, monkeypatch):
 
 def test_database_that_is_closed_warns_if_it_is_wanted(problems, node, volume_node, tmp_path):
     # Read from files, so that no database is needed to find them.
-    from harness.dicom_database import loadSeries
+    from export_scene import loadSeries
 
     dropped = loadSeries(tmp_path / "series", None)
     found = problems(node, dropped, database=None, addToDatabase=True)
