@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import bare_slicer
 import numpy as np
 from pumit.server.worker import LocalWorker
 from pumit.volume import Volume
 from PUMITSlicerLib.background import Background
 from PUMITSlicerLib.compute_settings import ComputeSettings
+
+bare_slicer.prepare()
 
 _SCRIPT = Path(__file__).parent / "pumit" / "server" / "fake_worker.py"
 

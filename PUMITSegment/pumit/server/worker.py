@@ -152,11 +152,11 @@ class LocalWorker:
         if process is None:
             return
         if process.poll() is None:
-            _signal_tree(process, force=False)
+            signal_tree(process, force=False)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_CLOSE_S)
         if process.poll() is None:
-            _signal_tree(process, force=True)
+            signal_tree(process, force=True)
         process.wait()
         self.ended.wait(_CLOSE_S)  # by then the rest of the process group is gone too
         assert process.stdin is not None
@@ -216,7 +216,7 @@ class LocalWorker:
     def _wait(self, process: subprocess.Popen[bytes], ended: threading.Event) -> None:
         status = process.wait()
         # At once, while the group's number cannot belong to anybody else yet.
-        _signal_tree(process, force=True)
+        signal_tree(process, force=True)
         ended.set()
         if self._on_exit is not None:
             self._on_exit(status)
@@ -235,7 +235,7 @@ def _read_lines(pipe: IO[bytes], take: Callable[[bytes], object]) -> None:
     take(b"")
 
 
-def _signal_tree(process: subprocess.Popen[bytes], *, force: bool) -> None:
+def signal_tree(process: subprocess.Popen[bytes], *, force: bool) -> None:
     """End a process and its descendants; a launcher may stand between us and the worker."""
     if sys.platform == "win32":
         if process.poll() is None:

@@ -1,0 +1,363 @@
+"""Installing asks, explains, can be cancelled, and replaces nothing; proven with pip itself."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fake_compute import wait_for
+from made_wheels import make_wheel
+from packaging.requirements import Requirement
+from pumit.errors import Cancelled, ServiceError
+from PUMITSlicerLib import dependencies, installation_steps
+from PUMITSlicerLib.background import Background
+from PUMITSlicerLib.compute_settings import ComputeMode
+from PUMITSlicerLib.installation import InstallationPlan, Installer, make_plan
+from PUMITSlicerLib.installation_steps import (
+    PackagingRunner,
+    ProgramRunner,
+    Step,
+    find_runner,
+)
+from PUMITSlicerLib.python_executable import program_environment
+
+LOCAL = ComputeMode.LOCAL
+
+
+def having(**versions):
+    return lambda name: versions.get(name.replace("-", "_"), "999")
+
+
+@pytest.fixture
+def background():
+    made = Background()
+    yield made
+    made.close()
+    assert made.drain(20)
+    assert made.isIdle
+
+
+def test_torch_comes_through_the_extension_where_there_is_one():
+    plan = make_plan(
+        LOCAL,
+        hasTorchExtension=True,
+        version_of=having(torch=None, light_the_torch=None, monai=None),
+    )
+    assert plan.isPossible
+    assert plan.steps == (
+        Step("light-the-torch", "pip", ("install", "light-the-torch>=0.5")),
+        Step("torch", "light_the_torch", ("install", "torch>=2.4")),
+        Step("monai", "pip", ("install", "monai>=1.4")),
+    )
+    assert plan.explanation == (
+        "torch and monai will be installed into Slicer's own Python. About 252 MB are downloaded, "
+        "or 2.8 GB for an NVIDIA card. Packages that are installed already keep their versions. It "
+        "takes some minutes, in which you can go on working."
+    )
+
+
+def test_without_the_extension_one_sentence_says_how_to_get_torch():
+    plan = make_plan(LOCAL, version_of=having(torch=None))
+    assert not plan.isPossible
+    assert len(plan.problems) == 1
+    assert "Extensions Manager" in plan.problems[0]
+
+
+def test_torch_comes_from_the_index_where_the_user_allows_it():
+    plan = make_plan(LOCAL, allowsTorchFromIndex=True, version_of=having(torch=None))
+    assert plan.isPossible
+    assert plan.steps == (Step("torch", "pip", ("install", "torch>=2.4")),)
+
+
+def test_a_folder_of_wheels_needs_neither_network_nor_extension(tmp_path):
+    make_wheel(tmp_path, "torch", "2.9")
+    plan = make_plan(LOCAL, wheelFolder=str(tmp_path), version_of=having(torch=None))
+    assert plan.isPossible
+    offline = ("install", "--no-index", "--find-links", str(tmp_path), "torch>=2.4")
+    assert plan.steps == (Step("torch", "pip", offline),)
+    assert "no network is used" in plan.explanation
+
+
+def test_a_folder_that_lacks_something_is_refused_before(tmp_path):
+    make_wheel(tmp_path, "torch", "1.0")
+    plan = make_plan(LOCAL, wheelFolder=str(tmp_path), version_of=having(torch=None, monai=None))
+    assert not plan.isPossible
+    assert plan.problems == (
+        "torch>=2.4 is needed, but the folder has 1.0.",
+        "monai>=1.4 is needed and not in the folder.",
+    )
+
+
+def test_what_slicer_brings_is_never_in_a_step():
+    plan = make_plan(
+        LOCAL, allowsTorchFromIndex=True, version_of=having(pydicom="2.4.4", monai=None)
+    )
+    assert not plan.isPossible
+    assert "pydicom" in plan.problems[0]
+    assert [step.name for step in plan.steps] == ["monai"]
+
+
+def test_nothing_missing_is_no_plan(background):
+    plan = make_plan(LOCAL, version_of=having())
+    assert not plan.isPossible
+    assert plan.explanation == "Everything that is needed is installed."
+    with pytest.raises(ServiceError, match="Nothing is missing"):
+        Installer(background).install(plan, print, print)
+
+
+class Told:
+    """Hears everything an installer tells."""
+
+    def __init__(self, installer, plan):
+        self.lines, self.progress, self.ends = [], [], []
+        installer.install(
+            plan,
+            lambda: self.ends.append("done"),
+            self.ends.append,
+            onLine=self.lines.append,
+            onProgress=lambda text, fraction: self.progress.append((text, fraction)),
+        )
+
+
+class PipTarget:
+    """Real pip, which installs into a folder of the test and only from wheels of the test."""
+
+    def __init__(self, folder, background, monkeypatch):
+        self.folder, self.wheels = folder / "target", folder / "wheels"
+        self.wheels.mkdir()
+        lines = ["torch>=2.4", "pumit-test-beta>=1"]
+        monkeypatch.setattr(
+            dependencies, "requirements", lambda mode: [Requirement(line) for line in lines]
+        )
+        environment = {**program_environment(), "PIP_TARGET": str(self.folder)}
+        environment |= {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        runner = ProgramRunner(background, sys.executable, environment)
+        self.installer = Installer(background, runner, self.version)
+
+    def version(self, name):
+        for found in importlib.metadata.distributions(name=name, path=[str(self.folder)]):
+            return found.version
+        return None
+
+    def plan(self):
+        return make_plan(LOCAL, wheelFolder=str(self.wheels), version_of=self.version)
+
+
+@pytest.fixture
+def target(tmp_path, background, monkeypatch):
+    pytest.importorskip("pip", reason="this Python has no pip")
+    return PipTarget(tmp_path, background, monkeypatch)
+
+
+def test_pip_installs_from_the_folder_and_tells_what_it_does(target, background):
+    make_wheel(target.wheels, "torch", "2.9")
+    make_wheel(target.wheels, "pumit-test-beta", "1.1", needs=("pumit-test-gamma",))
+    make_wheel(target.wheels, "pumit-test-gamma", "3.0")
+    plan = target.plan()
+    assert plan.problems == ()
+    start = time.perf_counter()
+    told = Told(target.installer, plan)
+    assert time.perf_counter() - start < 1
+    assert target.installer.isRunning
+    with pytest.raises(ServiceError, match="already"):
+        target.installer.install(plan, print, print)
+    assert wait_for(background, lambda: told.ends, 120)
+    assert told.ends == ["done"]
+    assert told.progress == [("Installing torch", 0.0), ("Installing pumit-test-beta", 0.5)]
+    assert any("Successfully installed torch-2.9" in line for line in told.lines)
+    assert told.lines == target.installer.log
+    assert target.version("pumit-test-gamma") == "3.0"
+    assert not target.installer.isRunning
+    assert target.plan().needs == ()
+
+
+def test_pip_may_not_replace_what_is_installed(target, background):
+    # The test's own Python has another numpy.
+    make_wheel(target.wheels, "torch", "2.9", needs=("numpy==0.0.1",))
+    make_wheel(target.wheels, "numpy", "0.0.1")
+    make_wheel(target.wheels, "pumit-test-beta", "1.1")
+    told = Told(target.installer, target.plan())
+    assert wait_for(background, lambda: told.ends, 120)
+    assert "torch does not fit to what is installed already" in str(told.ends[0])
+    assert target.version("numpy") is None
+
+
+def test_what_pip_cannot_find_is_one_sentence(target, background):
+    make_wheel(target.wheels, "pumit-test-beta", "1.1")
+    step = Step("torch", "pip", ("install", "--no-index", "torch==77"))
+    plan = InstallationPlan(tuple(target.plan().needs), (step,), "", ())
+    told = Told(target.installer, plan)
+    assert wait_for(background, lambda: told.ends, 120)
+    assert isinstance(told.ends[0], ServiceError)
+    assert "\n" not in str(told.ends[0])
+    assert "torch" in str(told.ends[0])
+
+
+class SlowRunner:
+    """Runs steps that end when told."""
+
+    def __init__(self, canEnd=True):
+        self.steps, self.finish, self.ended, self.canEnd = [], None, 0, canEnd
+
+    def run(self, step, onLine, onFinished):
+        self.steps.append(step)
+        self.finish = onFinished
+
+        def end():
+            self.ended += 1
+            onFinished(-9)
+
+        return end if self.canEnd else None
+
+
+PLAN = make_plan(LOCAL, allowsTorchFromIndex=True, version_of=having(torch=None, monai=None))
+
+
+def test_cancelling_ends_the_step_that_runs(background):
+    runner = SlowRunner()
+    installer = Installer(background, runner, having())
+    told = Told(installer, PLAN)
+    installer.cancel()
+    assert runner.ended == 1
+    assert [type(end) for end in told.ends] == [Cancelled]
+    assert len(runner.steps) == 1
+    assert not installer.isRunning
+    installer.cancel()
+
+
+def test_a_step_that_cannot_be_ended_is_the_last_one_after_cancelling(background):
+    runner = SlowRunner(canEnd=False)
+    installer = Installer(background, runner, having())
+    told = Told(installer, PLAN)
+    installer.cancel()
+    assert told.ends == []
+    runner.finish(0)
+    assert [type(end) for end in told.ends] == [Cancelled]
+    assert len(runner.steps) == 1
+
+
+def test_every_step_has_the_constraints_which_are_gone_afterwards(background):
+    runner = SlowRunner()
+    installer = Installer(background, runner, having())
+    Told(installer, PLAN)
+    option, file = runner.steps[0].arguments[-2:]
+    assert option == "-c"
+    assert "numpy==" in Path(file).read_text("utf-8")
+    runner.finish(0)
+    runner.finish(0)
+    assert not Path(file).exists()
+
+
+def test_what_does_not_become_visible_is_said(background):
+    runner = SlowRunner()
+    told = Told(Installer(background, runner, having(torch=None)), PLAN)
+    runner.finish(0)
+    runner.finish(0)
+    assert str(told.ends[0]) == "torch did not become visible; start Slicer again."
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("OSError: [Errno 28] No space left on device", "The disk is full"),
+        ("NewConnectionError: Failed to establish", "package index cannot be reached"),
+        ("ERROR: ResolutionImpossible: for help", "does not fit to what is installed"),
+        ("ERROR: No matching distribution found for torch>=2.4", "There is no torch>=2.4 for this"),
+        ("Segmentation fault", "Installing torch failed with status 1; the log says why."),
+    ],
+)
+def test_why_pip_failed_is_one_sentence(background, line, sentence):
+    class Failing:
+        def run(self, step, onLine, onFinished):
+            onLine(line)
+            onFinished(1)
+
+    told = Told(Installer(background, Failing(), having()), PLAN)
+    assert sentence in str(told.ends[0])
+
+
+def test_a_program_is_ended_with_all_it_started(background, tmp_path):
+    (tmp_path / "sleeper.py").write_text(
+        "import subprocess, sys, time\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "print('sleeping', flush=True)\ntime.sleep(600)\n"
+    )
+    environment = {**program_environment(), "PYTHONPATH": str(tmp_path)}
+    lines, statuses = [], []
+    end = ProgramRunner(background, sys.executable, environment).run(
+        Step("x", "sleeper", ()), lines.append, statuses.append
+    )
+    assert wait_for(background, lambda: lines == ["sleeping"])
+    end()
+    # Its output ends only when nobody holds it any more, so the child is gone too.
+    assert wait_for(background, lambda: statuses)
+    assert statuses[0] != 0
+
+
+class Packaging:
+    """`slicer.packaging` as Slicer has it."""
+
+    def __init__(self):
+        self.calls = []
+
+    def pip_install(
+        self,
+        requirements,
+        constraints=None,
+        blocking=True,
+        show_progress=True,
+        requester=None,
+        logCallback=None,
+        completedCallback=None,
+    ):
+        assert threading.current_thread() is threading.main_thread()
+        assert not blocking
+        assert not show_progress
+        self.calls.append(requirements)
+        logCallback("Collecting")
+        completedCallback(0)
+
+
+def test_pip_runs_through_slicers_own_installer(background):
+    packaging, programs, lines, ends = Packaging(), SlowRunner(), [], []
+    runner = PackagingRunner(packaging, programs)
+    runner.run(Step("monai", "pip", ("install", "monai", "-c", "x")), lines.append, ends.append)
+    assert packaging.calls == [["monai", "-c", "x"]]
+    assert (lines, ends) == (["Collecting"], [0])
+    runner.run(Step("torch", "light_the_torch", ("install", "torch")), lines.append, ends.append)
+    assert [step.module for step in programs.steps] == ["light_the_torch"]
+
+
+@pytest.mark.parametrize(
+    ("modules", "testing", "kind"),
+    [
+        ({"slicer.packaging": Packaging()}, False, PackagingRunner),
+        ({"slicer.pydeps": Packaging()}, False, PackagingRunner),
+        ({"slicer.packaging": Packaging()}, True, ProgramRunner),
+        (
+            {"slicer.packaging": SimpleNamespace(pip_install=lambda requirements: 0)},
+            False,
+            ProgramRunner,
+        ),
+        ({}, False, ProgramRunner),
+    ],
+)
+def test_slicers_installer_is_used_where_it_can_work_beside_the_gui(
+    background, monkeypatch, modules, testing, kind
+):
+    import slicer
+
+    def find(name):
+        if name not in modules:
+            raise ImportError(name)
+        return modules[name]
+
+    app = SimpleNamespace(testingEnabled=lambda: testing)
+    monkeypatch.setattr(slicer, "app", app, raising=False)
+    monkeypatch.setattr(installation_steps, "import_module", find)
+    assert type(find_runner(background)) is kind
