@@ -29,7 +29,9 @@ def colorTable(segments: Sequence[tuple[str, tuple[float, float, float], str]]) 
     rows.writerow([0, "Background", 0, 0, 0, 0, *[""] * (3 * len(_CODES))])
     for label, (name, color, entry) in enumerate(segments, start=1):
         rgb = [round(255 * part) for part in color]
-        rows.writerow([label, name, *rgb, 255, *_codes(entry)])
+        # Slicer's reader loses a name that holds a double quote, however it is written.
+        plain = " ".join(name.replace('"', "'").split())
+        rows.writerow([label, plain, *rgb, 255, *_codes(entry)])
     return text.getvalue()
 
 

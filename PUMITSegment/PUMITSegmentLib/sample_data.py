@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import slicer
-from PUMITSlicerLib.mrml import addVolumeNode
 from slicer.i18n import tr as _
 
 CATEGORY = "PUMIT"
@@ -54,6 +53,9 @@ def loadGeneratedScan():
     Returns:
         The new vtkMRMLScalarVolumeNode.
     """
+    # Not at file scope: registering happens while Slicer starts.
+    from PUMITSlicerLib.mrml import addVolumeNode
+
     from PUMITSegmentLib.generated_scan import generatedScan
 
     node = addVolumeNode(_("Generated abdomen"), generatedScan().volume)

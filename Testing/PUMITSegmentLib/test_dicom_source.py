@@ -100,9 +100,12 @@ def frames_by_source(path: Path) -> dict[tuple[int, str], np.ndarray]:
     """Planes by segment number and the instance they refer to."""
     dataset = dcmread(path)
     pixels = dataset.pixel_array.reshape(-1, dataset.Rows, dataset.Columns)
+    shared = dataset.SharedFunctionalGroupsSequence[0]
     frames = {}
     for group, plane in zip(dataset.PerFrameFunctionalGroupsSequence, pixels, strict=True):
-        number = int(group.SegmentIdentificationSequence[0].ReferencedSegmentNumber)
+        # What all frames share stands there once.
+        owner = group if "SegmentIdentificationSequence" in group else shared
+        number = int(owner.SegmentIdentificationSequence[0].ReferencedSegmentNumber)
         source = group.DerivationImageSequence[0].SourceImageSequence[0]
         frames[number, str(source.ReferencedSOPInstanceUID)] = plane > 0
     return frames
@@ -219,3 +222,19 @@ def test_cropped_volume_is_placed_by_its_coordinates(tmp_path, scene, series, lo
     part = segmentation_of(scene, node, {"part": mask[2:7, 3:, 4:]})
     written = export(part, node, "DICOM_SEG", tmp_path / "out", database)
     assert_dicom_holds(written.path, tmp_path / "read", series, {"part": mask})
+
+
+def test_single_slice_is_exported(tmp_path, scene, database):
+    from pumit.export.dicom_series import write_dicom_series
+
+    first, _second = blobs(SHAPE)
+    plane = first[4:5]
+    values = np.where(plane, 100, 0).astype(np.int16)
+    series = write_dicom_series(Volume(values, (1e8, 0.7, 0.8)), tmp_path / "series")
+    node = loadSeries(tmp_path / "series", database)
+    written = export(
+        segmentation_of(scene, node, {"a": plane}), node, "DICOM_SEG", tmp_path / "out", database
+    )
+    assert dciodvfy(written.path) == []
+    uid = str(dcmread(series.source.files[0]).SOPInstanceUID)
+    np.testing.assert_array_equal(frames_by_source(written.path)[1, uid], plane[0])

@@ -163,3 +163,37 @@ def test_database_that_is_absent_or_refuses_ends_in_one_sentence(
     database.insert = lambda path: None
     with pytest.raises(ExportError, match="did not take"):
         addToDatabase(written.path, database)
+
+
+def test_names_in_any_script_are_kept(tmp_path, scene, loaded, database, series):
+    first, second = blobs(SHAPE)
+    masks = {"Läsion 病变": first, 'a "b", <c> & d': second}
+    node = segmentation_of(scene, loaded, masks)
+    written = export(node, loaded, "DICOM_SEG", tmp_path / "out", database)
+    assert_dicom_holds(written.path, tmp_path / "read", series, masks)
+
+
+def test_surface_is_exported_as_the_voxels_inside_it(tmp_path, scene, loaded, database):
+    import vtk
+    from PUMITSegmentLib.segment_terms import newSegment
+
+    node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Surfaces")
+    node.CreateDefaultDisplayNodes()
+    node.SetReferenceImageGeometryParameterFromVolumeNode(loaded)
+    segmentation = node.GetSegmentation()
+    segmentation.SetSourceRepresentationName("Closed surface")
+    bounds = [0.0] * 6
+    loaded.GetRASBounds(bounds)
+    ball = vtk.vtkSphereSource()
+    ball.SetCenter(*[(bounds[i] + bounds[i + 1]) / 2 for i in (0, 2, 4)])
+    ball.SetRadius(5.0)
+    ball.SetThetaResolution(32)
+    ball.SetPhiResolution(32)
+    ball.Update()
+    segment = segmentation.GetSegment(newSegment(node, "mass"))
+    segment.AddRepresentation("Closed surface", ball.GetOutput())
+    written = export(node, loaded, "DICOM_SEG", tmp_path / "out", database)
+    assert dciodvfy(written.path) == []
+    voxel_mm3 = np.prod(loaded.GetSpacing())
+    volume_mm3 = dcmread(written.path).pixel_array.sum() * voxel_mm3
+    assert volume_mm3 == pytest.approx(4 / 3 * np.pi * 5**3, rel=0.15)

@@ -215,16 +215,16 @@ def test_label_table_is_read_by_slicer_and_by_people(tmp_path, scene, loaded):
     import slicer
 
     first, second = blobs(SHAPE)
-    node = segmentation_of(scene, loaded, {"left kidney": first, "Läsion, 2": second & ~first})
+    node = segmentation_of(scene, loaded, {"left kidney": first, 'Läsion, "2"': second & ~first})
     written = export(node, loaded, "NIFTI", tmp_path)
     rows = list(csv.DictReader(written.colorTablePath.open(encoding="utf-8")))
-    assert [r["Name"] for r in rows] == ["Background", "left kidney", "Läsion, 2"]
+    assert [r["Name"] for r in rows] == ["Background", "left kidney", "Läsion, '2'"]
     assert rows[1]["Type_CodeValue"] == "64033007"
     table = scene.AddNewNodeByClass("vtkMRMLColorTableNode")
     storage = scene.AddNewNodeByClass("vtkMRMLColorTableStorageNode")
     storage.SetFileName(str(written.colorTablePath))
     assert storage.ReadData(table)
-    assert [table.GetColorName(i) for i in (1, 2)] == ["left kidney", "Läsion, 2"]
+    assert [table.GetColorName(i) for i in (1, 2)] == ["left kidney", "Läsion, '2'"]
     rgba = [0.0] * 4
     table.GetColor(1, rgba)
     color = node.GetSegmentation().GetNthSegment(0).GetColor()
