@@ -32,10 +32,12 @@ class Collaborators:
         """End the worker and everything that runs; waits for nothing."""
         self.predictor.close()
         self.compute.close()
+        self.background.close()
 
 
 def localCollaborators() -> Collaborators:
     """The real ones; nothing is started before it is needed."""
     background = QtBackground()
     compute = Compute(background, slicer_settings())
-    return Collaborators(background, compute, Predictor(compute, background), SegmentWriter())
+    predictor = Predictor(compute, background)
+    return Collaborators(background, compute, predictor, SegmentWriter(background))

@@ -97,7 +97,13 @@ class ExportSection:
             self._onError,
             onCancel=cancelled.set,
         )
-        logic.watchJob(self._job, _("Writing the segmentation..."))
+        logic.status.working(_("Writing the segmentation..."), cancel=self._cancel)
+        self.refresh()
+
+    def _cancel(self) -> None:
+        self.close()
+        self._job = None
+        self._logic.status.waiting(_("Cancelled; nothing was written."))
         self.refresh()
 
     def _onWritten(self, exported: Exported, isAdded: bool) -> None:

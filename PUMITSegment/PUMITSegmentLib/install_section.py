@@ -2,22 +2,137 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from pumit.errors import PumitError
+from PUMITSlicerLib.compute import ComputeState
+from PUMITSlicerLib.dependencies import TORCH
+from PUMITSlicerLib.installation import InstallationPlan, Installer, has_torch_extension
+from slicer.i18n import tr as _
+
 
 class InstallSection:
-    """The area for the first run.
+    """The area of the first run at the top, and its details in the section Compute.
 
     Args:
         ui: Named widgets of the panel.
-        compute: What computes.
-        status: Told how installing goes.
+        logic: The module's logic.
+        installer: Plans and installs; Slicer's own way where None.
     """
 
-    def __init__(self, ui, compute, status) -> None:
+    def __init__(self, ui, logic, installer: Installer | None = None) -> None:
         self._ui = ui
+        self._logic = logic
+        self._compute = logic.compute
+        self.installer = installer or Installer(logic.background)
+        self._plan: InstallationPlan | None = None
+        # What the plan is for: it is made anew when that changes.
+        self._planned: tuple = ()
+        ui.wheelFolderEdit.currentPath = self._compute.settings.wheelFolder
+        for button in (ui.setupInstallButton, ui.installButton):
+            button.connect("clicked()", self._onInstall)
+        ui.setupDetailsButton.connect("clicked()", self._onDetails)
+        ui.wheelFolderEdit.connect("currentPathChanged(QString)", self._onWheelFolder)
+        ui.torchFromIndexCheckBox.connect("toggled(bool)", self.refresh)
+        ui.computeSection.connect("contentsCollapsed(bool)", self._show)
+        self._compute.onStateChanged.append(self.refresh)
         ui.setupFrame.hide()
+        self._show()
 
     def enter(self) -> None:
         """The panel is open."""
+        self.refresh()
 
     def close(self) -> None:
-        """Show nothing more."""
+        """Show nothing more; what is being installed stops after the present package."""
+        if self.refresh in self._compute.onStateChanged:
+            self._compute.onStateChanged.remove(self.refresh)
+        self.installer.cancel()
+
+    def refresh(self, *_arguments) -> None:
+        """Explain what is missing, if anything is."""
+        isMissing = self._compute.state is ComputeState.NOT_INSTALLED
+        settings = self._compute.settings
+        allows = self._ui.torchFromIndexCheckBox.checked
+        wanted = (isMissing, settings.mode, settings.wheelFolder, allows)
+        if not isMissing:
+            self._plan = None
+        elif wanted != self._planned and not self.installer.isRunning:
+            self.installer.plan(
+                settings.mode,
+                self._onPlan,
+                self._logic.sayError,
+                wheelFolder=settings.wheelFolder,
+                allowsTorchFromIndex=allows,
+            )
+        self._planned = wanted
+        self._show()
+
+    def _onPlan(self, plan: InstallationPlan) -> None:
+        self._plan = plan
+        self._show()
+
+    def _show(self, *_arguments) -> None:
+        ui, plan = self._ui, self._plan
+        isRunning = self.installer.isRunning
+        isMissing = self._compute.state is ComputeState.NOT_INSTALLED
+        text = self._compute.sentence if isMissing else _("Everything needed is installed.")
+        if plan is not None and isMissing:
+            text = "\n".join([plan.explanation, *plan.problems])
+        ui.setupFrame.visible = isMissing and not isRunning
+        ui.setupLabel.text = _("Before the first segment: {what}").format(what=text)
+        ui.installLabel.text = text
+        canInstall = plan is not None and plan.isPossible and not isRunning
+        why = _("Install the missing packages into Slicer's Python")
+        if not canInstall:
+            why = plan.problems[0] if plan is not None and plan.problems else text
+        for button in (ui.setupInstallButton, ui.installButton):
+            button.enabled = canInstall
+            button.toolTip = why
+        isTorch = plan is not None and any(need.name == TORCH for need in plan.needs)
+        ui.torchFromIndexCheckBox.visible = isTorch and not has_torch_extension()
+        ui.logView.visible = bool(self.installer.log)
+
+    def _onInstall(self) -> None:
+        plan, status = self._plan, self._logic.status
+        if plan is None:
+            return
+        self._ui.logView.clear()
+        try:
+            self.installer.install(
+                plan,
+                self._onInstalled,
+                self._onFailed,
+                onLine=self._onLine,
+                onProgress=lambda text, fraction: status.working(
+                    text, fraction, self.installer.cancel
+                ),
+            )
+        except PumitError as error:
+            status.problem(str(error))
+        self._show()
+
+    def _onLine(self, line: str) -> None:
+        self._ui.logView.appendPlainText(line)
+        self._ui.logView.visible = True
+
+    def _onInstalled(self) -> None:
+        self._logic.status.done(_("Installed. Choose a kind of prompt and click in a slice view."))
+        self._planned = ()
+        self._show()
+        self._compute.checkInstalled()
+
+    def _onFailed(self, error: Exception) -> None:
+        self._logic.sayError(error)
+        self._planned = ()
+        self._ui.computeSection.collapsed = False
+        self.refresh()
+
+    def _onDetails(self) -> None:
+        self._ui.computeSection.collapsed = False
+
+    def _onWheelFolder(self, path: str) -> None:
+        settings = self._compute.settings
+        if path.strip() != settings.wheelFolder:
+            self._compute.changeSettings(replace(settings, wheelFolder=path.strip()))
+            self.refresh()

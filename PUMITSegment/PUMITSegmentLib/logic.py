@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pumit.errors import PumitError
-from PUMITSlicerLib.background import Job
 from slicer.i18n import tr as _
 from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
@@ -56,7 +55,6 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.background = parts.background
         self.listeners: list[Callable[[], None]] = []
         self._parts = parts
-        self._job: Job | None = None
         self._session = SceneSession(self, parts.writer)
         self._updates = SegmentUpdates(
             parts.predictor,
@@ -230,18 +228,8 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
                 self._updates.request(self.segmentID)
 
     def cancel(self) -> None:
-        """Stop what is computed or written; nothing changes in the scene."""
-        isJob = self._job is not None and self._job.isActive
-        if isJob:
-            self._job.cancel()
-        if self.isComputing or isJob:
-            self._updates.cancel()
-            self.status.waiting(_("Cancelled; nothing was changed."))
-
-    def watchJob(self, job: Job, text: str) -> None:
-        """Say what a job of a panel's section does, and let Cancel end it."""
-        self._job = job
-        self.status.working(text)
+        """Stop what is computed, written or installed; nothing changes in the scene."""
+        self.status.cancel()
 
     def sayError(self, error: Exception) -> None:
         """Say what went wrong; what the user cannot repair goes to the log whole."""

@@ -94,6 +94,10 @@ class SegmentUpdates:
             self._stop()
             self._next()
 
+    def _cancelByUser(self) -> None:
+        self.cancel()
+        self._status.waiting(_("Cancelled; nothing was changed."))
+
     def _stop(self) -> None:
         self._ticket += 1
         if self._running is not None:
@@ -130,7 +134,7 @@ class SegmentUpdates:
         def onProgress(text: str, fraction: float | None) -> None:
             if not isLate():
                 words = _("{name}: {doing}...").format(name=name, doing=text)
-                self._status.working(words, fraction)
+                self._status.working(words, fraction, self._cancelByUser)
 
         onProgress(_("computing"), None)
         self._predictor.request(

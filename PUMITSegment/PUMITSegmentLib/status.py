@@ -42,18 +42,41 @@ class StatusBoard:
     def __init__(self) -> None:
         self.current = Status(Activity.WAITING, "")
         self.listeners: list[Callable[[Status], None]] = []
+        self._cancel: Callable[[], None] | None = None
 
     @property
     def isWorking(self) -> bool:
-        """Whether something goes on that can be cancelled."""
+        """Whether something goes on."""
         return self.current.activity is Activity.WORKING
+
+    @property
+    def canCancel(self) -> bool:
+        """Whether what goes on can be cancelled."""
+        return self.isWorking and self._cancel is not None
+
+    def cancel(self) -> None:
+        """Cancel what goes on, if that is possible."""
+        if self.canCancel:
+            self._cancel()
 
     def waiting(self, text: str) -> None:
         """Say what the user may do next."""
         self._show(Status(Activity.WAITING, text))
 
-    def working(self, text: str, fraction: float | None = None) -> None:
-        """Say what is computed, and how far it is."""
+    def working(
+        self,
+        text: str,
+        fraction: float | None = None,
+        cancel: Callable[[], None] | None = None,
+    ) -> None:
+        """Say what goes on.
+
+        Args:
+            text: The sentence.
+            fraction: Finished share, 0 to 1; None where it is not known.
+            cancel: Stops it, and says so here; None where it cannot be stopped.
+        """
+        self._cancel = cancel
         self._show(Status(Activity.WORKING, text, fraction))
 
     def done(self, text: str) -> None:

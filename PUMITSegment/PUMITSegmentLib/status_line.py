@@ -19,17 +19,16 @@ class StatusLine:
     Args:
         ui: Named widgets of the panel.
         board: What is shown.
-        onCancel: Called by the Cancel button.
     """
 
-    def __init__(self, ui, board, onCancel) -> None:
+    def __init__(self, ui, board) -> None:
         self._ui = ui
         self._board = board
         self._timer = qt.QTimer()
         self._timer.setSingleShot(True)
         self._timer.setInterval(_SHOW_PROGRESS_AFTER_MS)
         self._timer.connect("timeout()", self._showProgress)
-        ui.cancelButton.connect("clicked()", onCancel)
+        ui.cancelButton.connect("clicked()", board.cancel)
         board.listeners.append(self.show)
         self._hideProgress()
         self.show(board.current)
@@ -64,7 +63,7 @@ class StatusLine:
     def _showProgress(self) -> None:
         if self._board.isWorking:
             self._ui.progressBar.show()
-            self._ui.cancelButton.show()
+            self._ui.cancelButton.visible = self._board.canCancel
 
     def _hideProgress(self) -> None:
         self._ui.progressBar.hide()

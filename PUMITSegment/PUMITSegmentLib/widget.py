@@ -41,9 +41,9 @@ class SegmentWidget:
         self._guiTag = None
         self.promptSection = PromptSection(self.ui, logic, icons)
         self.segmentSection = SegmentSection(self.ui, logic, icons)
-        self.statusLine = StatusLine(self.ui, logic.status, logic.cancel)
+        self.statusLine = StatusLine(self.ui, logic.status)
         self.computeSection = ComputeSection(self.ui, logic.compute, logic.status)
-        self.installSection = InstallSection(self.ui, logic.compute, logic.status)
+        self.installSection = InstallSection(self.ui, logic)
         self.exportSection = ExportSection(self.ui, logic)
         self.shortcuts = ShortcutKeys(shortcutsOf(logic, self.promptSection.toggle))
         self.ui.helpLabel.text = helpText()

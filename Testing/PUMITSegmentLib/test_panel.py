@@ -10,68 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted_predictor import LogicScene, ScriptedPredictor, box
+from panel_scene import WIDTH, Panel
+from scripted_predictor import box
 
-MODULE = Path(__file__).resolve().parents[2] / "PUMITSegment" / "PUMITSegment.py"
 A = box((5, 5, 5), (12, 12, 12))
-WIDTH = 380
 SECTIONS = (
     *("inputSection", "segmentsSection", "promptsSection", "automaticSection"),
     *("tokenizerSection", "computeSection", "exportSection", "helpSection"),
 )
 
 
-class Panel(LogicScene):
-    """The module's panel, whose predictions the test gives."""
-
-    def __init__(self, loadModule: Any) -> None:
-        import slicer
-        from PUMITSegmentLib.segment_updates import SegmentUpdates
-
-        self.module = loadModule(MODULE)
-        self.frame = self.module.widgetRepresentation()
-        self.gui = slicer.util.getModuleWidget("PUMITSegment")
-        self.panel, self.logic = self.gui.panel, self.gui.logic
-        self.ui = self.panel.ui
-        self.predictor: Any = ScriptedPredictor()
-        assert isinstance(self.logic._updates, SegmentUpdates)
-        self.logic._updates._predictor = self.predictor
-        self.frame.resize(WIDTH, 900)
-        self.frame.show()
-        self.gui.enter()
-
-    def load(self) -> None:
-        self.volumeNode = self.addScan("CT abdomen")
-        self.process()
-
-    def process(self) -> None:
-        import slicer
-
-        slicer.app.processEvents()
-
-    def press(self, widget: Any) -> None:
-        """Click a widget where a person would."""
-        from Qt import QtCore, QtTest
-
-        assert widget.isVisible(), widget.name
-        QtTest.QTest.mouseClick(widget, QtCore.Qt.LeftButton)
-        self.process()
-
-    def key(self, sequence: str) -> None:
-        """Press the keys of a shortcut."""
-        for key in self.panel.shortcuts._keys:
-            if key.key.toString() == sequence:
-                key.activated.emit()
-                return
-        raise AssertionError(f"no shortcut {sequence}")
-
-
 @pytest.fixture
 def panel(loadModule: Any) -> Iterator[Panel]:
     panel = Panel(loadModule)
     yield panel
-    # Another one after a reload.
-    panel.module.widgetRepresentation().self().exit()
+    panel.close()
 
 
 @pytest.fixture

@@ -1,0 +1,52 @@
+"""The panel of the unmodified module, with predictions that the test gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scripted_predictor import LogicScene, ScriptedPredictor
+
+MODULE = Path(__file__).resolve().parents[2] / "PUMITSegment" / "PUMITSegment.py"
+WIDTH = 380
+
+
+class Panel(LogicScene):
+    """The module's panel, whose predictions the test gives."""
+
+    def __init__(self, loadModule: Any) -> None:
+        import slicer
+        from PUMITSegmentLib.segment_updates import SegmentUpdates
+
+        self.module = loadModule(MODULE)
+        self.frame = self.module.widgetRepresentation()
+        self.gui = slicer.util.getModuleWidget("PUMITSegment")
+        self.panel, self.logic = self.gui.panel, self.gui.logic
+        self.ui = self.panel.ui
+        self.predictor: Any = ScriptedPredictor()
+        assert isinstance(self.logic._updates, SegmentUpdates)
+        self.logic._updates._predictor = self.predictor
+        self.frame.resize(WIDTH, 900)
+        self.frame.show()
+        self.gui.enter()
+
+    def load(self) -> None:
+        self.volumeNode = self.addScan("CT abdomen")
+        self.process()
+
+    def process(self) -> None:
+        import slicer
+
+        slicer.app.processEvents()
+
+    def press(self, widget: Any) -> None:
+        """Click a widget where a person would."""
+        from Qt import QtCore, QtTest
+
+        assert widget.isVisible(), widget.name
+        QtTest.QTest.mouseClick(widget, QtCore.Qt.LeftButton)
+        self.process()
+
+    def close(self) -> None:
+        """Leave the module; after a reload the panel is another one."""
+        self.module.widgetRepresentation().self().exit()

@@ -1,0 +1,145 @@
+"""The first run: what is missing is explained, and installed only when the user says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from panel_scene import Panel
+
+TORCH_IS_MISSING = "PyTorch is not installed yet."
+
+
+class FakeRunner:
+    """Installs by saying so."""
+
+    def __init__(self, status: int = 0) -> None:
+        self.status = status
+        self.ran: list[Any] = []
+        self.finish: Callable[[], None] = lambda: None
+
+    def run(
+        self, step: Any, onLine: Callable[[str], None], onDone: Callable[[int], None]
+    ) -> Callable[[], None]:
+        self.ran.append(step)
+        onLine(f"Collecting {step.name}")
+        self.finish = lambda: onDone(self.status)
+        return lambda: onDone(1)
+
+
+class FirstRun(Panel):
+    """A panel on a computer where torch is missing."""
+
+    def __init__(self, loadModule: Any) -> None:
+        super().__init__(loadModule)
+        import slicer
+
+        self.settle()  # what opening the panel has asked
+        slicer.modules.pytorchutils = object()
+        self.installed = False
+        self.runner = FakeRunner()
+        installer = self.panel.installSection.installer
+        installer._runner = self.runner
+        installer._versionOf = self.version
+        self.logic.compute._whyNotInstalled = lambda mode: (
+            "" if self.installed else (TORCH_IS_MISSING)
+        )
+        self.logic.compute.checkInstalled()
+        self.settle()
+
+    def version(self, name: str) -> str | None:
+        return "99" if self.installed or name not in ("torch", "light-the-torch") else None
+
+    def settle(self) -> None:
+        assert self.logic.background.drain(30)
+        self.process()
+
+    def close(self) -> None:
+        import slicer
+
+        del slicer.modules.pytorchutils
+        super().close()
+
+
+@pytest.fixture
+def first(loadModule: Any) -> Iterator[FirstRun]:
+    first = FirstRun(loadModule)
+    yield first
+    first.close()
+
+
+def test_what_is_missing_is_explained_and_nothing_is_installed(first: FirstRun) -> None:
+    assert first.ui.setupFrame.isVisible()
+    assert "torch" in first.ui.setupLabel.text
+    assert "MB" in first.ui.setupLabel.text
+    assert first.runner.ran == []
+    assert first.ui.setupInstallButton.enabled
+
+
+def test_prompts_can_be_given_all_the_same(first: FirstRun) -> None:
+    first.load()
+    first.click()
+    assert first.logic.promptCount(first.logic.segmentID) == 1
+
+
+def test_installing_shows_its_log_and_makes_it_ready(first: FirstRun) -> None:
+    first.press(first.ui.setupInstallButton)
+    assert [step.name for step in first.runner.ran] == ["light-the-torch"]
+    assert not first.ui.setupFrame.isVisible()
+    assert "Installing" in first.ui.statusLabel.text
+    first.runner.finish()
+    assert "torch" in first.runner.ran[-1].name
+    first.installed = True
+    first.runner.finish()
+    first.settle()
+    assert "Collecting torch" in first.ui.logView.toPlainText()
+    assert "Installed" in first.ui.statusLabel.text
+    assert not first.ui.setupFrame.isVisible()
+
+
+def test_a_failure_is_said_and_can_be_tried_again(first: FirstRun) -> None:
+    first.runner.status = 1
+    first.press(first.ui.setupInstallButton)
+    first.runner.finish()
+    first.settle()
+    assert "failed" in first.ui.statusLabel.text
+    assert not first.ui.computeSection.collapsed
+    assert first.ui.setupInstallButton.enabled
+
+
+def test_installing_can_be_cancelled(first: FirstRun) -> None:
+    first.press(first.ui.setupInstallButton)
+    first.logic.cancel()
+    first.settle()
+    assert "cancelled" in first.ui.statusLabel.text
+    assert len(first.runner.ran) == 1
+
+
+def test_an_empty_wheel_folder_says_what_it_lacks(first: FirstRun, tmp_path: Any) -> None:
+    first.press(first.ui.setupDetailsButton)
+    assert not first.ui.computeSection.collapsed
+    first.ui.wheelFolderEdit.currentPath = str(tmp_path)
+    first.settle()
+    assert not first.ui.installButton.enabled
+    assert "torch" in first.ui.installLabel.text
+    assert first.logic.compute.settings.wheelFolder == str(tmp_path)
+    first.ui.wheelFolderEdit.currentPath = ""
+    first.settle()
+    assert first.ui.installButton.enabled
+
+
+def test_without_the_pytorch_extension_it_says_so_and_asks(first: FirstRun) -> None:
+    import slicer
+
+    del slicer.modules.pytorchutils
+    first.panel.installSection._planned = ()
+    first.panel.installSection.refresh()
+    first.settle()
+    first.ui.computeSection.collapsed = False
+    assert "extension" in first.ui.installLabel.text
+    assert not first.ui.installButton.enabled
+    first.press(first.ui.torchFromIndexCheckBox)
+    first.settle()
+    assert first.ui.installButton.enabled
+    slicer.modules.pytorchutils = object()

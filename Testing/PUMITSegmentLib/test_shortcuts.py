@@ -1,0 +1,129 @@
+"""Shortcuts work while the module is open, and nothing of them is left afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from panel_scene import Panel
+
+# Of Slicer's views, its main window and menus, and the Segment Editor; undo and redo are meant to
+# be the same.
+TAKEN = {
+    *("B", "F", "G", "R", "T", "V", "Space", "[", "]", "{", "}", "Left", "Right", "Up", "Down"),
+    *("Ctrl+O", "Ctrl+S", "Ctrl+W", "Ctrl+F", "Ctrl+G", "Ctrl+H", "Ctrl+Q", "Ctrl+T"),
+    *("Ctrl+N", "Ctrl+Shift+A", "Ctrl+Shift+T", "Shift+A", "F1", "F2", "F3"),
+    *(f"Ctrl+{digit}" for digit in range(10)),
+    *(str(digit) for digit in range(10)),
+    *("E", "Q", "W", "Shift+S", "~", "`", "=", "-", "+", "A", "Z"),
+}
+
+
+class OpenModule(Panel):
+    """The module as it is in Slicer's window, answering keys."""
+
+    def __init__(self, loadModule: Any, window: Any) -> None:
+        super().__init__(loadModule)
+        self.gui.exit()
+        import slicer
+
+        self.window = window
+        window.show()
+        window.activateWindow()
+        slicer.util.selectModule("PUMITSegment")
+        self.process()
+        window.setFocus()
+
+    def key(self, sequence: str) -> None:
+        """Press keys, in the window."""
+        from Qt import QtGui, QtTest
+
+        combination = QtGui.QKeySequence(sequence)[0]
+        QtTest.QTest.keyClick(self.window, combination.key(), combination.keyboardModifiers())
+        self.process()
+
+
+@pytest.fixture
+def panel(loadModule: Any, mainWindow: Any) -> Iterator[OpenModule]:
+    panel = OpenModule(loadModule, mainWindow)
+    yield panel
+    panel.close()
+
+
+def keysOn(window: Any) -> list[str]:
+    from Qt import QtGui
+
+    return [key.key.toString() for key in window.findChildren(QtGui.QShortcut)]
+
+
+def test_no_shortcut_is_slicers_or_another_shortcuts(panel: OpenModule) -> None:
+    keys = [key for shortcut in panel.panel.shortcuts.shortcuts for key in shortcut.keys]
+    assert len(set(keys)) == len(keys)
+    assert TAKEN.isdisjoint(keys)
+
+
+def test_keys_are_on_the_main_window_only_while_the_module_is_open(panel: OpenModule) -> None:
+    import slicer
+
+    window = slicer.util.mainWindow()
+    assert "Ctrl+Z" in keysOn(window)
+    panel.gui.exit()
+    assert keysOn(window) == []
+    panel.gui.enter()
+    panel.gui.enter()
+    assert len(keysOn(window)) == sum(len(s.keys) for s in panel.panel.shortcuts.shortcuts)
+
+
+def test_every_shortcut_is_listed_in_the_help(panel: OpenModule) -> None:
+    for shortcut in panel.panel.shortcuts.shortcuts:
+        for key in shortcut.keys:
+            assert key in panel.ui.shortcutsLabel.text
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"), [("P", "POINT"), ("X", "BOX_3D"), ("D", "BOX_2D"), ("S", "SCRIBBLE")]
+)
+def test_a_letter_places_a_kind_and_escape_ends_it(panel: OpenModule, key: str, kind: str) -> None:
+    panel.load()
+    panel.key(key)
+    assert panel.logic.isPlacing
+    assert panel.logic.parameters.promptKind.name == kind
+    panel.key("Esc")
+    assert not panel.logic.isPlacing
+    panel.key(key)
+    panel.key(key)
+    assert not panel.logic.isPlacing
+
+
+def test_segments_polarity_and_steps_by_keys(panel: OpenModule) -> None:
+    panel.load()
+    panel.key("N")
+    first = panel.logic.segmentID
+    panel.key("I")
+    assert not panel.logic.parameters.isPositive
+    panel.key("I")
+    panel.click()
+    panel.key("N")
+    panel.key(",")
+    assert panel.logic.segmentID == first
+    panel.key(".")
+    assert panel.logic.segmentID != first
+    panel.key("Ctrl+Z")
+    panel.key("Ctrl+Z")
+    assert panel.logic.promptCount(first) == 0
+    panel.key("Ctrl+Y")
+    assert panel.logic.promptCount(first) == 1
+    panel.logic.selectSegment(first)
+    panel.key("Ctrl+Backspace")
+    assert panel.logic.promptCount(first) == 0
+    asked = len(panel.predictor.asked)
+    panel.key("Ctrl+Z")
+    panel.key("U")
+    assert len(panel.predictor.asked) > asked
+
+
+def test_keys_do_nothing_harmful_on_an_empty_scene(panel: OpenModule) -> None:
+    for shortcut in panel.panel.shortcuts.shortcuts:
+        shortcut.action()
+    assert panel.ui.statusLabel.text
