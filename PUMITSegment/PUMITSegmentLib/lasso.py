@@ -1,10 +1,12 @@
 """A lasso as a scribble: the middle line of the area that it encloses.
 
-The network has no prompt for an area. Of what it has, a short line along the middle of the area
-answers a positive lasso best, and its deepest point a negative one; points near the outline do
-harm. Measured on 11 targets of six CT and MR scans, by the Dice of the answer: the whole area row
-by row 0.45, its middle line 0.52, that of the inner half 0.59, of the innermost fifth 0.62, the
-deepest point 0.55; after a click, of a negative lasso: 0.43, 0.48 and 0.51 (half, fifth, point).
+The network has no prompt for an area. Of what it has, a short line along the area's middle answers
+a positive lasso best. Measured around 13 structures of seven CT and MR scans, on the slice where
+each is thickest, by the Dice of the answer in 3D: the middle line of the area's inner half 0.61,
+of its innermost fifth 0.63, its deepest point 0.55 (on nine of them the whole area, row by row,
+had 0.45 where the inner half had 0.58). A negative lasso does least harm as its deepest point:
+after one click with 0.57, where the click had spread too far, the answer was 0.51; with longer
+lines 0.48 and 0.42.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ Points = npt.NDArray[np.float64]
 Cell = tuple[int, int]
 # Cells along the longer side of the area; the middle line needs no more.
 _CELLS = 40
+_VERTICES = 96
 
 
 def middle_line(outline: Points, inner: float) -> Points:
@@ -46,7 +49,7 @@ def middle_line(outline: Points, inner: float) -> Points:
     counts = np.ceil(extent / step).astype(int)
     cells = np.stack(np.indices(counts), axis=-1)  # (A, B, 2)
     places = low + (cells + 0.5) * step
-    depth = _depth(places.reshape(-1, 2), flat).reshape(counts)
+    depth = _depth(places.reshape(-1, 2), _thinned(flat)).reshape(counts)
     if depth.max() <= 0:
         return center[None]
     if inner >= 1:
@@ -56,23 +59,26 @@ def middle_line(outline: Points, inner: float) -> Points:
     return center + places[tuple(np.array(path).T)] @ axes
 
 
+def _thinned(outline: Points) -> Points:
+    """At most `_VERTICES` of the vertices, evenly spread: curves have many more than needed."""
+    if len(outline) <= _VERTICES:
+        return outline
+    return outline[np.linspace(0, len(outline), _VERTICES, endpoint=False).astype(int)]
+
+
 def _depth(places: Points, outline: Points) -> Points:
     """Distance of (N, 2) places to a closed outline (K, 2), where inside; 0 outside."""
-    start, end = outline, np.roll(outline, -1, axis=0)
-    nearest = np.full(len(places), np.inf)
-    is_inside = np.zeros(len(places), dtype=bool)
-    for a, b in zip(start, end, strict=True):
-        edge = b - a
-        length = float(edge @ edge)
-        if length == 0:
-            continue
-        along = np.clip((places - a) @ edge / length, 0.0, 1.0)
-        nearest = np.minimum(nearest, np.linalg.norm(a + along[:, None] * edge - places, axis=1))
-        # A ray along the first axis crosses an odd number of edges from within.
-        crosses = (a[1] > places[:, 1]) != (b[1] > places[:, 1])
-        if crosses.any():
-            at = a[0] + (places[crosses, 1] - a[1]) * edge[0] / edge[1]
-            is_inside[crosses] ^= places[crosses, 0] < at
+    start, end = outline[None], np.roll(outline, -1, axis=0)[None]  # (1, K, 2)
+    edge, offset = end - start, places[:, None] - start  # (1, K, 2), (N, K, 2)
+    length = np.maximum((edge**2).sum(axis=2), np.finfo(float).tiny)
+    along = np.clip((offset * edge).sum(axis=2) / length, 0.0, 1.0)
+    nearest = np.sqrt((((offset - along[..., None] * edge) ** 2).sum(axis=2)).min(axis=1))
+    # A ray along the first axis crosses an odd number of edges from within.
+    y = places[:, None, 1]
+    crosses = (start[..., 1] > y) != (end[..., 1] > y)
+    rise = np.where(edge[..., 1] == 0, 1.0, edge[..., 1])
+    is_ahead = places[:, None, 0] < start[..., 0] + offset[..., 1] * edge[..., 0] / rise
+    is_inside = (crosses & is_ahead).sum(axis=1) % 2 == 1
     return np.where(is_inside, nearest, 0.0)
 
 

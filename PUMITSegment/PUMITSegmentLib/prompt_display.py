@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.prompt_kinds import BOXES, PromptKind
+from PUMITSegmentLib.prompt_kinds import BOXES, CURVES, PromptKind
 from PUMITSegmentLib.prompt_tag import PromptTag
 
 _POSITIVE_RGB = (0.1, 0.8, 0.2)
 _NEGATIVE_RGB = (0.95, 0.15, 0.1)
 _GLYPH_PERCENT = 2.0
+_STROKE_GLYPH_PERCENT = 1.0  # a stroke has many, close together
 _FILL_OPACITY = 0.08
 
 
@@ -46,11 +47,12 @@ def dress(node, tag: PromptTag) -> None:
     display.SetPointLabelsVisibility(False)
     display.SetPropertiesLabelVisibility(False)
     display.SetUseGlyphScale(True)
-    display.SetGlyphScale(_GLYPH_PERCENT)
+    display.SetGlyphScale(_STROKE_GLYPH_PERCENT if tag.kind in CURVES else _GLYPH_PERCENT)
     if tag.kind in BOXES:
         display.SetFillOpacity(_FILL_OPACITY)
         display.SetHandlesInteractive(True)
-        display.SetRotationHandleVisibility(tag.kind is PromptKind.BOX_3D)
+        # Slicer's context menu shows it for who wants to turn a box; as a rule it is in the way.
+        display.SetRotationHandleVisibility(False)
         display.SetTranslationHandleVisibility(True)
         display.SetScaleHandleVisibility(True)
     display.EndModify(modified)

@@ -29,6 +29,7 @@ from PUMITSegmentLib.prompt_order import keysOf, makeLatest, numbersOf
 from PUMITSegmentLib.prompt_snapshot import NodeSnapshot, PromptSnapshot, removePoints
 from PUMITSegmentLib.prompt_tag import PromptTag, nodesByKey, promptNodesOf, setKey, tagOf
 from PUMITSegmentLib.prompt_watch import PromptWatch
+from PUMITSegmentLib.scan_follower import ScanFollower
 
 Mask = npt.NDArray[np.bool_]
 
@@ -71,6 +72,7 @@ class PromptNodes(VTKObservationMixin):
             onTouched=self._onTouched,
             isBeingDrawn=self._isBeingDrawn,
         )
+        self._follower = ScanFollower(segmentationNode, self._transformables)
         self._segmentNames = self._namesNow()
         scene, segmentation = slicer.vtkMRMLScene, slicer.vtkSegmentation
         self.addObserver(self._scene, scene.NodeRemovedEvent, self._onNodeRemoved)
@@ -104,6 +106,7 @@ class PromptNodes(VTKObservationMixin):
         tag = PromptTag(segmentID, kind, isPositive or kind in BOXES)
         node = self._nodeTagged(tag) if kind is PromptKind.POINT else None
         node = node or self._add(tag)
+        show(node, True)
         self._drawing = BoxDrawing(node, kind, sliceNode) if kind in BOXES else None
         if kind in CURVES:
             self._freehand = Freehand(node, self._sliceViews(), self._onStroke)
@@ -248,6 +251,7 @@ class PromptNodes(VTKObservationMixin):
         if not self._scene.IsClosing():
             self._dropUnfinished()
         self._watch.close()
+        self._follower.close()
         self.removeObservers()
 
     # Nodes
@@ -306,6 +310,9 @@ class PromptNodes(VTKObservationMixin):
                 if not self._isList(node) and not isFinished(node, self._watch.tag(node))
             ]
         )
+
+    def _transformables(self) -> list:
+        return [n for n in self._watch.nodes() if n.IsA("vtkMRMLTransformableNode")]
 
     def _namesNow(self) -> dict[str, str]:
         segmentation = self._segmentationNode.GetSegmentation()

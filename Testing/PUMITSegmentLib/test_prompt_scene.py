@@ -371,6 +371,35 @@ def test_prompts_follow_a_scan_that_is_moved(prompted, axial) -> None:
     assertSame(after[-1:], before[-1:], tolerance=1.5)
 
 
+@pytest.mark.parametrize("then", ["moved", "hardened", "taken out", "deleted"])
+def test_prompts_stay_on_a_scan_that_is_put_under_a_transform(prompted, axial, then) -> None:
+    import slicer
+    from prompt_scene import rotation
+
+    placeOneOfEach(prompted, axial)
+    before = prompted.of()
+    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
+    matrix = np.eye(4)
+    matrix[:3, :3], matrix[:3, 3] = rotation(33, 0) @ rotation(10, 2), (30, -20, 10)
+    transform.SetMatrixTransformToParent(slicer.util.vtkMatrixFromArray(matrix))
+    prompted.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
+    world = slicer.util.getNode("Liver +").GetNthControlPointPositionWorld(0)
+    expected = matrix @ [*axial.xyToRas(220, 260), 1]
+    np.testing.assert_allclose(world, expected[:3], atol=1e-3)
+    if then == "hardened":
+        prompted.volumeNode.HardenTransform()
+        world = slicer.util.getNode("Liver +").GetNthControlPointPositionWorld(0)
+        np.testing.assert_allclose(world, expected[:3], atol=1e-3)
+        return  # other LPS coordinates, for the scan has others too
+    if then == "taken out":
+        prompted.volumeNode.SetAndObserveTransformNodeID(None)
+    if then == "deleted":
+        slicer.mrmlScene.RemoveNode(transform)
+    after = prompted.of()
+    assertSame(after[:-1], before[:-1], tolerance=0.01)
+    assertSame(after[-1:], before[-1:], tolerance=1.5)
+
+
 def test_a_later_mask_prior_replaces_an_earlier_one_and_comes_last(prompted, axial) -> None:
     prompted.prompts.setMaskPrior("liver", blob(prompted), prompted.volumeNode)
     prompted.place()

@@ -185,3 +185,25 @@ def test_a_restored_node_is_shown_as_its_segment_is(prompted, axial) -> None:
     (node,) = markups()
     assert not node.GetDisplayNode().GetVisibility()
     assert node.GetName() == "Liver +"
+
+
+def test_a_removed_segment_gets_its_prompts_back(prompted, axial) -> None:
+    prompted.place()
+    axial.click(220, 260)
+    prompted.place("BOX_2D")
+    axial.click(180, 200)
+    axial.click(300, 280)
+    before, snapshot = described(prompted.of()), prompted.prompts.snapshot("liver")
+    segmentation = prompted.segmentationNode.GetSegmentation()
+    segmentation.RemoveSegment("liver")
+    assert prompted.of() == []
+    segmentation.AddEmptySegment("liver", "Liver")
+    prompted.changed.clear()
+    prompted.prompts.restore("liver", snapshot)
+    assert described(prompted.of()) == before
+    assert prompted.changed == []
+    # As good as before: a handle resizes it within its slice.
+    axial.render()
+    axial.drag((303, 283), (333, 303))
+    assert prompted.changed == ["liver"]
+    assert len(prompted.of()[1].corners_lps) == 4
