@@ -77,7 +77,7 @@ class SegmentWriter:
     segment, outside it the segment keeps what it had. The Segment Editor's own node is only read.
 
     A segment that is written gets a layer of its own, so that no other segment is touched, and no
-    large shared layer is gone through; `vtkSegmentation::CollapseBinaryLabelmaps` joins layers.
+    large shared layer is gone through. Slicer joins layers again where it saves a segmentation.
 
     Args:
         background: Where 3D surfaces are made anew after a write, while the old ones stay; without

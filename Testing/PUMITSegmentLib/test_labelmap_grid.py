@@ -27,7 +27,7 @@ def addWave() -> Any:
     image.AllocateScalars(vtk.VTK_DOUBLE, 3)
     for number in range(image.GetNumberOfPoints()):
         x = image.GetPoint(number)[0]
-        image.GetPointData().GetScalars().SetTuple(number, (0, 12 * np.sin(x / 4), 0))
+        image.GetPointData().GetScalars().SetTuple(number, (0, 12 * np.sin(x / 3.8), 0))
     transform = slicer.vtkOrientedGridTransform()
     transform.SetDisplacementGridData(image)
     transform.SetInterpolationModeToLinear()

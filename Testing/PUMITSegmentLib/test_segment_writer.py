@@ -342,3 +342,18 @@ def test_writer_knows_whether_masks_are_stored_exactly(w, writer) -> None:
     assert writer.isExact(segmentation, volume)
     segmentEditorNode().SetSourceVolumeIntensityMask(True)
     assert not writer.isExact(segmentation, volume)
+
+
+def test_slicer_joins_the_layers_of_segments_where_it_saves_them(w, writer, tmp_path) -> None:
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    masks = {name: w.ball(centre=(6, 8, x), radius=(3, 3, 2)) for name, x in (("A", 4), ("B", 14))}
+    for name, mask in masks.items():
+        writer.write(segmentation, name, mask, volume)
+    assert segmentation.GetSegmentation().GetNumberOfLayers() == 3
+    segmentation.AddDefaultStorageNode()
+    segmentation.GetStorageNode().SetFileName(str(tmp_path / "saved.seg.nrrd"))
+    assert segmentation.GetStorageNode().WriteData(segmentation)
+    assert segmentation.GetSegmentation().GetNumberOfLayers() == 1
+    for name, mask in masks.items():
+        np.testing.assert_array_equal(writer.read(segmentation, name, volume), mask)
