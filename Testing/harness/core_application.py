@@ -105,6 +105,7 @@ def start() -> CoreApplication:
     _addPythonModules()
     scene = slicer.vtkMRMLScene()
     slicer.mrmlScene = scene
+    _addCache(scene)
     logic = _startApplicationLogic(scene)
     slicer.modules = SimpleNamespace()
     for attribute, (name, className) in LOGICS.items():
@@ -145,6 +146,16 @@ def _startApplicationLogic(scene: slicer.vtkMRMLScene) -> slicer.vtkSlicerApplic
     ):
         factory.GetInstance().SetMRMLApplicationLogic(logic)
     return logic
+
+
+def _addCache(scene: slicer.vtkMRMLScene) -> None:
+    """Give the scene a folder of its own, where it unpacks scene files."""
+    cache = slicer.vtkCacheManager()
+    cache.SetRemoteCacheDirectory(tempfile.mkdtemp(prefix="Slicer-cache-"))
+    scene.SetCacheManager(cache)
+    manager = slicer.vtkDataIOManager()
+    manager.SetCacheManager(cache)
+    scene.SetDataIOManager(manager)
 
 
 def _addGenericColors(scene: slicer.vtkMRMLScene) -> None:

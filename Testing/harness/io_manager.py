@@ -41,8 +41,7 @@ class IOManager:
         path = properties["fileName"]
         if not os.path.exists(path):
             return False
-        scene = slicer.mrmlScene
-        name = properties.get("name") or scene.GenerateUniqueName(self._baseName(path))
+        name = properties.get("name") or self._baseName(path)
         if fileType == "SceneFile":
             return self._loadScene(path, clear=properties.get("clear", False))
         node = self._loadNode(fileType, path, name, properties)

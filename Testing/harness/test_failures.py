@@ -1,0 +1,104 @@
+"""What happens in callbacks never passes unseen."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+
+def fail(*_: object) -> None:
+    raise ZeroDivisionError("on purpose")
+
+
+def test_an_exception_in_an_observer_is_noticed(scene, failures) -> None:
+    import vtk
+
+    tag = scene.AddObserver(vtk.vtkCommand.ModifiedEvent, fail)
+    with failures.expected("on purpose"):
+        scene.Modified()
+    scene.RemoveObserver(tag)
+
+
+def test_an_error_of_vtk_is_noticed(failures) -> None:
+    import vtk
+
+    reader = vtk.vtkPolyDataReader()
+    reader.SetFileName("/no/such/file.vtk")
+    with failures.expected("Unable to open file"):
+        reader.Update()
+
+
+def test_a_warning_of_vtk_is_noticed(scene, failures) -> None:
+    import vtk
+
+    with failures.expected("Warning of VTK.*careful"):
+        vtk.vtkOutputWindow.GetInstance().DisplayWarningText("careful")
+
+
+def test_an_exception_in_a_slot_is_noticed(slicerApp, failures) -> None:
+    import qt
+
+    button = qt.QPushButton()
+    button.connect("clicked()", fail)
+    with failures.expected("on purpose"):
+        button.click()
+
+
+def test_an_exception_in_a_timer_is_noticed(slicerApp, failures) -> None:
+    import qt
+
+    qt.QTimer.singleShot(0, fail)
+    with failures.expected("on purpose"):
+        slicerApp.processEvents()
+
+
+def test_an_exception_while_painting_reaches_the_caller(slicerApp) -> None:
+    import qt
+
+    class Broken(qt.QWidget):
+        def paintEvent(self, event: object) -> None:
+            fail()
+
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        Broken().grab()
+
+
+def test_expecting_a_failure_that_does_not_come_fails(failures) -> None:
+    with pytest.raises(AssertionError, match="expected a failure"), failures.expected("never"):
+        pass
+
+
+def test_other_failures_than_the_expected_stay(failures) -> None:
+    import vtk
+
+    window = vtk.vtkOutputWindow.GetInstance()
+    with failures.expected("first"):
+        window.DisplayErrorText("first")
+        window.DisplayErrorText("second")
+    (left,) = failures.take()
+    assert "second" in left
+
+
+TESTS = """
+def test_it(scene):
+    scene.AddObserver("ModifiedEvent", lambda *_: 1 / 0)
+    scene.Modified()
+
+def test_after_it(scene):
+    scene.Modified()
+"""
+
+
+def test_a_failure_fails_the_test_that_caused_it(scene, repository, tmp_path) -> None:
+    shutil.copy(repository / "Testing" / "conftest.py", tmp_path)
+    (tmp_path / "test_failing.py").write_text(TESTS)
+    settings = ["-c", repository / "pyproject.toml", "--rootdir", repository]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *settings, tmp_path]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert "while the test ran:" in run.stdout
+    assert "ZeroDivisionError" in run.stdout
+    assert "test_after_it" not in run.stdout
