@@ -146,9 +146,11 @@ def _scalars(volumeNode):
 
 
 def _finite(array: Array) -> Array:
-    # A sum is one quick pass, and not finite if any voxel is not.
-    if array.dtype.kind != "f" or np.isfinite(array.sum()):
+    if array.dtype.kind != "f":
         return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(array.sum()):  # one quick pass, and not finite if any voxel is not
+            return array
     is_finite = np.isfinite(array)
     if is_finite.all():  # only the sum was too large
         return array

@@ -207,6 +207,23 @@ def test_writing_a_segment_of_a_shared_layer_touches_no_other(w, writer) -> None
     assert not writer.read(segmentation, "D", volume).any()
 
 
+@pytest.mark.parametrize("isShared", [False, True])
+def test_edits_by_hand_are_still_noticed_after_a_write(w, writer, isShared) -> None:
+    import slicer
+
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    if isShared:
+        sharedLayer(w, volume, segmentation)
+    writer.write(segmentation, "B", w.ball(), volume)
+    seen: list[bool] = []
+    event = slicer.vtkSegmentation.SourceRepresentationModified
+    segmentation.AddObserver(event, lambda caller, event: seen.append(writer.isWriting))
+    for name in "ABC":
+        segmentation.GetBinaryLabelmapInternalRepresentation(name).Modified()
+        assert seen.pop() is False
+
+
 def test_neighbour_on_another_grid_keeps_every_voxel(w, writer) -> None:
     fine = w.addScan(np.zeros((20, 30, 30), np.int16), spacing_dhw=(1.1, 0.6, 0.6))
     segmentation = w.addSegmentation(fine)
