@@ -18,6 +18,8 @@ from pumit.server.arrays import Array
 from pumit.server.bundle import unpack_bundle
 from pumit.volume import Volume
 
+__all__ = ["AutomaticAnswer", "ModelMethods", "Reconstruction"]
+
 Corners = Sequence[Sequence[float]]
 
 

@@ -1,0 +1,78 @@
+"""Which of a server's models can do what, as the panel offers them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slicer.i18n import tr as _
+
+# More class names than this are counted, not listed.
+_NAMED_CLASSES = 12
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """One model of a server.
+
+    Attributes:
+        name: What the server is asked for.
+        kind: "promptable", "automatic" or "tokenizer".
+        label: Shown in a list.
+        tooltip: What it does, which classes it finds, its version.
+    """
+
+    name: str
+    kind: str
+    label: str
+    tooltip: str
+
+
+def automaticModels(capabilities: Mapping[str, Any]) -> list[ModelChoice]:
+    """Models that segment by themselves: trained ones first, then the one that takes prompts."""
+    choices = [choice for choice in _choices(capabilities) if choice.kind != "tokenizer"]
+    return sorted(choices, key=lambda choice: choice.kind != "automatic")
+
+
+def tokenizers(capabilities: Mapping[str, Any]) -> list[ModelChoice]:
+    """Models that reconstruct; empty where none is installed, see `noTokenizerText`."""
+    return [choice for choice in _choices(capabilities) if choice.kind == "tokenizer"]
+
+
+def noTokenizerText() -> str:
+    """What the tokenizer view shows where there is no tokenizer."""
+    return _(
+        "No tokenizer is installed. A tokenizer turns an image into a few hundred kinds of small "
+        "pieces and back; what it cannot bring back, it does not know. None comes with this "
+        "version: put one into the model index of the computer that computes, and connect again."
+    )
+
+
+def _choices(capabilities: Mapping[str, Any]) -> list[ModelChoice]:
+    choices = []
+    for model in capabilities.get("models", ()):
+        name, kind = str(model["name"]), str(model["kind"])
+        label = name
+        if kind == "promptable":
+            label = _("{model}: whatever stands out, unnamed").format(model=name)
+        lines = [str(model.get("description", "")), _classesLine(list(model.get("classes", ())))]
+        lines.append(_("Version {version}").format(version=model.get("version", "?")))
+        if kind == "promptable":
+            lines.append(
+                _(
+                    "Asks at a grid of points and keeps the answers it trusts most: many of them "
+                    "are no anatomical structure, and it takes a minute or more without a GPU."
+                )
+            )
+        choices.append(ModelChoice(name, kind, label, "\n".join(filter(None, lines))))
+    return choices
+
+
+def _classesLine(classes: list[str]) -> str:
+    if not classes:
+        return ""
+    named = ", ".join(classes[:_NAMED_CLASSES])
+    if len(classes) <= _NAMED_CLASSES:
+        return _("Finds: {classes}").format(classes=named)
+    return _("Finds {count} structures: {classes}, ...").format(count=len(classes), classes=named)

@@ -1,0 +1,213 @@
+"""The tokenizer view: a reconstruction beside its scan, the difference, and a plot of token use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import slicer
+import vtk
+from pumit.server.remote_models import Reconstruction
+from PUMITSlicerLib.mrml import addVolumeNode, readVolume
+from slicer.i18n import tr as _
+from vtk.util.numpy_support import numpy_to_vtk
+
+# By these roles the scan refers to what was made of it, so that the next time replaces it.
+_ROLE = "PUMIT.Reconstruction."
+_COLOR_TABLE = "PUMIT difference"
+# Moreland's cool to warm: no difference is a light grey, too dark blue, too bright red.
+_COOL_TO_WARM = ((0.23, 0.30, 0.75), (0.87, 0.87, 0.87), (0.71, 0.02, 0.15))
+_COLORS = 256
+# The largest of the differences are few: they may be beyond the ends of the colours.
+_SHOWN_PERCENTILE = 99.5
+
+
+@dataclass(frozen=True, eq=False)
+class ReconstructionNodes:
+    """What is in the scene.
+
+    Attributes:
+        image: The reconstruction, a volume node like the scan.
+        difference: Reconstruction less scan, a volume node in diverging colours.
+        table: Tokens and their shares, the most used first.
+        series: The shares over their rank.
+        even: The share that all would have.
+        chart: Both series, the shares on a logarithmic axis.
+    """
+
+    image: Any
+    difference: Any
+    table: Any
+    series: Any
+    even: Any
+    chart: Any
+
+
+def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> ReconstructionNodes:
+    """Put an answer into the scene beside its volume; an earlier one of the volume is replaced.
+
+    Args:
+        answer: From `RemoteSession.reconstruct`.
+        volumeNode: The volume that was reconstructed; the new volumes get its parent transform,
+            its place in the hierarchy, and the reconstruction its window.
+        modelName: The tokenizer's name, for the chart's title.
+    """
+    removeReconstruction(volumeNode)
+    name = volumeNode.GetName()
+    geometry = readVolume(volumeNode)
+    image = addVolumeNode(
+        _("{volume} reconstructed").format(volume=name),
+        replace(geometry, array=answer.image, source=None),
+        volumeNode,
+    )
+    difference = addVolumeNode(
+        _("{volume} difference").format(volume=name),
+        replace(geometry, array=answer.difference, source=None),
+        volumeNode,
+    )
+    _copyWindow(volumeNode, image)
+    _showDiverging(difference, answer.difference)
+    table = _tokenTable(answer.use.shares, _("{volume} tokens").format(volume=name))
+    series = _series(table, _("Share of the image"), "Share", (0.23, 0.51, 0.77))
+    even = _series(table, _("All tokens alike"), "Even", (0.76, 0.25, 0.05))
+    even.SetLineStyle(slicer.vtkMRMLPlotSeriesNode.LineStyleDash)
+    chart = slicer.mrmlScene.AddNewNodeByClass(
+        "vtkMRMLPlotChartNode", _("{volume} token use").format(volume=name)
+    )
+    chart.SetTitle(
+        _("Tokens of {model}: perplexity {perplexity:.0f} of {count}").format(
+            model=modelName, perplexity=answer.use.perplexity, count=len(answer.use.shares)
+        )
+    )
+    chart.SetXAxisTitle(_("Token, the most used first"))
+    chart.SetYAxisTitle(_("Share of the image"))
+    chart.SetYAxisLogScale(True)
+    for node in (series, even):
+        chart.AddAndObservePlotSeriesNodeID(node.GetID())
+    nodes = ReconstructionNodes(image, difference, table, series, even, chart)
+    for item in fields(nodes):
+        volumeNode.SetNodeReferenceID(_ROLE + item.name, getattr(nodes, item.name).GetID())
+    return nodes
+
+
+def reconstructionOf(volumeNode) -> ReconstructionNodes | None:
+    """What the scene holds of a volume's reconstruction; None where anything of it is gone."""
+    found = {
+        item.name: volumeNode.GetNodeReference(_ROLE + item.name)
+        for item in fields(ReconstructionNodes)
+    }
+    return None if None in found.values() else ReconstructionNodes(**found)
+
+
+def removeReconstruction(volumeNode) -> None:
+    """Remove what was made of a volume, where it is still in the scene."""
+    for item in fields(ReconstructionNodes):
+        node = volumeNode.GetNodeReference(_ROLE + item.name)
+        if node is not None:
+            slicer.mrmlScene.RemoveNode(node)
+        volumeNode.SetNodeReferenceID(_ROLE + item.name, None)
+
+
+def compareInViews(nodes: ReconstructionNodes, volumeNode) -> None:
+    """Show scan, reconstruction and difference side by side, linked, and the plot.
+
+    Uses Slicer's layout of three slice views and a plot; all three show the red view's orientation
+    and place.
+    """
+    layout = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLLayoutNode")
+    if layout is not None:
+        layout.SetViewArrangement(slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpPlotView)
+    selection = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLSelectionNode")
+    if selection is not None:
+        selection.SetActivePlotChartID(nodes.chart.GetID())
+    sliceNodes = {node.GetLayoutName(): node for node in _nodes("vtkMRMLSliceNode")}
+    composites = {node.GetLayoutName(): node for node in _nodes("vtkMRMLSliceCompositeNode")}
+    shown = {"Red": volumeNode, "Green": nodes.image, "Yellow": nodes.difference}
+    lead = sliceNodes.get("Red")
+    for view, volume in shown.items():
+        composite = composites.get(view)
+        if composite is not None:
+            composite.SetLinkedControl(False)  # or each would set the background of the others
+            composite.SetBackgroundVolumeID(volume.GetID())
+            composite.SetForegroundVolumeID(None)
+        follower = sliceNodes.get(view)
+        if lead is not None and follower is not None and follower is not lead:
+            follower.GetSliceToRAS().DeepCopy(lead.GetSliceToRAS())
+            follower.UpdateMatrices()
+
+
+def _nodes(className: str) -> list[Any]:
+    found = slicer.mrmlScene.GetNodesByClass(className)
+    found.UnRegister(None)
+    return [found.GetItemAsObject(i) for i in range(found.GetNumberOfItems())]
+
+
+def _copyWindow(sourceNode, targetNode) -> None:
+    source, target = sourceNode.GetDisplayNode(), targetNode.GetDisplayNode()
+    if source is None or not source.IsA("vtkMRMLScalarVolumeDisplayNode"):
+        return
+    target.SetAutoWindowLevel(False)
+    target.SetWindowLevel(source.GetWindow(), source.GetLevel())
+    if source.GetColorNodeID():
+        target.SetAndObserveColorNodeID(source.GetColorNodeID())
+
+
+def _showDiverging(node, values: np.ndarray) -> None:
+    # A sample tells the percentile of a large volume as well.
+    step = max(1, round((values.size / 1e6) ** (1 / 3)))
+    sample = np.abs(values[::step, ::step, ::step])
+    reach = float(np.percentile(sample, _SHOWN_PERCENTILE)) or float(sample.max()) or 1.0
+    display = node.GetDisplayNode()
+    display.SetAndObserveColorNodeID(_divergingColors().GetID())
+    display.SetAutoWindowLevel(False)
+    display.SetWindowLevel(2 * reach, 0.0)
+    display.SetInterpolate(False)
+
+
+def _divergingColors():
+    """The one colour table of all differences in the scene."""
+    existing = slicer.mrmlScene.GetFirstNodeByName(_COLOR_TABLE)
+    if existing is not None and existing.IsA("vtkMRMLColorTableNode"):
+        return existing
+    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLColorTableNode", _COLOR_TABLE)
+    node.SetTypeToUser()
+    node.SetNumberOfColors(_COLORS)
+    node.SetHideFromEditors(False)
+    middle = (_COLORS - 1) / 2
+    for i in range(_COLORS):
+        low, high = _COOL_TO_WARM[:2] if i <= middle else _COOL_TO_WARM[1:]
+        t = i / middle if i <= middle else i / middle - 1
+        r, g, b = (a + (c - a) * t for a, c in zip(low, high, strict=True))
+        node.SetColor(i, str(i), r, g, b)
+    return node
+
+
+def _tokenTable(shares: np.ndarray, name: str):
+    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLTableNode", name)
+    order = np.argsort(-shares, kind="stable")
+    columns = {
+        "Rank": np.arange(1, len(shares) + 1, dtype=np.int32),
+        "Token": order.astype(np.int32),
+        # A logarithmic axis has no place for nothing.
+        "Share": np.maximum(shares[order], 1e-9),
+        "Even": np.full(len(shares), 1 / len(shares)),
+    }
+    table = vtk.vtkTable()
+    for title, values in columns.items():
+        column = numpy_to_vtk(values, deep=True)
+        column.SetName(title)
+        table.AddColumn(column)
+    node.SetAndObserveTable(table)
+    return node
+
+
+def _series(tableNode, name: str, column: str, color: tuple[float, float, float]):
+    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLPlotSeriesNode", name)
+    node.SetAndObserveTableNodeID(tableNode.GetID())
+    node.SetXColumnName("Rank")
+    node.SetYColumnName(column)
+    node.SetPlotType(slicer.vtkMRMLPlotSeriesNode.PlotTypeScatter)
+    node.SetMarkerStyle(slicer.vtkMRMLPlotSeriesNode.MarkerStyleNone)
+    node.SetColor(*color)
+    return node

@@ -1,0 +1,168 @@
+"""What an automatic model found becomes segments, where it lies, and nothing else changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pumit.errors import PumitError
+from pumit.segmentation import ClassLabel, LabelMap
+from pumit.server.remote_models import AutomaticAnswer
+
+LIVER = "Segmentation category and type - 3D Slicer General Anatomy list~SCT^123037004^Anatomical Structure~SCT^10200004^Liver~^^~Anatomic codes - DICOM master list~^^~^^"  # noqa: E501
+
+
+@pytest.fixture
+def w(scene: Any) -> Any:
+    import writing_scene
+
+    return writing_scene
+
+
+@pytest.fixture
+def writer(scene: Any) -> Any:
+    from PUMITSegmentLib.segment_writer import SegmentWriter
+
+    return SegmentWriter()
+
+
+def answerOf(shape: tuple[int, int, int]) -> AutomaticAnswer:
+    labels = np.zeros(shape, dtype=np.uint8)
+    labels[2:8, 3:12, 4:15] = 1
+    labels[4:6, 5:8, 6:9] = 3
+    labels[9:11, 1:4, 16:19] = 3
+    classes = (
+        ClassLabel("Liver", LIVER, (0.8, 0.4, 0.2)),
+        ClassLabel("Spleen", "", (0.1, 0.2, 0.3)),
+        ClassLabel("A", "", (0.2, 0.9, 0.2)),
+    )
+    return AutomaticAnswer(LabelMap(labels, classes), "organs", "2.1")
+
+
+def test_an_answer_is_divided_into_the_classes_that_occur(w) -> None:
+    from PUMITSegmentLib.automatic import prepareStructures
+
+    answer = answerOf(w.SHAPE)
+    found = prepareStructures(answer)
+    assert [s.name for s in found.structures] == ["Liver", "A"]
+    assert found.missing == ("Spleen",)
+    for structure, value in zip(found.structures, (1, 3), strict=True):
+        mask = np.zeros(w.SHAPE, dtype=bool)
+        mask[structure.mask.box.slices] = structure.mask.voxels
+        np.testing.assert_array_equal(mask, answer.found.labels == value)
+        assert structure.voxels == mask.sum()
+    assert "organs found 2 structures: Liver, A" in found.sentence()
+
+
+def test_nothing_found_says_so_and_adds_nothing(w, writer) -> None:
+    from PUMITSegmentLib.automatic import addStructures, prepareStructures
+
+    classes = (ClassLabel("Liver"),)
+    nothing = LabelMap(np.zeros(w.SHAPE, dtype=np.uint8), classes)
+    found = prepareStructures(AutomaticAnswer(nothing, "organs", "1"))
+    assert "found nothing" in found.sentence()
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    assert addStructures(found, segmentation, volume, writer) == []
+    assert segmentation.GetSegmentation().GetNumberOfSegments() == 3
+
+
+def test_segments_carry_name_colour_meaning_and_origin(w, writer) -> None:
+    from PUMITSegmentLib.automatic import addStructures, prepareStructures
+    from PUMITSegmentLib.provenance import provenanceOf
+
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    added = addStructures(prepareStructures(answerOf(w.SHAPE)), segmentation, volume, writer)
+    liver, other = (segmentation.GetSegmentation().GetSegment(ID) for ID in added)
+    assert liver.GetName() == "Liver"
+    assert other.GetName() == "A 2"  # there is an A
+    assert liver.GetColor() == pytest.approx((0.8, 0.4, 0.2))
+    assert "10200004" in liver.GetTerminology()
+    made = provenanceOf(liver)
+    assert made.type == "AUTOMATIC"
+    assert made.name == "PUMIT organs 2.1"
+    assert made.version == "2.1"
+
+
+@pytest.mark.parametrize("kind", ["none", "affine", "bent"])
+@pytest.mark.parametrize("isLeftHanded", [False, True])
+def test_segments_lie_where_the_model_saw_them(w, writer, kind, isLeftHanded) -> None:
+    from PUMITSegmentLib.automatic import addStructures, prepareStructures
+
+    volume = w.addScan(axes=w.turned(4, isLeftHanded))
+    segmentation = w.addSegmentation(volume)
+    if kind != "none":
+        w.moveUnder(volume, w.addMatrixTransform(w.affine(5)))
+        other = w.addMatrixTransform(w.affine(2)) if kind == "affine" else w.addBendingTransform()
+        w.moveUnder(segmentation, other)
+    answer = answerOf(w.SHAPE)
+    added = addStructures(prepareStructures(answer), segmentation, volume, writer)
+    for segmentID, value in zip(added, (1, 3), strict=True):
+        found, matrix = w.stored(segmentation, segmentID)
+        mask = answer.found.labels == value
+        expected = w.expectedInScene(mask, volume, segmentation, found.shape, matrix)
+        np.testing.assert_array_equal(found, expected)
+        assert found.any()
+
+
+def test_existing_segments_stay_voxel_by_voxel(w, writer) -> None:
+    from PUMITSegmentLib.automatic import addStructures, prepareStructures
+
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    before = w.ball()
+    writer.write(segmentation, "A", before, volume)
+    addStructures(prepareStructures(answerOf(w.SHAPE)), segmentation, volume, writer)
+    np.testing.assert_array_equal(writer.read(segmentation, "A", volume), before)
+    assert segmentation.GetSegmentation().GetSegment("A").GetName() == "A"
+
+
+def test_where_one_cannot_be_written_none_is_added(w, writer) -> None:
+    from PUMITSegmentLib.automatic import addStructures, prepareStructures
+
+    volume = w.addScan(np.zeros((3, 4, 5), dtype=np.int16))
+    segmentation = w.addSegmentation(volume)
+    with pytest.raises(PumitError, match="fit"):
+        addStructures(prepareStructures(answerOf(w.SHAPE)), segmentation, volume, writer)
+    assert segmentation.GetSegmentation().GetNumberOfSegments() == 3
+
+
+def test_a_rotated_region_is_found_by_its_corners_under_transforms(w) -> None:
+    import slicer
+    from PUMITSegmentLib.automatic import regionCorners
+    from PUMITSlicerLib.mrml import readVolume
+
+    volume = w.addScan(axes=w.turned(1))
+    roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
+    roi.SetCenter(3.0, 12.0, 15.0)
+    roi.SetSize(4.0, 6.0, 8.0)
+    w.moveUnder(roi, w.addMatrixTransform(w.affine(3)))
+    w.moveUnder(volume, w.addMatrixTransform(w.affine(6)))
+    lps = regionCorners(roi, volume)
+    assert lps.shape == (8, 3)
+    toWorld = w.affine(3)
+    index = readVolume(volume).world_to_index(lps)
+    centre = toWorld[:3, :3] @ (3.0, 12.0, 15.0) + toWorld[:3, 3]
+    d, h, w_ = index.mean(0)
+    ijkToRas = slicer.util.arrayFromVTKMatrix(_matrixOf(volume))
+    seen = (w.affine(6) @ ijkToRas @ (w_, h, d, 1.0))[:3]
+    np.testing.assert_allclose(seen, centre, atol=1e-6)
+
+
+def test_a_region_without_size_is_refused(w) -> None:
+    import slicer
+    from PUMITSegmentLib.automatic import regionCorners
+
+    roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
+    with pytest.raises(PumitError, match="no size"):
+        regionCorners(roi, w.addScan())
+
+
+def _matrixOf(volume: Any) -> Any:
+    import vtk
+
+    matrix = vtk.vtkMatrix4x4()
+    volume.GetIJKToRASMatrix(matrix)
+    return matrix

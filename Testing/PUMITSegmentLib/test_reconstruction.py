@@ -1,0 +1,176 @@
+"""A reconstruction stands beside its scan, with the difference and a plot of token use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pumit.inference.token_use import Reconstruction, TokenUse
+
+
+@pytest.fixture
+def w(scene: Any) -> Any:
+    import writing_scene
+
+    return writing_scene
+
+
+def answerFor(array: np.ndarray) -> Reconstruction:
+    image = array.astype(np.float32) * 0.9
+    shares = np.array([0.5, 0.0, 0.3, 0.2])
+    use = TokenUse(shares, 0.1)
+    return Reconstruction(image, image - array, use, 30.0, 0.9, "As well as others.")
+
+
+def matrixOf(volume: Any) -> np.ndarray:
+    from PUMITSlicerLib.mrml import ijkToRas
+
+    return ijkToRas(volume)
+
+
+@pytest.fixture
+def shown(w: Any) -> Any:
+    import slicer
+    from PUMITSegmentLib.reconstruction import showReconstruction
+
+    volume = w.addScan(axes=w.turned(2, isLeftHanded=True))
+    w.moveUnder(volume, w.addMatrixTransform(w.affine(1)))
+    volume.GetDisplayNode().SetAutoWindowLevel(False)
+    volume.GetDisplayNode().SetWindowLevel(123.0, 45.0)
+    answer = answerFor(slicer.util.arrayFromVolume(volume))
+    return volume, answer, showReconstruction(answer, volume, "tokens")
+
+
+def test_volumes_lie_on_the_scan_with_its_window(shown) -> None:
+    import slicer
+
+    volume, answer, nodes = shown
+    for node, array in ((nodes.image, answer.image), (nodes.difference, answer.difference)):
+        np.testing.assert_array_equal(slicer.util.arrayFromVolume(node), array)
+        np.testing.assert_allclose(matrixOf(node), matrixOf(volume), atol=1e-9)
+        assert node.GetTransformNodeID() == volume.GetTransformNodeID()
+    display = nodes.image.GetDisplayNode()
+    assert (display.GetWindow(), display.GetLevel()) == (123.0, 45.0)
+    assert not display.GetAutoWindowLevel()
+
+
+def test_the_difference_diverges_from_a_neutral_middle(shown) -> None:
+    _, answer, nodes = shown
+    display = nodes.difference.GetDisplayNode()
+    assert display.GetLevel() == 0
+    expected = 2 * np.percentile(np.abs(answer.difference), 99.5)
+    assert display.GetWindow() == pytest.approx(expected, rel=1e-4)
+    table = display.GetColorNode().GetLookupTable()
+    low, middle, high = (table.GetTableValue(i)[:3] for i in (0, 127, 255))
+    assert low[2] > 2 * low[0]  # blue where it is too dark
+    assert high[0] > 2 * high[2]  # red where it is too bright
+    assert np.ptp(middle) < 0.02
+
+
+def test_the_plot_shows_every_token_the_most_used_first(shown) -> None:
+    _, _, nodes = shown
+    table = nodes.table.GetTable()
+    columns = {table.GetColumnName(i) for i in range(table.GetNumberOfColumns())}
+    assert columns == {"Rank", "Token", "Share", "Even"}
+    rows = range(table.GetNumberOfRows())
+    assert [table.GetColumnByName("Token").GetValue(i) for i in rows] == [0, 2, 3, 1]
+    shares = [table.GetColumnByName("Share").GetValue(i) for i in rows]
+    assert shares[:3] == [0.5, 0.3, 0.2]
+    assert 0 < shares[3] < 1e-6
+    assert nodes.chart.GetYAxisLogScale()
+    assert nodes.chart.GetNumberOfPlotSeriesNodes() == 2
+    assert "tokens" in nodes.chart.GetTitle()
+    assert nodes.series.GetTableNode() is nodes.table
+
+
+def test_doing_it_again_replaces_what_was_there(shown) -> None:
+    import slicer
+    from PUMITSegmentLib.reconstruction import reconstructionOf, showReconstruction
+
+    volume, answer, first = shown
+    assert reconstructionOf(volume).chart is first.chart
+    classes = ("ScalarVolume", "Table", "PlotSeries", "PlotChart", "ColorTable")
+
+    def count() -> list[int]:
+        return [slicer.mrmlScene.GetNumberOfNodesByClass(f"vtkMRML{c}Node") for c in classes]
+
+    before = count()
+    second = showReconstruction(answer, volume, "tokens")
+    assert count() == before
+    assert reconstructionOf(volume).image is second.image
+
+
+def test_what_the_user_deleted_is_not_missed(shown) -> None:
+    import slicer
+    from PUMITSegmentLib.reconstruction import (
+        reconstructionOf,
+        removeReconstruction,
+        showReconstruction,
+    )
+
+    volume, answer, nodes = shown
+    slicer.mrmlScene.RemoveNode(nodes.difference)
+    assert reconstructionOf(volume) is None
+    showReconstruction(answer, volume, "tokens")
+    assert reconstructionOf(volume) is not None
+    removeReconstruction(volume)
+    assert reconstructionOf(volume) is None
+    assert slicer.mrmlScene.GetNumberOfNodesByClass("vtkMRMLPlotChartNode") == 0
+
+
+def test_three_views_show_scan_reconstruction_and_difference(shown, sliceView) -> None:
+    from PUMITSegmentLib.reconstruction import compareInViews
+
+    volume, _, nodes = shown
+    for name in ("Red", "Green", "Yellow"):
+        sliceView(name).show(volume)
+    compareInViews(nodes, volume)
+    wanted = {"Red": volume, "Green": nodes.image, "Yellow": nodes.difference}
+    composites = nodesOf("vtkMRMLSliceCompositeNode")
+    assert {name: composites[name].GetBackgroundVolumeID() for name in wanted} == {
+        name: node.GetID() for name, node in wanted.items()
+    }
+    slices = nodesOf("vtkMRMLSliceNode")
+    red, yellow = (slices[name].GetSliceToRAS() for name in ("Red", "Yellow"))
+    for row in range(4):
+        for column in range(4):
+            assert yellow.GetElement(row, column) == red.GetElement(row, column)
+
+
+def nodesOf(className: str) -> dict[str, Any]:
+    """Nodes of the views by the views' names."""
+    import slicer
+
+    found = slicer.mrmlScene.GetNodesByClass(className)
+    found.UnRegister(None)
+    nodes = [found.GetItemAsObject(i) for i in range(found.GetNumberOfItems())]
+    return {node.GetLayoutName(): node for node in nodes}
+
+
+def test_models_are_offered_by_what_they_do(scene: Any) -> None:
+    from PUMITSegmentLib.model_choice import automaticModels, noTokenizerText, tokenizers
+
+    organs = {
+        "name": "organs",
+        "kind": "automatic",
+        "version": "2",
+        "description": "Finds organs.",
+        "classes": [f"organ {i}" for i in range(20)],
+    }
+    own = {
+        "name": "default",
+        "kind": "promptable",
+        "version": "1",
+        "description": "",
+        "classes": [],
+    }
+    tokens = {"name": "tokens", "kind": "tokenizer", "version": "1", "description": "T."}
+    capabilities = {"models": [own, tokens, organs]}
+    first, second = automaticModels(capabilities)
+    assert (first.name, second.name) == ("organs", "default")
+    assert "20 structures" in first.tooltip
+    assert "no anatomical structure" in second.tooltip
+    assert [choice.name for choice in tokenizers(capabilities)] == ["tokens"]
+    assert tokenizers({}) == automaticModels({}) == []
+    assert noTokenizerText().startswith("No tokenizer is installed")
