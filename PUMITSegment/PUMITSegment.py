@@ -220,7 +220,18 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
         return 2.0 * float((ball & mask).sum()) / float(ball.sum() + mask.sum())
 
     def _export(self, logic) -> None:
-        """Write and read back."""
+        """Write the segmentation, and read it back."""
+        import tempfile
+        from pathlib import Path
+
+        from PUMITSegmentLib.export import ExportChoice, Format, collect, write
+
+        with tempfile.TemporaryDirectory() as folder:
+            choice = ExportChoice(Format.SEG_NRRD, Path(folder))
+            exported = write(collect(logic.segmentationNode, logic.volumeNode, choice))
+            loaded = slicer.util.loadSegmentation(str(exported.path))
+        names = loaded.GetSegmentation().GetNthSegment(0).GetName()
+        self.assertEqual(names, "Ball")
 
     def _wait(self, condition) -> None:
         import time

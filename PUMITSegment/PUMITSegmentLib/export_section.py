@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import qt
 import slicer
 from pumit.errors import PumitError
 from slicer.i18n import tr as _
@@ -14,6 +15,7 @@ from PUMITSegmentLib.export import ExportChoice, Exported, Format, collect, writ
 from PUMITSegmentLib.export_checks import Severity, findProblems
 
 _FOLDER_KEY = "PUMIT/exportFolder"
+_SOON_MS = 200
 
 
 class ExportSection:
@@ -28,6 +30,11 @@ class ExportSection:
         self._ui = ui
         self._logic = logic
         self._job = None
+        # To look for what is missing takes too long to do it at each of many changes.
+        self._timer = qt.QTimer()
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(_SOON_MS)
+        self._timer.connect("timeout()", self.refresh)
         for format_, text in formatTexts().items():
             ui.exportFormatSelector.addItem(text, format_.name)
         ui.exportFolderEdit.currentPath = str(
@@ -76,8 +83,14 @@ class ExportSection:
             _("Write the segmentation") if not stops else _("Not yet: {why}").format(why=stops[0])
         )
 
+    def refreshSoon(self) -> None:
+        """Say what is missing, once the scene has settled."""
+        if not self._ui.exportSection.collapsed:
+            self._timer.start()
+
     def close(self) -> None:
         """Write nothing more."""
+        self._timer.stop()
         if self._job is not None:
             self._job.cancel()
 
@@ -101,7 +114,7 @@ class ExportSection:
         self.refresh()
 
     def _cancel(self) -> None:
-        self.close()
+        self._job.cancel()
         self._job = None
         self._logic.status.waiting(_("Cancelled; nothing was written."))
         self.refresh()

@@ -82,7 +82,7 @@ class SegmentWidget:
         self._connect(self.logic.parameters)
         self.segmentSection.refresh()
         self.promptSection.refresh()
-        self.exportSection.refresh()
+        self.exportSection.refreshSoon()
 
     def _connect(self, parameters) -> None:
         """Let widgets follow a parameter node, and it them."""

@@ -12,6 +12,7 @@ from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
 from PUMITSegmentLib.editable_area import EditableArea
 from PUMITSegmentLib.editing_anywhere import editingAnywhere
 from PUMITSegmentLib.history import History, SegmentState
+from PUMITSegmentLib.label_layers import isEmptySegment
 from PUMITSegmentLib.labelmap_grid import Box
 from PUMITSegmentLib.packed_mask import PackedMask
 from PUMITSegmentLib.prompt_nodes import PromptNodes
@@ -122,7 +123,7 @@ class WorkingSegmentation:
     def know(self, segmentID: str) -> None:
         """Take note of a segment as it is, before its first step."""
         if self.volumeNode is not None and self._history.present(segmentID) is None:
-            packed = PackedMask.of(self.mask(segmentID))
+            packed = self._read(segmentID)
             self._history.begin(segmentID, self._state(segmentID, packed))
             self._suspects.discard(segmentID)
 
@@ -142,7 +143,7 @@ class WorkingSegmentation:
         packed = known
         if segmentID in self._suspects:
             self._suspects.discard(segmentID)
-            packed = PackedMask.of(self.mask(segmentID))
+            packed = self._read(segmentID)
         isEdited = packed != known
         if not isEdited and not isPrompted and packed.box is not None:
             isEdited = not self.promptCount(segmentID)
@@ -171,7 +172,7 @@ class WorkingSegmentation:
             byModel("SEMIAUTOMATIC", model.get("name", ""), model.get("version", "")),
         )
         # What the user restricted has to be read back.
-        packed = answer.packed if isEverything else PackedMask.of(self.mask(segmentID))
+        packed = answer.packed if isEverything else self._read(segmentID)
         state = self._state(segmentID, packed)
         before = self._history.present(segmentID)
         self._unanswered = [other for other in self._unanswered if other != before]
@@ -227,7 +228,7 @@ class WorkingSegmentation:
         """Remove a segment with its prompts."""
         self.takeUpEdits(segmentID)
         # A name given since is what comes back.
-        self._history.amend(segmentID, self._state(segmentID, PackedMask.of(self.mask(segmentID))))
+        self._history.amend(segmentID, self._state(segmentID, self._read(segmentID)))
         self._drop(segmentID)
         self._record({segmentID: None})
 
@@ -272,7 +273,7 @@ class WorkingSegmentation:
         for other in segmentIDs(self.node):
             present = self._history.present(other)
             if other != segmentID and present is not None and present.mask is not None:
-                packed = PackedMask.of(self.mask(other))
+                packed = self._read(other)
                 if packed != present.mask:
                     changed[other] = self._state(other, packed)
         return changed
@@ -289,6 +290,11 @@ class WorkingSegmentation:
         self.prompts.removeSegment(segmentID)
         self.node.GetSegmentation().RemoveSegment(segmentID)
         self._suspects.discard(segmentID)
+
+    def _read(self, segmentID: str) -> PackedMask:
+        if isEmptySegment(self.node, segmentID):
+            return self._emptyMask()  # without a look at every voxel of the scan
+        return PackedMask.of(self.mask(segmentID))
 
     def _emptyMask(self) -> PackedMask:
         width, height, depth = self.volumeNode.GetImageData().GetDimensions()

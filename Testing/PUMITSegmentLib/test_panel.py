@@ -305,6 +305,8 @@ def test_the_test_button_says_that_nobody_answers(panel: Panel) -> None:
 
 
 def test_export_says_what_is_missing_before_it_writes(panel: Panel, tmp_path: Path) -> None:
+    from Qt import QtTest
+
     ui = panel.ui
     panel.load()
     ui.exportSection.collapsed = False
@@ -313,7 +315,7 @@ def test_export_says_what_is_missing_before_it_writes(panel: Panel, tmp_path: Pa
     assert "segment" in ui.exportMissingLabel.text
     panel.click()
     panel.answer(A)
-    panel.process()
+    QtTest.QTest.qWait(300)
     assert "DICOM" in ui.exportMissingLabel.text
     ui.exportFormatSelector.currentIndex = 1
     assert ui.exportButton.enabled

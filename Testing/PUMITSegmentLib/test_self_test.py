@@ -1,0 +1,41 @@
+"""The self-test that a user runs in Slicer passes here too, with and without what computes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from panel_scene import MODULE
+
+
+@pytest.fixture
+def module(loadModule: Any) -> Iterator[Any]:
+    import slicer
+
+    loaded = loadModule(MODULE)
+    loaded.widgetRepresentation()
+    slicer.util.getModuleWidget("PUMITSegment").enter()
+    yield loaded
+    slicer.util.getModuleWidget("PUMITSegment").exit()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("module")
+def test_the_self_test_passes_with_the_shipped_model() -> None:
+    pytest.importorskip("torch")
+    import slicer
+
+    slicer.modules.PUMITSegmentInstance.runTest(msec=0)
+
+
+@pytest.mark.usefixtures("module")
+def test_the_self_test_says_what_it_skips_where_nothing_is_installed(caplog: Any) -> None:
+    import slicer
+
+    compute = slicer.util.getModuleWidget("PUMITSegment").logic.compute
+    compute._whyNotInstalled = lambda mode: "PyTorch is missing."
+    with caplog.at_level(logging.INFO):
+        slicer.modules.PUMITSegmentInstance.runTest(msec=0)
+    assert "PyTorch is missing" in caplog.text
