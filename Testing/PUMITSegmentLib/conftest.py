@@ -27,3 +27,11 @@ def view(request: pytest.FixtureRequest, prompted: Any, sliceView: Any) -> Any:
     made.show(prompted.volumeNode)
     prompted.letDraw(made)
     return made
+
+
+@pytest.fixture
+def axial(prompted: Any, sliceView: Any) -> Any:
+    """An axial view of the scan."""
+    made = sliceView("Red", "Axial")
+    made.show(prompted.volumeNode)
+    return made

@@ -72,6 +72,34 @@ class PromptScene:
         """Begin to place a prompt of a kind, given by its name."""
         self.prompts.startPlacing(PromptKind[kind], segmentID, isPositive, **more)
 
+    def placeOneOfEach(self, view) -> None:
+        """A point, a 2D box, a scribble, a mask prior, a negative point, a 3D box and a lasso."""
+        self.place()
+        view.click(220, 260)
+        self.place("BOX_2D")
+        view.click(180, 200)
+        view.click(300, 280)
+        for kind, isPositive in (("SCRIBBLE", True), ("LASSO", False)):
+            self.place(kind, isPositive=isPositive)
+            for xy in ((150, 200), (200, 260), (260, 240)):
+                view.click(*xy)
+            view.click(260, 240, button="Right")
+            if kind == "SCRIBBLE":
+                self.prompts.setMaskPrior("liver", self.blob(), self.volumeNode)
+                self.place(isPositive=False)
+                view.click(300, 240)
+                self.place("BOX_3D")
+                view.click(150, 150)
+                view.click(250, 220)
+        self.prompts.stopPlacing()
+
+    def blob(self) -> np.ndarray:
+        """A mask on the scan's grid, with a hole."""
+        mask = np.zeros(slicer.util.arrayFromVolume(self.volumeNode).shape, dtype=bool)
+        mask[5:15, 20:40, 10:60] = True
+        mask[8, 25, 30] = False
+        return mask
+
     def letDraw(self, view) -> None:
         """Let curves be drawn by strokes in a slice view."""
         self.views.append(DrawnView(view.interactor, view.sliceNode))

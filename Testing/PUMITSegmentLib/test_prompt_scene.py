@@ -1,86 +1,24 @@
-"""Prompts in a scene that is saved, merged, closed and edited by others."""
+"""Prompts in a scene that is closed, moved and edited by others."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from prompt_frames import lps
-from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt, is_same_prompt
+from prompt_frames import KINDS, assertSame, lps
+from pumit.prompts import MaskPrompt, PointPrompt, is_same_prompt
 
 CLICKS = [(220, 260), (300, 240), (260, 200)]
 
 
-@pytest.fixture
-def axial(prompted, sliceView):
-    view = sliceView("Red", "Axial")
-    view.show(prompted.volumeNode)
-    return view
-
-
-def placeOneOfEach(prompted, view) -> None:
-    """A point, a 2D box, a scribble, a mask prior, a negative point, a 3D box and a lasso."""
-    prompted.place()
-    view.click(220, 260)
-    prompted.place("BOX_2D")
-    view.click(180, 200)
-    view.click(300, 280)
-    for kind, isPositive in (("SCRIBBLE", True), ("LASSO", False)):
-        prompted.place(kind, isPositive=isPositive)
-        for xy in ((150, 200), (200, 260), (260, 240)):
-            view.click(*xy)
-        view.click(260, 240, button="Right")
-        if kind == "SCRIBBLE":
-            prompted.prompts.setMaskPrior("liver", blob(prompted), prompted.volumeNode)
-            prompted.place(isPositive=False)
-            view.click(300, 240)
-            prompted.place("BOX_3D")
-            view.click(150, 150)
-            view.click(250, 220)
-    prompted.prompts.stopPlacing()
-
-
-KINDS = [
-    PointPrompt,
-    BoxPrompt,
-    ScribblePrompt,
-    MaskPrompt,
-    PointPrompt,
-    BoxPrompt,
-    ScribblePrompt,
-]
-
-
-def blob(prompted) -> np.ndarray:
-    import slicer
-
-    mask = np.zeros(slicer.util.arrayFromVolume(prompted.volumeNode).shape, dtype=bool)
-    mask[5:15, 20:40, 10:60] = True
-    mask[8, 25, 30] = False
-    return mask
-
-
-def assertSame(first, second, tolerance=1e-3) -> None:
-    assert [type(p) for p in first] == [type(p) for p in second]
-    for a, b in zip(first, second, strict=True):
-        if isinstance(a, MaskPrompt):
-            np.testing.assert_array_equal(a.mask, b.mask)
-        else:
-            x, y = a.to_dict(), b.to_dict()
-            for field in ("point_lps", "points_lps", "corners_lps"):
-                if field in x:
-                    np.testing.assert_allclose(x.pop(field), y.pop(field), atol=tolerance)
-            assert x == y
-
-
 def test_prompts_of_all_kinds_come_in_the_order_they_were_given(prompted, axial) -> None:
-    placeOneOfEach(prompted, axial)
+    prompted.placeOneOfEach(axial)
     assert [type(p) for p in prompted.of()] == KINDS
 
 
 def test_a_moved_prompt_keeps_its_place_and_a_deleted_one_vanishes(prompted, axial) -> None:
     import slicer
 
-    placeOneOfEach(prompted, axial)
+    prompted.placeOneOfEach(axial)
     before = prompted.of()
     first = slicer.util.getNode("Liver +")
     first.SetNthControlPointPositionWorld(0, *axial.xyToRas(230, 270))
@@ -92,82 +30,10 @@ def test_a_moved_prompt_keeps_its_place_and_a_deleted_one_vanishes(prompted, axi
     assert prompted.changed[-2:] == ["liver", "liver"]
 
 
-@pytest.mark.parametrize("name", ["scene.mrb", "scene.mrml"])
-def test_a_saved_scene_brings_every_prompt_back(prompted, axial, tmp_path, name) -> None:
-    import slicer
-    from PUMITSegmentLib.prompt_nodes import PromptNodes
-    from PUMITSlicerLib.mrml import VolumeFrame
-
-    placeOneOfEach(prompted, axial)
-    before = prompted.of()
-    prompted.prompts.showOnly("spleen")
-    save(tmp_path / name)
-    prompted.prompts.close()
-    giveCache(tmp_path)
-    slicer.util.loadScene(str(tmp_path / name), {})
-
-    segmentationNode = slicer.util.getNode("S")
-    prompts = PromptNodes(segmentationNode, prompted.changed.append)
-    frame = VolumeFrame(slicer.util.getNode("Scan"))
-    after = prompts.prompts("liver", frame)
-    prompts.close()
-    assertSame(after, before)
-    assert [type(p) for p in after] == KINDS
-
-
-def save(path) -> None:
-    """As Slicer's save dialog: a bundle, or the scene with a file for each node."""
-    import slicer
-
-    if path.suffix == ".mrml":
-        for node in slicer.util.getNodesByClass("vtkMRMLStorableNode"):
-            if node.GetSaveWithScene() and not node.GetHideFromEditors():
-                node.AddDefaultStorageNode()
-                storage = node.GetStorageNode()
-                if storage is None:
-                    continue
-                extension = storage.GetDefaultWriteFileExtension()
-                storage.SetFileName(str(path.parent / f"{node.GetID()}.{extension}"))
-                storage.WriteData(node)
-    assert slicer.util.saveScene(str(path))
-
-
-def giveCache(folder) -> None:
-    """Bundles are unpacked into the cache, which Slicer's application has."""
-    import slicer
-
-    manager, cache = slicer.vtkDataIOManager(), slicer.vtkCacheManager()
-    (folder / "cache").mkdir()
-    cache.SetRemoteCacheDirectory(str(folder / "cache"))
-    manager.SetCacheManager(cache)
-    slicer.mrmlScene.SetCacheManager(cache)
-    slicer.mrmlScene.SetDataIOManager(manager)
-
-
-def test_two_merged_scenes_keep_their_prompts_apart(prompted, axial, tmp_path) -> None:
-    import slicer
-    from PUMITSegmentLib.prompt_nodes import PromptNodes
-
-    placeOneOfEach(prompted, axial)
-    before = prompted.of()
-    save(tmp_path / "scene.mrb")
-    prompted.changed.clear()
-    giveCache(tmp_path)
-    slicer.mrmlScene.ReadFromMRB(str(tmp_path / "scene.mrb"), False)
-
-    _first, second = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")
-    assertSame(prompted.of(), before)
-    assert prompted.changed == []
-    other = PromptNodes(second, lambda segmentID: None)
-    assertSame(other.prompts("liver", prompted.frame), before)
-    slicer.mrmlScene.RemoveNode(second)
-    assertSame(prompted.of(), before)
-
-
 def test_removing_a_segment_removes_its_prompts_only(prompted, axial) -> None:
     from prompt_scene import SPLEEN, markups
 
-    placeOneOfEach(prompted, axial)
+    prompted.placeOneOfEach(axial)
     prompted.place(segmentID=SPLEEN)
     axial.click(200, 200)
     prompted.segmentationNode.GetSegmentation().RemoveSegment("liver")
@@ -183,7 +49,7 @@ def test_removing_the_segmentation_removes_all_prompts_while_placing(prompted, a
     import slicer
     from prompt_scene import markups
 
-    placeOneOfEach(prompted, axial)
+    prompted.placeOneOfEach(axial)
     prompted.place("LASSO")
     axial.click(200, 200)
     prompted.changed.clear()
@@ -201,7 +67,7 @@ def test_closing_the_scene_while_placing_leaves_nothing(prompted, axial, kind) -
     from harness.scene_state import countPythonObservers
 
     observers = countPythonObservers(slicer.mrmlScene)
-    placeOneOfEach(prompted, axial)
+    prompted.placeOneOfEach(axial)
     prompted.place(kind)
     axial.click(200, 200)
     prompted.changed.clear()
@@ -214,7 +80,7 @@ def test_close_leaves_no_observer(prompted, axial) -> None:
     import slicer
     from harness.scene_state import countPythonObservers
 
-    placeOneOfEach(prompted, axial)
+    prompted.placeOneOfEach(axial)
     prompted.prompts.close()
     observed = [slicer.mrmlScene, *slicer.util.getNodesByClass("vtkMRMLNode")]
     # The harness observes the scene once, for the subject hierarchy.
@@ -226,7 +92,7 @@ def test_close_leaves_no_observer(prompted, axial) -> None:
 def test_renaming_a_segment_renames_its_nodes(prompted, axial) -> None:
     from prompt_scene import markups
 
-    placeOneOfEach(prompted, axial)
+    prompted.placeOneOfEach(axial)
     markups()[0].SetName("My points")
     prompted.segmentationNode.GetSegmentation().GetSegment("liver").SetName("Kidney")
     names = {node.GetName() for node in markups()}
@@ -241,7 +107,7 @@ def test_renaming_a_segment_renames_its_nodes(prompted, axial) -> None:
 
 
 def test_a_copied_segment_has_no_prompts(prompted, axial, failures) -> None:
-    placeOneOfEach(prompted, axial)
+    prompted.placeOneOfEach(axial)
     segmentation = prompted.segmentationNode.GetSegmentation()
     with failures.expected("Generate a new unique segment ID"):
         segmentation.CopySegmentFromSegmentation(segmentation, "liver")
@@ -253,7 +119,7 @@ def test_a_copied_segment_has_no_prompts(prompted, axial, failures) -> None:
 def test_prompts_of_other_segments_are_hidden_and_locked(prompted, axial) -> None:
     from prompt_scene import markups
 
-    placeOneOfEach(prompted, axial)
+    prompted.placeOneOfEach(axial)
     prompted.place(segmentID="spleen")
     axial.click(200, 200)
     prompted.prompts.stopPlacing()
@@ -283,7 +149,7 @@ def folders() -> list[str]:
 
 
 def test_prompts_lie_in_one_folder_that_goes_with_the_last(prompted, axial) -> None:
-    placeOneOfEach(prompted, axial)
+    prompted.placeOneOfEach(axial)
     assert folders() == ["S prompts"]
     prompted.prompts.clear("liver")
     assert folders() == []
@@ -360,7 +226,7 @@ def test_prompts_follow_a_scan_that_is_moved(prompted, axial) -> None:
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
     prompted.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
     axial.show(prompted.volumeNode)
-    placeOneOfEach(prompted, axial)
+    prompted.placeOneOfEach(axial)
     before = prompted.of()
     matrix = np.eye(4)
     matrix[:3, :3], matrix[:3, 3] = rotation(33, 0) @ rotation(10, 2), (30, -20, 10)
@@ -376,7 +242,7 @@ def test_prompts_stay_on_a_scan_that_is_put_under_a_transform(prompted, axial, t
     import slicer
     from prompt_scene import rotation
 
-    placeOneOfEach(prompted, axial)
+    prompted.placeOneOfEach(axial)
     before = prompted.of()
     transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
     matrix = np.eye(4)
@@ -401,13 +267,13 @@ def test_prompts_stay_on_a_scan_that_is_put_under_a_transform(prompted, axial, t
 
 
 def test_a_later_mask_prior_replaces_an_earlier_one_and_comes_last(prompted, axial) -> None:
-    prompted.prompts.setMaskPrior("liver", blob(prompted), prompted.volumeNode)
+    prompted.prompts.setMaskPrior("liver", prompted.blob(), prompted.volumeNode)
     prompted.place()
     axial.click(220, 260)
     first = prompted.of()
     assert [type(p) for p in first] == [MaskPrompt, PointPrompt]
     assert is_same_prompt(prompted.of()[0], first[0])
-    second = ~blob(prompted)
+    second = ~prompted.blob()
     prompted.prompts.setMaskPrior("liver", second, prompted.volumeNode)
     point, mask = prompted.of()
     assert isinstance(point, PointPrompt)
@@ -420,7 +286,7 @@ def test_a_mask_prior_is_brought_onto_another_grid(prompted) -> None:
     import slicer
     from prompt_scene import addScan
 
-    prompted.prompts.setMaskPrior("liver", blob(prompted), prompted.volumeNode)
+    prompted.prompts.setMaskPrior("liver", prompted.blob(), prompted.volumeNode)
     other = addScan(shape=(80, 60, 35), spacing_dhw=(1.25, 1.1, 1.8))
     matrix = slicer.util.vtkMatrixFromArray(np.eye(4))
     prompted.volumeNode.GetIJKToRASMatrix(matrix)
@@ -433,7 +299,7 @@ def test_a_mask_prior_is_brought_onto_another_grid(prompted) -> None:
     prompted.segmentationNode.SetReferenceImageGeometryParameterFromVolumeNode(other)
     (prompt,) = prompted.of()
     # Each slice twice, every second column.
-    repeated = np.repeat(blob(prompted), 2, axis=0)
+    repeated = np.repeat(prompted.blob(), 2, axis=0)
     assert prompt.mask.shape == repeated[:, :, ::2].shape
     changed = prompt.mask != repeated[:, :, ::2]
     assert changed.sum() < 0.01 * prompt.mask.sum()

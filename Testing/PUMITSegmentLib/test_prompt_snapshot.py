@@ -118,13 +118,6 @@ def test_the_last_prompt_is_removed_first(prompted) -> None:
     assert prompted.of() == []
 
 
-@pytest.fixture
-def axial(prompted, sliceView):
-    view = sliceView("Red", "Axial")
-    view.show(prompted.volumeNode)
-    return view
-
-
 def test_points_go_on_being_placed_after_undo(prompted, axial) -> None:
     prompted.place()
     axial.click(220, 260)
