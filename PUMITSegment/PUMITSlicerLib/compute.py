@@ -20,6 +20,7 @@ from PUMITSlicerLib.compute_connection import (
     make_local_worker,
     readable,
 )
+from PUMITSlicerLib.compute_offer import Offer, ask_offer
 from PUMITSlicerLib.compute_settings import (
     ComputeMode,
     ComputeSettings,
@@ -60,6 +61,7 @@ class Compute:
         makeWorker: Makes a worker that has not been started yet; given the settings, and what to
             call with the exit status.
         whyNotInstalled: What is missing for a mode, in words, or ""; called on a thread.
+        askOffer: Lists devices and models of this machine; called on a thread.
 
     Attributes:
         state: Whether it is ready.
@@ -79,11 +81,13 @@ class Compute:
             [ComputeSettings, Callable[[int], None]], WorkerProcess
         ] = make_local_worker,
         whyNotInstalled: Callable[[ComputeMode], str] = why_not_installed,
+        askOffer: Callable[[], Offer] = ask_offer,
     ) -> None:
         self._background = background
         self._store = store
         self._makeWorker = makeWorker
         self._whyNotInstalled = whyNotInstalled
+        self._askOffer = askOffer
         self._settings = load_settings(store)
         self._worker: WorkerProcess | None = None
         self._client: Client | None = None
@@ -234,6 +238,22 @@ class Compute:
                 onError(readable(error))
 
         self._refreshing = self._background.submit(lambda: self.client().capabilities(), take, fail)
+
+    def listOffer(self, onDone: Callable[[Offer], None], onError: OnError) -> None:
+        """Ask which devices and models this machine has; takes seconds, in a program of its own.
+
+        Args:
+            onDone: Given what can be chosen.
+            onError: Given a `PumitError`, such as that something has to be installed first.
+        """
+
+        def ask() -> Offer:
+            missing = self._whyNotInstalled(ComputeMode.LOCAL)
+            if missing:
+                raise NotInstalled(missing)
+            return self._askOffer()
+
+        self._background.submit(ask, onDone, lambda error: onError(readable(error)))
 
     def reportLost(self, generation: int, error: Exception) -> None:
         """Note that what was connected in a generation does not answer any more.

@@ -1,0 +1,68 @@
+"""Devices and models are listed by a program, and a program that fails is one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from fake_compute import wait_for
+from pumit.errors import ServiceError
+from PUMITSlicerLib import compute_offer
+from PUMITSlicerLib.background import Background
+from PUMITSlicerLib.compute import Compute
+from PUMITSlicerLib.compute_offer import Offer, OfferedDevice, ask_offer
+from PUMITSlicerLib.compute_settings import MemoryStore
+
+
+@pytest.mark.slow
+def test_this_machine_offers_its_processor_and_the_model_that_ships():
+    offer = ask_offer(sys.executable)
+    assert offer.devices[-1] == OfferedDevice("cpu", "Processor")
+    default = next(model for model in offer.models if model.name == "default")
+    assert (default.kind, default.isHere) == ("promptable", True)
+    assert default.description
+
+
+def test_titles_say_what_a_graphics_card_is(monkeypatch):
+    line = (
+        b'warning\n{"devices": [{"name": "cuda:1", "title": "NVIDIA X", "memory_bytes": 24e9},'
+        b' {"name": "mps", "title": "", "memory_bytes": null}], "models": []}\n'
+    )
+    answer = subprocess.CompletedProcess([], 0, line, b"")
+    monkeypatch.setattr(compute_offer.subprocess, "run", lambda *args, **options: answer)
+    assert ask_offer(sys.executable) == Offer(
+        (
+            OfferedDevice("cuda:1", "NVIDIA X, 24 GB (cuda:1)"),
+            OfferedDevice("mps", "Apple GPU (mps)"),
+        ),
+        (),
+    )
+
+
+@pytest.mark.parametrize(
+    ("python", "environment"),
+    [("/no/such/python", None), (sys.executable, {"PYTHONHOME": "/no/such/folder"})],
+)
+def test_what_cannot_be_listed_is_one_sentence(python, environment):
+    with pytest.raises(ServiceError, match="automatic choice still works"):
+        ask_offer(python, environment)
+
+
+def test_it_is_asked_beside_the_gui_and_only_where_all_is_installed():
+    background, told = Background(), []
+    missing, offer = ["Something is missing."], Offer((), ())
+    compute = Compute(
+        background,
+        MemoryStore(),
+        whyNotInstalled=lambda mode: missing[0],
+        askOffer=lambda: offer,
+    )
+    compute.listOffer(told.append, told.append)
+    assert wait_for(background, lambda: told)
+    assert str(told[0]) == "Something is missing."
+    missing[0] = ""
+    compute.listOffer(told.append, told.append)
+    assert wait_for(background, lambda: len(told) == 2)
+    assert told[1] is offer
+    background.close()
