@@ -54,12 +54,12 @@ class Failures:
             AssertionError: If nothing failed; failures of other kinds stay, and fail the test.
         """
         before = len(self.found)
-        yield
-        inside = self.found[before:]
-        assert any(re.search(pattern, text) for text in inside), (
-            f"expected a failure like {pattern!r}, got {inside}"
-        )
-        self.found[before:] = [text for text in inside if not re.search(pattern, text)]
+        try:
+            yield
+        finally:
+            inside = self.found[before:]
+            self.found[before:] = [text for text in inside if not re.search(pattern, text)]
+        assert self.found[before:] != inside, f"expected a failure like {pattern!r}, got {inside}"
 
     def take(self) -> list[str]:
         """What was found since the last call."""

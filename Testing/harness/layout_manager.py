@@ -17,7 +17,7 @@ Property, Signal = QtCore.Property, QtCore.Signal
 
 @standIn("layoutChanged(int)", "activeMRMLThreeDViewNodeChanged(vtkMRMLViewNode*)")
 class qSlicerLayoutManager(QtCore.QObject):
-    """Hands out the widgets of the views; a view is opened when it is first asked for."""
+    """Hands out the widgets of the views; slice views are open, 3D views open when asked for."""
 
     layoutChanged = Signal(int)
     activeMRMLThreeDViewNodeChanged = Signal(object)
@@ -33,6 +33,7 @@ class qSlicerLayoutManager(QtCore.QObject):
         self._shown = self._node.GetViewArrangement()
         self._observers = Observers(self)
         self._observers.add(self._node, vtk.vtkCommand.ModifiedEvent, self._onNodeModified)
+        self._openSliceViews()
 
     @Property(int)
     def layout(self) -> int:
@@ -94,8 +95,6 @@ class qSlicerLayoutManager(QtCore.QObject):
 
     def mrmlSliceLogics(self) -> vtk.vtkCollection:
         """Logics of the slice views."""
-        for name in self.sliceViewNames():
-            self.sliceWidget(name)
         return slicer.app.applicationLogic().GetSliceLogics()
 
     def resetSliceViews(self) -> None:
@@ -119,7 +118,12 @@ class qSlicerLayoutManager(QtCore.QObject):
         views = [nodes.GetItemAsObject(index) for index in range(nodes.GetNumberOfItems())]
         return [view.GetLayoutName() for view in views if view.IsA(className)]
 
+    def _openSliceViews(self) -> None:
+        for name in self.sliceViewNames():
+            self.sliceWidget(name)
+
     def _onNodeModified(self) -> None:
         if self._shown != self._node.GetViewArrangement():
             self._shown = self._node.GetViewArrangement()
+            self._openSliceViews()
             self.layoutChanged.emit(self._shown)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import slicer
+import vtk
 from Qt import QtCore, QtWidgets
 
+from harness.observers import Observers
 from harness.qmrml_widget import SCENE_CHANGED, SceneWidget
 from harness.stand_ins import standIn, stored
 
@@ -63,6 +65,7 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
         self._attributes: list[tuple[str, str, Any]] = []
         self._known: list[Any] = []
         self._current: Any = None
+        self._names = Observers(self)
         self._comboBox.activated.connect(self._onActivated)
         self.setEnabled(False)
 
@@ -165,12 +168,15 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
 
     def _onSceneChanged(self) -> None:
         if self._scene is None:
+            self._names.clear()
             self._fill([])
             return
         if self._scene.IsBatchProcessing():
             return
         nodes = self._nodes()
         known, self._known = self._known, nodes
+        if nodes != known:
+            self._observeNames(nodes)
         self._fill(nodes)
         for node in nodes:
             if node not in known:
@@ -180,6 +186,17 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
         if current is None and nodes and not self.noneEnabled:
             current = nodes[0]
         self._choose(current)
+
+    def _observeNames(self, nodes: list[Any]) -> None:
+        self._names.clear()
+        for node in nodes:
+            self._names.add(node, vtk.vtkCommand.ModifiedEvent, self._onNodeModified)
+
+    def _onNodeModified(self) -> None:
+        names = [node.GetName() for node in self._known]
+        shown = {self._comboBox.itemText(row) for row in range(self._comboBox.count)}
+        if not shown.issuperset(names):
+            self._fill(self._known)
 
     def _choose(self, node: Any) -> None:
         before, self._current = self._current, node

@@ -7,7 +7,9 @@ from typing import Any
 from Qt import QtGui, QtWidgets
 
 from harness import open_views
+from harness.slice_view import SliceView
 from harness.stand_ins import standIn
+from harness.three_d_view import ThreeDView
 from harness.view_window import ViewWindow
 
 
@@ -15,12 +17,16 @@ class _ViewWidget(QtWidgets.QWidget):
     """Shows an offscreen view.
 
     Args:
-        view: The view.
+        name: The view's layout name; a test may open another view of that name at any time.
     """
 
-    def __init__(self, view: ViewWindow) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
-        self._view = view
+        self._name = name
+
+    @property
+    def _view(self) -> SliceView | ThreeDView:
+        return self._find(self._name)
 
     def paintEvent(self, event: QtGui.QPaintEvent) -> None:
         """Draw what the view shows."""
@@ -55,6 +61,8 @@ class _ViewWidget(QtWidgets.QWidget):
 class qMRMLSliceView(_ViewWidget):
     """The picture inside a slice widget."""
 
+    _find = staticmethod(open_views.sliceView)
+
     def mrmlSliceNode(self) -> Any:
         """The slice node."""
         return self._view.sliceNode
@@ -67,6 +75,8 @@ class qMRMLSliceView(_ViewWidget):
 @standIn()
 class qMRMLThreeDView(_ViewWidget):
     """The picture inside a 3D widget."""
+
+    _find = staticmethod(open_views.threeDView)
 
     def mrmlViewNode(self) -> Any:
         """The view node."""
@@ -93,9 +103,12 @@ class qMRMLThreeDView(_ViewWidget):
 class qMRMLSliceWidget(_ViewWidget):
     """A slice view with its controller."""
 
+    _find = staticmethod(open_views.sliceView)
+
     def __init__(self, name: str) -> None:
-        super().__init__(open_views.sliceView(name))
-        self._picture = qMRMLSliceView(self._view)
+        super().__init__(name)
+        open_views.sliceView(name)
+        self._picture = qMRMLSliceView(name)
         self._controller = QtWidgets.QWidget()
 
     def sliceLogic(self) -> Any:
@@ -127,9 +140,12 @@ class qMRMLSliceWidget(_ViewWidget):
 class qMRMLThreeDWidget(_ViewWidget):
     """A 3D view with its controller."""
 
+    _find = staticmethod(open_views.threeDView)
+
     def __init__(self, name: str) -> None:
-        super().__init__(open_views.threeDView(name))
-        self._picture = qMRMLThreeDView(self._view)
+        super().__init__(name)
+        open_views.threeDView(name)
+        self._picture = qMRMLThreeDView(name)
         self._controller = QtWidgets.QWidget()
 
     def threeDView(self) -> qMRMLThreeDView:
