@@ -18,10 +18,14 @@ _Markups = slicer.vtkMRMLMarkupsNode
 _CHANGE_EVENTS = (
     vtk.vtkCommand.ModifiedEvent,
     _Markups.PointModifiedEvent,
+    slicer.vtkMRMLTransformableNode.TransformModifiedEvent,
+)
+# None of these happens while the mouse drags something.
+_END_EVENTS = (
+    _Markups.PointEndInteractionEvent,
     _Markups.PointPositionDefinedEvent,
     _Markups.PointPositionUndefinedEvent,
     _Markups.PointRemovedEvent,
-    slicer.vtkMRMLTransformableNode.TransformModifiedEvent,
 )
 
 
@@ -100,19 +104,15 @@ class PromptWatch(VTKObservationMixin):
         if tag is None or node in self._seen:
             return
         self._seen[node] = _Seen(tag, signatureOf(node, tag))
-        for event in _CHANGE_EVENTS:
-            self.addObserver(node, event, self._onNodeChanged)
-        self.addObserver(node, _Markups.PointStartInteractionEvent, self._onDragStarted)
-        self.addObserver(node, _Markups.PointEndInteractionEvent, self._onDragEnded)
+        for event, react in self._reactions():
+            self.addObserver(node, event, react)
 
     def forget(self, node) -> None:
         """Observe a node no longer."""
         if self._seen.pop(node, None) is None:
             return
-        for event in _CHANGE_EVENTS:
-            self.removeObserver(node, event, self._onNodeChanged)
-        self.removeObserver(node, _Markups.PointStartInteractionEvent, self._onDragStarted)
-        self.removeObserver(node, _Markups.PointEndInteractionEvent, self._onDragEnded)
+        for event, react in self._reactions():
+            self.removeObserver(node, event, react)
 
     @contextmanager
     def quietly(self, isReported: bool = False) -> Iterator[None]:
@@ -145,6 +145,16 @@ class PromptWatch(VTKObservationMixin):
         self._isQuiet = True
         self._seen.clear()
         self.removeObservers()
+
+    def _reactions(self) -> list[tuple[int, Callable]]:
+        """Events of a node, and what follows from each.
+
+        Slicer's key "s", which snaps a point to the slice, begins a drag that never ends. The
+        change is reported with the next one then.
+        """
+        changes = [(event, self._onNodeChanged) for event in _CHANGE_EVENTS]
+        ends = [(event, self._onDragEnded) for event in _END_EVENTS]
+        return [*changes, (_Markups.PointStartInteractionEvent, self._onDragStarted), *ends]
 
     def _onNodeChanged(self, node, event) -> None:
         self.look(node)

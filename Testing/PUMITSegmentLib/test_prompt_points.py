@@ -54,3 +54,20 @@ def test_the_delete_key_removes_a_point(prompted, view) -> None:
     (left,) = prompted.of()
     assert left.point_lps == pytest.approx(lps(view.xyToRas(300, 240)), abs=1e-3)
     assert prompted.changed == ["liver"] * 3
+
+
+def test_a_point_snapped_to_the_slice_does_not_hide_what_follows(prompted, axial) -> None:
+    import slicer
+
+    prompted.place()
+    axial.click(220, 260)
+    axial.click(300, 240)
+    prompted.prompts.stopPlacing()
+    axial.sliceLogic.SetSliceOffset(axial.sliceLogic.GetSliceOffset() + 1.0)
+    axial.render()
+    axial.key("s", 220, 260)  # Slicer's key: the point comes into this slice
+    prompted.changed.clear()
+    slicer.util.getNode("Liver +").RemoveNthControlPoint(1)
+    (snapped,) = prompted.of()
+    assert prompted.changed == ["liver"]
+    assert snapped.point_lps == pytest.approx(lps(axial.xyToRas(220, 260)), abs=1e-3)
