@@ -37,6 +37,8 @@ def rename(node, tag: PromptTag, oldName: str, newName: str) -> None:
 
 def dress(node, tag: PromptTag) -> None:
     """Give a new markups node its colours and handles."""
+    # Points are "+1", "-2"...: a saved list tells its polarity, to `pumit segment` too.
+    node.SetControlPointLabelFormat("+%d" if tag.isPositive else "-%d")
     node.CreateDefaultDisplayNodes()
     display = node.GetDisplayNode()
     color = _POSITIVE_RGB if tag.isPositive else _NEGATIVE_RGB

@@ -76,3 +76,31 @@ def test_two_merged_scenes_keep_their_prompts_apart(prompted, axial, tmp_path) -
     assertSame(other.prompts("liver", prompted.frame), before)
     slicer.mrmlScene.RemoveNode(second)
     assertSame(prompted.of(), before)
+
+
+def test_saved_markups_are_the_same_prompts_to_the_command_line(prompted, axial, tmp_path) -> None:
+    import slicer
+    from pumit.io.markups import read_markups
+
+    prompted.place()
+    axial.click(220, 260)
+    prompted.place(isPositive=False)
+    axial.click(300, 240)
+    axial.click(260, 200)
+    prompted.place("BOX_3D")
+    axial.click(150, 150)
+    axial.click(250, 220)
+    expected = prompted.of()
+    saved = []
+    for name in ("Liver +", "Liver -", "Liver box"):
+        path = tmp_path / f"{len(saved)}.mrk.json"
+        assert slicer.util.saveNode(slicer.util.getNode(name), str(path), {})
+        saved += read_markups(path)
+    assertSame(saved[:3], expected[:3])
+    assert {tuple(c) for c in map(rounded, saved[3].corners_lps)} == {
+        tuple(c) for c in map(rounded, expected[3].corners_lps)
+    }
+
+
+def rounded(point) -> list[float]:
+    return [round(value, 2) + 0.0 for value in point]
