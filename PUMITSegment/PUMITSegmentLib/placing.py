@@ -2,9 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import slicer
+
+_INTERACTION = "vtkMRMLInteractionNodeSingleton"
+_SELECTION = "vtkMRMLSelectionNodeSingleton"
+# Class and ID of the node that clicks are placed into.
+Target = tuple[str, str]
+
+
+@contextmanager
+def keepingPlaceTarget(scene) -> Iterator[None]:
+    """Add markups without Slicer making them what its own place button places."""
+    selection = scene.GetNodeByID(_SELECTION)
+    before = _targetOf(selection)
+    try:
+        yield
+    finally:
+        _setTarget(selection, before)
+
+
+def _targetOf(selection) -> Target:
+    return (
+        selection.GetActivePlaceNodeClassName() or "",
+        selection.GetActivePlaceNodeID() or "",
+    )
+
+
+def _setTarget(selection, target: Target) -> None:
+    className, nodeID = target
+    if selection.GetScene().GetNodeByID(nodeID or "-") is None:
+        nodeID = ""  # deleted meanwhile
+    if _targetOf(selection) != target:
+        selection.SetReferenceActivePlaceNodeClassName(className or None)
+        selection.SetActivePlaceNodeID(nodeID or None)
 
 
 class PlaceMode:
@@ -17,9 +50,11 @@ class PlaceMode:
 
     def __init__(self, scene, onEnded: Callable[[str], None]) -> None:
         self._onEnded = onEnded
-        self._interaction = scene.GetNodeByID("vtkMRMLInteractionNodeSingleton")
-        self._selection = scene.GetNodeByID("vtkMRMLSelectionNodeSingleton")
+        self._interaction = scene.GetNodeByID(_INTERACTION)
+        self._selection = scene.GetNodeByID(_SELECTION)
         self._nodeID = ""
+        # What the user's own place button would have placed, and whether again and again.
+        self._before: tuple[Target, int] = (("", ""), 0)
         mode = slicer.vtkMRMLInteractionNode.InteractionModeChangedEvent
         target = slicer.vtkMRMLSelectionNode.ActivePlaceNodeIDChangedEvent
         self._tags = [
@@ -40,8 +75,11 @@ class PlaceMode:
             isPersistent: Whether the mode stays after the node is complete.
         """
         self.stop()
-        self._selection.SetReferenceActivePlaceNodeClassName(node.GetClassName())
-        self._selection.SetActivePlaceNodeID(node.GetID())
+        self._before = (
+            _targetOf(self._selection),
+            self._interaction.GetPlaceModePersistence(),
+        )
+        _setTarget(self._selection, (node.GetClassName(), node.GetID()))
         self._interaction.SetPlaceModePersistence(isPersistent)
         self._interaction.SetCurrentInteractionMode(self._interaction.Place)
         self._nodeID = node.GetID()
@@ -68,5 +106,14 @@ class PlaceMode:
 
     def _end(self) -> None:
         nodeID, self._nodeID = self._nodeID, ""
-        if nodeID:
-            self._onEnded(nodeID)
+        if not nodeID:
+            return
+        if self._selection.GetActivePlaceNodeID() == nodeID:
+            self._giveBack()
+        self._onEnded(nodeID)
+
+    def _giveBack(self) -> None:
+        """Let the user's own place button do what it did before."""
+        target, isPersistent = self._before
+        self._interaction.SetPlaceModePersistence(isPersistent)
+        _setTarget(self._selection, target)

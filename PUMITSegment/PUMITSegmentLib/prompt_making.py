@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from PUMITSegmentLib.placing import keepingPlaceTarget
 from PUMITSegmentLib.prompt_display import dress, nameOf
 from PUMITSegmentLib.prompt_folder import putIntoFolder
 from PUMITSegmentLib.prompt_kinds import MASK_PRIOR_CLASS, NODE_CLASSES, PromptKind
@@ -26,7 +27,8 @@ def addPromptNode(segmentationNode, tag: PromptTag):
         return node
     if tag.kind is not PromptKind.POINT:
         name = scene.GenerateUniqueName(name)
-    node = scene.AddNewNodeByClass(NODE_CLASSES[tag.kind], name)
+    with keepingPlaceTarget(scene):
+        node = scene.AddNewNodeByClass(NODE_CLASSES[tag.kind], name)
     tag.write(node, segmentationNode)
     _putIntoVolumeFrame(node, segmentationNode)
     dress(node, tag)
