@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pumit.errors import PumitError, ServiceError
+from pumit.errors import ServiceError
 from slicer.i18n import tr as _
 
 from PUMITSlicerLib.background import Background, Job, Listening
@@ -49,6 +50,13 @@ class ComputeState(enum.Enum):
     FAILED = "failed"
 
 
+@dataclass
+class _Attempt:
+    """The worker of one connection, from before it is made until it is ended."""
+
+    worker: WorkerProcess | None = None
+
+
 class Compute:
     """Starts, watches and ends the worker, or connects to the server, that the user chose.
 
@@ -59,7 +67,7 @@ class Compute:
         background: Runs what takes time.
         store: Where the settings are remembered.
         makeWorker: Makes a worker that has not been started yet; given the settings, and what to
-            call with the exit status.
+            call with the exit status; called on a thread.
         whyNotInstalled: What is missing for a mode, in words, or ""; called on a thread.
         askOffer: Lists devices and models of this machine; called on a thread.
 
@@ -89,7 +97,7 @@ class Compute:
         self._whyNotInstalled = whyNotInstalled
         self._askOffer = askOffer
         self._settings = load_settings(store)
-        self._worker: WorkerProcess | None = None
+        self._attempt = _Attempt()
         self._client: Client | None = None
         self._opening: Job | None = None
         self._refreshing: Job | None = None
@@ -109,7 +117,8 @@ class Compute:
     @property
     def log(self) -> str:
         """The worker's own last words, for a log window."""
-        return self._worker.complaints if self._worker is not None else ""
+        worker = self._attempt.worker
+        return worker.complaints if worker is not None else ""
 
     def changeSettings(self, settings: ComputeSettings) -> None:
         """Remember other settings; where they need another worker or server, the present one ends.
@@ -266,7 +275,8 @@ class Compute:
     @property
     def isWorkerAlive(self) -> bool:
         """Whether our own worker runs; True for a server, of which nobody can say."""
-        return self._worker is None or self._worker.is_alive
+        worker = self._attempt.worker
+        return worker is None or worker.is_alive
 
     def stop(self) -> None:
         """End the worker, or the connection; it starts again when it is needed."""
@@ -283,7 +293,7 @@ class Compute:
         settings = self._settings
         self.generation += 1
         generation = self.generation
-        worker = None
+        attempt = self._attempt = _Attempt()
         if settings.mode is ComputeMode.LOCAL:
             self._become(ComputeState.STARTING, _("Starting the worker on this machine."))
         else:
@@ -291,14 +301,22 @@ class Compute:
         # Before the worker: it is heard of by threads that listen.
         self._listening = self._background.listen()
 
+        def exited(status: int) -> None:
+            self._background.post(self._onWorkerExit, generation, status)
+
         def open_connection() -> Connection:
             missing = self._whyNotInstalled(settings.mode)
             if missing:
                 raise NotInstalled(missing)
+            if settings.mode is ComputeMode.REMOTE:
+                return connect(settings)
+            if generation != self.generation:
+                raise ServiceError(_("The computation was stopped."))
+            worker = attempt.worker = self._makeWorker(settings, exited)
             try:
                 return connect(settings, worker)
             finally:
-                if generation != self.generation and worker is not None:
+                if generation != self.generation:
                     # Closed before it was started, perhaps: nobody else ends it now.
                     worker.close()
 
@@ -320,20 +338,11 @@ class Compute:
             self._disconnect(state, str(told))
             self._refuse(told)
 
-        def exited(status: int) -> None:
-            self._background.post(self._onWorkerExit, generation, status)
-
-        try:
-            if settings.mode is ComputeMode.LOCAL:
-                worker = self._worker = self._makeWorker(settings, exited)
-        except PumitError as error:
-            fail(error)
-            return
         self._opening = self._background.submit(open_connection, take, fail)
 
     def _onWorkerExit(self, generation: int, status: int) -> None:
-        logger.warning("The worker ended with status %d.", status)
         if generation == self.generation and self.state is ComputeState.READY:
+            logger.warning("The worker ended with status %d.", status)
             self._disconnect(
                 ComputeState.FAILED,
                 _(
@@ -344,7 +353,7 @@ class Compute:
 
     def _disconnect(self, state: ComputeState, sentence: str) -> None:
         self.generation += 1
-        worker, self._worker = self._worker, None
+        attempt, self._attempt = self._attempt, _Attempt()
         client, self._client = self._client, None
         listening, self._listening = self._listening, None
         self.capabilities = None
@@ -355,10 +364,10 @@ class Compute:
         def end() -> None:
             if client is not None:
                 client.close()
-            if worker is not None:
-                worker.close()
+            if attempt.worker is not None:
+                attempt.worker.close()
 
-        if client is not None or worker is not None:
+        if client is not None or attempt.worker is not None:
             self._background.submit(end)
         if listening is not None:
             listening.release()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pumit.errors import PumitError, ServiceError
@@ -142,4 +143,11 @@ def _remote_client(settings: ComputeSettings) -> Client:
         raise ServiceError(_("Give the server's address, such as https://host:8443."))
     if not settings.token:
         raise ServiceError(_("Give the server's token; whoever started the server has it."))
-    return Client(settings.url, settings.token, verify=settings.certificateFile or True)
+    certificate = settings.certificateFile
+    if certificate and not Path(certificate).is_file():
+        raise ServiceError(
+            _("The certificate file {name} does not exist; choose it again.").format(
+                name=Path(certificate).name
+            )
+        )
+    return Client(settings.url, settings.token, verify=certificate or True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from fake_compute import FakeWorkers, wait_for
@@ -191,13 +194,14 @@ def test_whoever_waits_gets_what_was_chosen_last(make, background, workers):
     assert waiter.told == ["ready"]
     assert workers.settings[-1].model == "other"
     assert background.drain()
-    assert [worker.is_alive for worker in workers.made] == [False, True]
+    assert workers.made[-1].is_alive
+    assert not any(worker.is_alive for worker in workers.made[:-1])
 
 
 def test_stopping_while_it_starts_ends_the_worker_and_tells_who_waits(make, background, workers):
     compute = make()
     waiter = Waiter(compute)
-    assert wait_for(background, lambda: workers.made[0].is_alive)
+    assert wait_for(background, lambda: workers.made and workers.made[0].is_alive)
     compute.stop()
     assert [str(error) for error in waiter.told] == ["The computation was stopped."]
     assert compute.state is ComputeState.STOPPED
@@ -218,7 +222,7 @@ def test_closing_while_it_starts_leaves_nothing(make, background, workers):
     assert background.isIdle
     assert waiter.told == []
     assert told == []
-    assert not workers.made[0].is_alive
+    assert not any(worker.is_alive for worker in workers.made)
 
 
 def test_a_server_is_used_with_its_token(make, background, server, workers):
@@ -293,6 +297,31 @@ def test_a_server_of_another_version_is_named(make, background, server, monkeypa
     )
     assert isinstance(error, ServiceError)
     assert "update the older of the two" in str(error)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_server_with_a_certificate_of_its_own_is_checked_with_the_file(
+    make, background, workers, tmp_path
+):
+    certificate, key = str(tmp_path / "c.pem"), str(tmp_path / "k.pem")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=pumit"
+    command += f" -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    workers.options = ["--certfile", certificate, "--keyfile", key]
+    server = workers(ComputeSettings(), lambda status: None)
+    server.start()
+    assert server.url.startswith("https://")
+    untrusted = ComputeSettings(ComputeMode.REMOTE, url=server.url, token=server.token)
+    compute = make()
+    error = try_connection(compute, background, untrusted)
+    assert "certificate" in str(error)
+    trusted = replace(untrusted, certificateFile=certificate)
+    assert "model fake" in try_connection(compute, background, trusted)
+    compute.changeSettings(trusted)
+    assert ready(compute, background) == "ready"
+    absent = replace(untrusted, certificateFile=str(tmp_path / "none.pem"))
+    error = try_connection(compute, background, absent)
+    assert str(error) == "The certificate file none.pem does not exist; choose it again."
 
 
 def test_capabilities_are_refreshed_on_demand(make, background):
