@@ -11,7 +11,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 import slicer
 from Qt import QtCore, QtWidgets
 
-from harness import core_application, open_views
+from harness import core_application, open_views, pythonqt
 from harness.core_application import CoreApplication
 from harness.stand_ins import standIn
 
@@ -156,3 +156,5 @@ def reset(app: SlicerApplication) -> None:
     while app.overrideCursor() is not None:
         app.restoreOverrideCursor()
     QtCore.QSettings().clear()
+    vars(slicer.modules).pop("sampleDataSources", None)
+    pythonqt.disconnectAll(app)

@@ -28,8 +28,6 @@ _originalDisconnect = QtCore.QObject.disconnect
 _propertyTables: dict[type, dict[str, str]] = {}
 # Properties that are being read: Qt looks up the method behind some, such as sizeHint.
 _reading: set[tuple[int, str]] = set()
-# (id of sender, signature, slot) -> what was connected in the slot's place.
-_connected: dict[tuple[int, str, object], list[Callable[..., Any]]] = {}
 
 
 def metaObject(item: QtCore.QObject) -> QtCore.QMetaObject:
@@ -213,7 +211,7 @@ def _connect(
     found, normal = signalOf(self, signal)
     given = 0 if normal.endswith("()") else normal.count(",") + 1
     wrapper = _dropExcess(target, given, normal)
-    _connected.setdefault((id(self), normal, _identity(target)), []).append(wrapper)
+    _connections(self).setdefault((normal, _identity(target)), []).append(wrapper)
     if isinstance(found, str):
         _originalConnect(self, found, wrapper)
     else:
@@ -230,15 +228,31 @@ def _disconnect(
     if slot is not None:
         target = getattr(target, slot.lstrip("12").split("(")[0])
     found, normal = signalOf(self, signal)
-    wrappers = _connected.get((id(self), normal, _identity(target)))
+    wrappers = _connections(self).get((normal, _identity(target)))
     if not wrappers:
         return False
-    wrapper = wrappers.pop()
-    if isinstance(found, str):
-        _originalDisconnect(self, found, wrapper)
-    else:
-        found.disconnect(wrapper)
+    _undo(self, found, wrappers.pop())
     return True
+
+
+def disconnectAll(sender: QtCore.QObject) -> None:
+    """Undo every connection of a sender that was made by signature."""
+    for (signal, _), wrappers in _connections(sender).items():
+        for wrapper in wrappers:
+            _undo(sender, signalOf(sender, signal)[0], wrapper)
+    _connections(sender).clear()
+
+
+def _undo(sender: QtCore.QObject, signal: Any, wrapper: Callable[..., Any]) -> None:
+    if isinstance(signal, str):
+        _originalDisconnect(sender, signal, wrapper)
+    else:
+        signal.disconnect(wrapper)
+
+
+def _connections(sender: QtCore.QObject) -> dict[tuple[str, object], list[Callable[..., Any]]]:
+    """What was connected in the place of slots, by signature and slot."""
+    return _getattribute(sender, "__dict__").setdefault("_connections", {})
 
 
 def _dropExcess(target: Callable[..., Any], given: int, signal: str) -> Callable[..., Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import slicer
 import vtk
 
@@ -45,6 +47,9 @@ class SceneState:
         for node, copy in self._copies:
             node.Copy(copy)
         scene.SetURL("")
+        packaging = sys.modules.get("slicer.packaging")
+        if packaging is not None:
+            packaging.calls.clear()
         slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
 
     def _observed(self) -> list[vtk.vtkObject]:

@@ -68,6 +68,24 @@ def test_settings_and_windows_are_forgotten(slicerApp, time) -> None:
     widget.show()
 
 
+@TWICE
+def test_connections_to_the_application_are_undone(slicerApp, failures, time) -> None:
+    import slicer
+    from slicer.packaging import pip_install
+
+    assert slicer.packaging.calls == []
+    calls = []
+    slicerApp.connect("startupCompleted()", lambda: calls.append(time))
+    slicerApp.startupCompleted.emit()
+    assert calls == [time]
+    pip_install("torch")
+
+    def refuse() -> None:
+        raise AssertionError("called by another test")
+
+    slicerApp.connect("startupCompleted()", refuse)
+
+
 def test_singletons_that_a_test_removes_come_back(scene) -> None:
     import slicer
 
