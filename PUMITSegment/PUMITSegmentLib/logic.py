@@ -10,7 +10,9 @@ from pumit.errors import PumitError
 from slicer.i18n import tr as _
 from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
+from PUMITSegmentLib.automatic import FoundStructures
 from PUMITSegmentLib.collaborators import Collaborators, localCollaborators
+from PUMITSegmentLib.next_step import nextStepInWords
 from PUMITSegmentLib.parameters import SegmentParameters
 from PUMITSegmentLib.predictor import Prediction
 from PUMITSegmentLib.prompt_kinds import PromptKind
@@ -20,7 +22,6 @@ from PUMITSegmentLib.segment_list import (
     neighbourOf,
     newSegmentation,
     segmentIDs,
-    segmentName,
 )
 from PUMITSegmentLib.segment_terms import newSegment
 from PUMITSegmentLib.segment_updates import SegmentUpdates, Target
@@ -151,6 +152,21 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         working.recordNew(segmentID)
         self.selectSegment(segmentID)
         return segmentID
+
+    def addFound(self, found: FoundStructures) -> None:
+        """Add what an automatic model found as segments; can be undone.
+
+        Raises:
+            PumitError: If a segment cannot be written; none is added then.
+        """
+        working = self._ensureSegmentation()
+        if working is None:
+            return
+        added = working.addFound(found, self.parameters.overwriteMode)
+        if added:
+            self.selectSegment(added[0])
+        self.status.done(found.sentence())
+        self.onSessionChanged()
 
     def removeSegment(self, segmentID: str) -> None:
         """Remove a segment with its prompts; can be undone."""
@@ -369,17 +385,6 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             self.status.problem(str(error))
 
     def _sayWhatIsNext(self) -> None:
-        if self.isComputing:
-            return
-        if self.volumeNode is None:
-            self.status.waiting(_("Load a scan, or choose one."))
-            return
-        if not self.segmentID:
-            self.status.waiting(_("Add a segment, or choose a kind of prompt to start one."))
-            return
-        words = (
-            _("{name}: click in a slice view.")
-            if self.isPlacing
-            else _("{name}: choose a kind of prompt, then click in a slice view.")
-        )
-        self.status.waiting(words.format(name=segmentName(self.segmentationNode, self.segmentID)))
+        # What goes on is more important.
+        if not self.status.isWorking:
+            self.status.waiting(nextStepInWords(self))

@@ -94,15 +94,12 @@ class SegmentUpdates:
             self._stop()
             self._next()
 
-    def _cancelByUser(self) -> None:
-        self.cancel()
-        self._status.waiting(_("Cancelled; nothing was changed."))
-
     def _stop(self) -> None:
         self._ticket += 1
         if self._running is not None:
             self._running = None
             self._predictor.cancel()
+            self._status.waiting(_("Cancelled; nothing was changed."))
 
     def _ask(self, target: Target, segmentID: str, ticket: int) -> None:
         segment = target.segmentationNode.GetSegmentation().GetSegment(segmentID)
@@ -134,7 +131,7 @@ class SegmentUpdates:
         def onProgress(text: str, fraction: float | None) -> None:
             if not isLate():
                 words = _("{name}: {doing}...").format(name=name, doing=text)
-                self._status.working(words, fraction, self._cancelByUser)
+                self._status.working(words, fraction, self.cancel)
 
         onProgress(_("computing"), None)
         self._predictor.request(

@@ -6,6 +6,7 @@ import os
 
 import slicer
 
+from PUMITSegmentLib.automatic_section import AutomaticSection
 from PUMITSegmentLib.compute_section import ComputeSection
 from PUMITSegmentLib.export_section import ExportSection
 from PUMITSegmentLib.help import helpText, shortcutsText
@@ -15,6 +16,7 @@ from PUMITSegmentLib.prompt_section import PromptSection
 from PUMITSegmentLib.segment_section import SegmentSection
 from PUMITSegmentLib.shortcuts import ShortcutKeys, shortcutsOf
 from PUMITSegmentLib.status_line import StatusLine
+from PUMITSegmentLib.tokenizer_section import TokenizerSection
 
 
 class SegmentWidget:
@@ -44,6 +46,8 @@ class SegmentWidget:
         self.statusLine = StatusLine(self.ui, logic.status)
         self.computeSection = ComputeSection(self.ui, logic.compute, logic.status)
         self.installSection = InstallSection(self.ui, logic)
+        self.automaticSection = AutomaticSection(self.ui, logic)
+        self.tokenizerSection = TokenizerSection(self.ui, logic)
         self.exportSection = ExportSection(self.ui, logic)
         self.shortcuts = ShortcutKeys(shortcutsOf(logic, self.promptSection.toggle))
         self.ui.helpLabel.text = helpText()
@@ -72,6 +76,8 @@ class SegmentWidget:
         self.statusLine.close()
         self.computeSection.close()
         self.installSection.close()
+        self.automaticSection.close()
+        self.tokenizerSection.close()
         self.exportSection.close()
         self._connect(None)
         self.segmentSection.close()
@@ -82,6 +88,8 @@ class SegmentWidget:
         self._connect(self.logic.parameters)
         self.segmentSection.refresh()
         self.promptSection.refresh()
+        self.automaticSection.refresh()
+        self.tokenizerSection.refresh()
         self.exportSection.refreshSoon()
 
     def _connect(self, parameters) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
 
+from PUMITSegmentLib.automatic import FoundStructures, addStructures
 from PUMITSegmentLib.editable_area import EditableArea
 from PUMITSegmentLib.editing_anywhere import editingAnywhere
 from PUMITSegmentLib.history import History, SegmentState
@@ -222,7 +223,26 @@ class WorkingSegmentation:
 
     def recordNew(self, segmentID: str) -> None:
         """Remember that a segment was added."""
+        # It may have been looked at already, since it was selected.
+        self._history.begin(segmentID, None)
         self._record({segmentID: self._state(segmentID, self._emptyMask())})
+
+    def addFound(self, found: FoundStructures, overwrite: OverwriteMode) -> list[str]:
+        """Add what an automatic model found, in one step.
+
+        Returns:
+            IDs of the new segments.
+
+        Raises:
+            PumitError: If one cannot be written; none is added then.
+        """
+        added = addStructures(found, self.node, self.volumeNode, self._writer, overwrite)
+        for segmentID in added:
+            self._history.begin(segmentID, None)
+        states = {segmentID: self._state(segmentID, self._read(segmentID)) for segmentID in added}
+        others = {} if overwrite is OverwriteMode.NONE else self._overwritten("")
+        self._record({**states, **{i: s for i, s in others.items() if i not in states}})
+        return added
 
     def removeSegment(self, segmentID: str) -> None:
         """Remove a segment with its prompts."""

@@ -197,6 +197,15 @@ def test_removing_a_segment_removes_its_prompts_and_undo_brings_both_back(
     assert made.logic.promptCount(first) == 1
 
 
+def test_a_new_segment_can_be_taken_back(made: LogicScene) -> None:
+    segmentID = made.logic.newSegment("Liver")
+    made.logic.undo()
+    assert made.logic.segmentID == ""
+    made.logic.redo()
+    segment = made.logic.segmentationNode.GetSegmentation().GetSegment(segmentID)
+    assert segment.GetName() == "Liver"
+
+
 def test_a_segment_that_is_removed_while_computed_is_not_written(made: LogicScene) -> None:
     segmentID = made.logic.newSegment()
     made.click()

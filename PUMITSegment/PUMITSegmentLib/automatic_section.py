@@ -1,0 +1,122 @@
+"""Section 4 of the panel: segments without prompts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumit.errors import PumitError
+from PUMITSlicerLib.compute import ComputeState
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.automatic import FoundStructures, prepareStructures, regionCorners
+from PUMITSegmentLib.session_work import SessionWork
+
+_MOST_CLASSES = 12
+
+
+class AutomaticSection:
+    """Lists the models that segment by themselves, and runs one.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+    """
+
+    def __init__(self, ui, logic) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._work = SessionWork(logic, self.refresh)
+        self._models: list[dict[str, Any]] = []
+        ui.automaticButton.connect("clicked()", self._onRun)
+        ui.automaticModelSelector.connect("currentIndexChanged(int)", self._explain)
+        ui.automaticSection.connect("contentsCollapsed(bool)", self._onCollapsed)
+        logic.compute.onStateChanged.append(self.refresh)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show which models there are, and whether one can run."""
+        ui, compute = self._ui, self._logic.compute
+        told = (compute.capabilities or {}).get("models") or []
+        models = [model for model in told if model.get("kind") in ("automatic", "promptable")]
+        # Those made for it first; the one that is made for prompts looks for what stands out.
+        models.sort(key=lambda model: model.get("kind") == "promptable")
+        if models != self._models:
+            self._models = models
+            ui.automaticModelSelector.clear()
+            for model in models:
+                ui.automaticModelSelector.addItem(model["name"])
+        reason = self._whyNot()
+        ui.automaticButton.enabled = not reason
+        ui.automaticButton.toolTip = reason or _(
+            "Segment the scan with this model; the segments appear in the segmentation"
+        )
+        ui.automaticModelSelector.enabled = bool(models)
+        ui.automaticModelSelector.toolTip = (
+            _("A model that segments without prompts")
+            if models
+            else _("Models are listed once the worker, or the remote machine, answers")
+        )
+        self._explain()
+
+    def close(self) -> None:
+        """Add nothing more."""
+        self._work.cancel()
+        if self.refresh in self._logic.compute.onStateChanged:
+            self._logic.compute.onStateChanged.remove(self.refresh)
+
+    def _whyNot(self) -> str:
+        if self._logic.volumeNode is None:
+            return _("Choose a scan first")
+        if self._work.isRunning:
+            return _("It is running; wait, or cancel it above")
+        if self._logic.compute.state is not ComputeState.READY:
+            return self._logic.compute.sentence
+        return "" if self._models else _("There is no model yet that segments by itself")
+
+    def _explain(self, *_arguments) -> None:
+        model = self._model()
+        if model is None:
+            text = self._whyNot()
+        elif model.get("kind") == "promptable":
+            text = _("Made for prompts: without them it looks for whatever stands out.")
+        else:
+            names = list(model.get("classes", []))
+            more = ", ..." if len(names) > _MOST_CLASSES else ""
+            text = model.get("description", "")
+            if names:
+                found = ", ".join(names[:_MOST_CLASSES]) + more
+                text = _("{description} Finds: {names}").format(description=text, names=found)
+        self._ui.automaticLabel.text = text
+
+    def _model(self) -> dict[str, Any] | None:
+        place = self._ui.automaticModelSelector.currentIndex
+        return self._models[place] if 0 <= place < len(self._models) else None
+
+    def _onCollapsed(self, isCollapsed: bool) -> None:
+        compute = self._logic.compute
+        if not isCollapsed and compute.state is ComputeState.STOPPED:
+            # Who looks for models wants to see them: only what computes knows them.
+            compute.ensureReady(self.refresh, self._logic.sayError)
+        self.refresh()
+
+    def _onRun(self) -> None:
+        logic, model = self._logic, self._model()
+        if model is None:
+            return
+        name, region = model["name"], logic.parameters.automaticRegion
+        try:
+            corners = regionCorners(region, logic.volumeNode) if region is not None else None
+        except PumitError as error:
+            logic.status.problem(str(error))
+            return
+
+        def ask(session, isCancelled, tell) -> FoundStructures:
+            answer = session.segment_automatically(
+                name, corners, cancelled=isCancelled, progress=tell
+            )
+            return prepareStructures(answer)
+
+        self._work.start(_("{model} segments the scan...").format(model=name), ask, self._onFound)
+
+    def _onFound(self, found: FoundStructures) -> None:
+        self._logic.addFound(found)

@@ -1,0 +1,109 @@
+"""One long question about the whole scan, in a session of its own, with progress and cancel."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pumit.errors import PumitError
+from PUMITSlicerLib.mrml import readVolume, volumeKey
+from slicer.i18n import tr as _
+
+if TYPE_CHECKING:
+    from pumit.server.remote_session import RemoteSession
+
+Result = TypeVar("Result")
+# Asks the session; told whether it is cancelled, and tells the finished share. On a thread.
+Ask = Callable[["RemoteSession", Callable[[], bool], Callable[[float], None]], Any]
+
+
+class SessionWork:
+    """Asks what computes something about the scan; one question at a time.
+
+    Args:
+        logic: The module's logic, whose scan it is about.
+        onChanged: Called when it begins or ends.
+    """
+
+    def __init__(self, logic, onChanged: Callable[[], None]) -> None:
+        self._logic = logic
+        self._onChanged = onChanged
+        self._cancelled: threading.Event | None = None
+
+    @property
+    def isRunning(self) -> bool:
+        """Whether an answer is awaited."""
+        return self._cancelled is not None
+
+    def start(self, text: str, ask: Ask, onDone: Callable[[Any], None]) -> None:
+        """Ask; the status says how it goes.
+
+        Args:
+            text: What goes on, in words.
+            ask: Asks the session, on a thread.
+            onDone: Given what `ask` returned, if the scan is still the same.
+        """
+        logic = self._logic
+        if self.isRunning or logic.volumeNode is None:
+            return
+        node = logic.volumeNode
+        try:
+            volume, key = readVolume(node), volumeKey(node)
+        except PumitError as error:
+            logic.status.problem(str(error))
+            return
+        cancelled = self._cancelled = threading.Event()
+
+        def tell(fraction: float) -> None:
+            if not cancelled.is_set():
+                logic.status.working(text, fraction, self._cancelByUser)
+
+        def work() -> Any:
+            with logic.compute.openSession() as session:
+                session.set_volume(volume)
+                return ask(
+                    session,
+                    cancelled.is_set,
+                    lambda fraction: logic.background.post(tell, fraction),
+                )
+
+        def done(result: Any) -> None:
+            if cancelled.is_set():
+                return
+            self._end()
+            if node.GetScene() is None or logic.volumeNode is not node or volumeKey(node) != key:
+                logic.status.waiting(_("The scan changed meanwhile; nothing was added."))
+                return
+            try:
+                onDone(result)
+            except PumitError as error:
+                logic.status.problem(str(error))
+
+        def fail(error: Exception) -> None:
+            if not cancelled.is_set():
+                self._end()
+                logic.sayError(error)
+
+        def send() -> None:
+            if not cancelled.is_set():
+                logic.background.submit(work, done, fail)
+
+        logic.status.working(text, None, self._cancelByUser)
+        logic.compute.ensureReady(send, fail)
+        self._onChanged()
+
+    def cancel(self) -> None:
+        """Drop the question; nothing is added."""
+        if self._cancelled is not None:
+            self._cancelled.set()
+            self._cancelled = None
+
+    def _end(self) -> None:
+        self._cancelled = None
+        self._onChanged()
+
+    def _cancelByUser(self) -> None:
+        self.cancel()
+        self._logic.status.waiting(_("Cancelled; nothing was changed."))
+        self._onChanged()

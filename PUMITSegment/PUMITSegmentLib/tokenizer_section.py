@@ -1,0 +1,93 @@
+"""Section 5 of the panel: what a tokenizer keeps of the scan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PUMITSlicerLib.compute import ComputeState
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.reconstruction import compareInViews, showReconstruction
+from PUMITSegmentLib.session_work import SessionWork
+
+
+class TokenizerSection:
+    """Reconstructs the scan, and says how well the model knows this kind of image.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+    """
+
+    def __init__(self, ui, logic) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._work = SessionWork(logic, self.refresh)
+        self._sentence = ""
+        ui.tokenizerButton.connect("clicked()", self._onRun)
+        ui.tokenizerSection.connect("contentsCollapsed(bool)", self._onCollapsed)
+        logic.compute.onStateChanged.append(self.refresh)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show whether there is a tokenizer, and what it found."""
+        reason = self._whyNot()
+        self._ui.tokenizerButton.enabled = not reason
+        self._ui.tokenizerButton.toolTip = reason or _(
+            "Encode the scan as tokens, decode them again, and show what was lost"
+        )
+        self._ui.tokenizerLabel.text = (
+            self._sentence
+            or reason
+            or _(
+                "A tokenizer writes the scan down in a vocabulary that it has learnt. What comes "
+                "back shows which details the model knows."
+            )
+        )
+
+    def close(self) -> None:
+        """Add nothing more."""
+        self._work.cancel()
+        if self.refresh in self._logic.compute.onStateChanged:
+            self._logic.compute.onStateChanged.remove(self.refresh)
+
+    def _tokenizer(self) -> str:
+        models = (self._logic.compute.capabilities or {}).get("models") or []
+        names = [model["name"] for model in models if model.get("kind") == "tokenizer"]
+        return names[0] if names else ""
+
+    def _whyNot(self) -> str:
+        if self._logic.volumeNode is None:
+            return _("Choose a scan first")
+        if self._work.isRunning:
+            return _("It is running; wait, or cancel it above")
+        if self._logic.compute.state is not ComputeState.READY:
+            return self._logic.compute.sentence
+        if self._tokenizer():
+            return ""
+        return _(
+            "No tokenizer is installed. Where there is one, this shows the scan as the model "
+            "writes it down and reads it back: what is lost is what the model does not know."
+        )
+
+    def _onCollapsed(self, isCollapsed: bool) -> None:
+        compute = self._logic.compute
+        if not isCollapsed and compute.state is ComputeState.STOPPED:
+            compute.ensureReady(self.refresh, self._logic.sayError)
+        self.refresh()
+
+    def _onRun(self) -> None:
+        name = self._tokenizer()
+
+        def ask(session, isCancelled, tell) -> Any:
+            return session.reconstruct(name, cancelled=isCancelled, progress=tell)
+
+        def show(answer: Any) -> None:
+            volumeNode = self._logic.volumeNode
+            compareInViews(showReconstruction(answer, volumeNode, name), volumeNode)
+            self._sentence = answer.sentence
+            self._logic.status.done(answer.sentence)
+            self.refresh()
+
+        self._sentence = ""
+        self._work.start(_("{model} reconstructs the scan...").format(model=name), ask, show)

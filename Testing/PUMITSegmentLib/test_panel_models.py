@@ -1,0 +1,146 @@
+"""Automatic segmentation and the tokenizer view, from the panel to a server and back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_compute import FakeWorkers
+from panel_scene import Panel
+
+
+class ModelPanel(Panel):
+    """A panel whose worker is the server with its fake models."""
+
+    def __init__(self, loadModule: Any) -> None:
+        super().__init__(loadModule)
+        self.workers = FakeWorkers()
+        self.logic.compute._makeWorker = self.workers
+        self.load()
+
+    def wait(self, condition: Callable[[], object], seconds: float = 20) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, self.status
+            self.process()
+            time.sleep(0.002)
+
+    def chooseModel(self, name: str) -> None:
+        self.ui.automaticSection.collapsed = False
+        self.wait(lambda: self.ui.automaticModelSelector.count)
+        self.ui.automaticModelSelector.currentIndex = self.ui.automaticModelSelector.findText(name)
+        self.process()
+
+    def segmentNames(self) -> list[str]:
+        from PUMITSegmentLib.segment_list import segmentIDs, segmentName
+
+        node = self.logic.segmentationNode
+        return [segmentName(node, segmentID) for segmentID in segmentIDs(node)]
+
+    def close(self) -> None:
+        super().close()
+        self.workers.close()
+
+
+@pytest.fixture
+def panel(loadModule: Any) -> Iterator[ModelPanel]:
+    panel = ModelPanel(loadModule)
+    yield panel
+    panel.close()
+
+
+def test_models_are_listed_when_the_section_is_opened(panel: ModelPanel) -> None:
+    assert panel.workers.made == []
+    panel.chooseModel("organs")
+    assert panel.ui.automaticButton.enabled
+    assert "liver" in panel.ui.automaticLabel.text
+    names = [panel.ui.automaticModelSelector.itemText(i) for i in range(3)]
+    assert set(names) == {"organs", "slow", "fake"}
+
+
+def test_an_automatic_model_adds_its_structures_in_one_step(panel: ModelPanel) -> None:
+    from PUMITSegmentLib.provenance import provenanceOf
+
+    panel.chooseModel("organs")
+    panel.press(panel.ui.automaticButton)
+    panel.wait(lambda: "liver" in panel.segmentNames())
+    assert "organs" in panel.ui.statusLabel.text
+    segment = panel.logic.segmentationNode.GetSegmentation().GetSegment(panel.logic.segmentID)
+    assert provenanceOf(segment).type == "AUTOMATIC"
+    assert panel.mask(panel.logic.segmentID).any()
+    panel.press(panel.ui.undoButton)
+    assert panel.segmentNames() == []
+
+
+def test_a_region_limits_where_the_model_looks(panel: ModelPanel) -> None:
+    import slicer
+
+    roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
+    roi.SetCenter(10, 10, 10)
+    roi.SetSize(8, 8, 8)
+    panel.logic.parameters.automaticRegion = roi
+    panel.chooseModel("organs")
+    panel.press(panel.ui.automaticButton)
+    panel.wait(lambda: panel.segmentNames())
+    where = np.argwhere(panel.mask(panel.logic.segmentID))
+    assert where.min() >= 6
+    assert where.max() <= 14
+
+
+def test_a_region_without_a_size_is_said(panel: ModelPanel) -> None:
+    import slicer
+
+    roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
+    panel.logic.parameters.automaticRegion = roi
+    panel.chooseModel("organs")
+    panel.press(panel.ui.automaticButton)
+    assert "no size" in panel.ui.statusLabel.text
+
+
+def test_a_long_run_shows_progress_and_is_cancelled(panel: ModelPanel) -> None:
+    panel.chooseModel("slow")
+    panel.press(panel.ui.automaticButton)
+    assert not panel.ui.automaticButton.enabled
+    panel.wait(lambda: panel.ui.cancelButton.isVisible() and panel.ui.progressBar.value > 0)
+    panel.press(panel.ui.cancelButton)
+    assert "Cancelled" in panel.ui.statusLabel.text
+    assert panel.ui.automaticButton.enabled
+    assert panel.logic.background.drain(30)
+    assert panel.logic.segmentationNode is None
+
+
+def test_closing_the_scene_during_a_run_adds_nothing(panel: ModelPanel) -> None:
+    import slicer
+
+    panel.chooseModel("organs")
+    panel.press(panel.ui.automaticButton)
+    slicer.mrmlScene.Clear()
+    assert panel.logic.background.drain(30)
+    assert slicer.util.getNodesByClass("vtkMRMLSegmentationNode") == []
+
+
+def test_prompts_correct_what_a_model_found(panel: ModelPanel) -> None:
+    from pumit.prompts import MaskPrompt, PointPrompt
+
+    panel.chooseModel("organs")
+    panel.press(panel.ui.automaticButton)
+    panel.wait(lambda: panel.segmentNames())
+    found = panel.mask(panel.logic.segmentID)
+    panel.click()
+    prompts = panel.predictor.asked[-1].prompts
+    assert [type(prompt) for prompt in prompts] == [MaskPrompt, PointPrompt]
+    assert np.array_equal(prompts[0].mask, found)
+
+
+def test_the_tokenizer_view_shows_what_comes_back(panel: ModelPanel) -> None:
+    import slicer
+
+    panel.ui.tokenizerSection.collapsed = False
+    panel.wait(lambda: panel.ui.tokenizerButton.enabled)
+    panel.press(panel.ui.tokenizerButton)
+    panel.wait(lambda: slicer.util.getNodesByClass("vtkMRMLPlotChartNode"))
+    assert "knows this image half" in panel.ui.tokenizerLabel.text
+    assert len(slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")) == 3
