@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from PUMITSlicerLib.background import Background, QtBackground
-from PUMITSlicerLib.compute import Compute
+from PUMITSlicerLib.compute import Compute, ComputeState
 from PUMITSlicerLib.compute_settings import slicer_settings
 
 from PUMITSegmentLib.predictor import Predictor
@@ -27,6 +27,11 @@ class Collaborators:
     compute: Compute
     predictor: Predictor
     writer: SegmentWriter
+
+    def warmUp(self) -> None:
+        """Start what computes while the user aims; problems are told with the first prompt."""
+        if self.compute.state is ComputeState.STOPPED:
+            self.compute.ensureReady(lambda: None, lambda error: None)
 
     def close(self) -> None:
         """End the worker and everything that runs; waits for nothing."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import qt
 from PUMITSlicerLib.compute import ComputeState
 from PUMITSlicerLib.compute_connection import describe_memory
+from PUMITSlicerLib.compute_offer import Offer
 from PUMITSlicerLib.compute_settings import ComputeMode
 from slicer.i18n import tr as _
 
@@ -27,9 +28,11 @@ class ComputeSection:
         self._compute = compute
         self._status = status
         self._isShowing = False
+        self._isOfferAsked = False
         self._fill()
         ui.computeWhereSelector.connect("currentIndexChanged(int)", self._onChanged)
-        ui.deviceSelector.connect("currentIndexChanged(int)", self._onChanged)
+        for selector in (ui.deviceSelector, ui.modelSelector):
+            selector.connect("currentIndexChanged(int)", self._onChanged)
         ui.rememberTokenCheckBox.connect("toggled(bool)", self._onChanged)
         for edit in (ui.remoteUrlEdit, ui.remoteTokenEdit):
             edit.connect("editingFinished()", self._onChanged)
@@ -38,7 +41,7 @@ class ComputeSection:
         ui.restartButton.connect("clicked()", compute.stop)
         compute.onStateChanged.append(self.refresh)
         # Opening a section shows everything in it, also what is not for this machine.
-        ui.computeSection.connect("contentsCollapsed(bool)", self.refresh)
+        ui.computeSection.connect("contentsCollapsed(bool)", self._onCollapsed)
         # Memory changes by itself; it is asked for only while somebody looks.
         self._timer = qt.QTimer()
         self._timer.setInterval(_MEMORY_INTERVAL_MS)
@@ -65,8 +68,8 @@ class ComputeSection:
         self._isShowing = True
         try:
             ui.computeWhereSelector.currentIndex = list(ComputeMode).index(settings.mode)
-            device = ui.deviceSelector.findData(settings.device)
-            ui.deviceSelector.currentIndex = max(device, 0)
+            _choose(ui.deviceSelector, settings.device)
+            _choose(ui.modelSelector, settings.model)
             for edit, text in (
                 (ui.remoteUrlEdit, settings.url),
                 (ui.remoteTokenEdit, settings.token),
@@ -82,7 +85,9 @@ class ComputeSection:
             getattr(ui, name).visible = isRemote
             getattr(ui, f"{name}Label").visible = isRemote
         ui.rememberTokenCheckBox.visible = isRemote
-        ui.deviceSelector.visible = ui.deviceSelectorLabel.visible = not isRemote
+        for name in ("deviceSelector", "modelSelector"):
+            getattr(ui, name).visible = not isRemote
+            getattr(ui, f"{name}Label").visible = not isRemote
         ui.computeStateLabel.text = self._compute.sentence
         memory = describe_memory(self._compute.capabilities or {})
         ui.memoryLabel.text = memory or _("No GPU in use")
@@ -108,15 +113,34 @@ class ComputeSection:
         }
         for mode in ComputeMode:
             self._ui.computeWhereSelector.addItem(where[mode], mode.value)
-        devices = {
-            "auto": _("The fastest there is"),
-            "cpu": _("Processor (CPU)"),
-            "cuda:0": _("NVIDIA GPU (cuda:0)"),
-            "cuda:1": _("Second NVIDIA GPU (cuda:1)"),
-            "mps": _("Apple GPU (mps)"),
-        }
-        for device, text in devices.items():
-            self._ui.deviceSelector.addItem(text, device)
+        self._ui.deviceSelector.addItem(_("The fastest there is"), "auto")
+        self._ui.modelSelector.addItem(_("The one that ships with PUMIT"), "default")
+
+    def _onCollapsed(self, isCollapsed: bool) -> None:
+        """Ask for devices and models when somebody looks for the first time."""
+        isLocal = self._compute.settings.mode is ComputeMode.LOCAL
+        if not isCollapsed and isLocal and not self._isOfferAsked:
+            self._isOfferAsked = True
+            self._compute.listOffer(self._onOffer, self._onNoOffer)
+        self.refresh()
+
+    def _onOffer(self, offer: Offer) -> None:
+        devices = {device.name: device.title for device in offer.devices}
+        models = {m.name: m.name for m in offer.models if m.kind == "promptable" and m.isHere}
+        self._isShowing = True
+        for selector, choices in (
+            (self._ui.deviceSelector, devices),
+            (self._ui.modelSelector, models),
+        ):
+            for name, title in choices.items():
+                if selector.findData(name) < 0:
+                    selector.addItem(title, name)
+        self._isShowing = False
+        self.refresh()
+
+    def _onNoOffer(self, error: Exception) -> None:
+        # The automatic choice still works; what is missing is said at the top.
+        self._isOfferAsked = False
 
     def _onChanged(self, *_arguments) -> None:
         if self._isShowing:
@@ -126,6 +150,7 @@ class ComputeSection:
             self._compute.settings,
             mode=list(ComputeMode)[ui.computeWhereSelector.currentIndex],
             device=ui.deviceSelector.itemData(ui.deviceSelector.currentIndex),
+            model=ui.modelSelector.itemData(ui.modelSelector.currentIndex),
             url=ui.remoteUrlEdit.text.strip(),
             token=ui.remoteTokenEdit.text.strip(),
             rememberToken=ui.rememberTokenCheckBox.checked,
@@ -145,3 +170,10 @@ class ComputeSection:
     def _onTimeout(self) -> None:
         if not self._ui.computeSection.collapsed:
             self._compute.refreshCapabilities()
+
+
+def _choose(selector, name: str) -> None:
+    """Select what is in force, which the list may not hold (yet)."""
+    if selector.findData(name) < 0:
+        selector.addItem(name, name)
+    selector.currentIndex = selector.findData(name)

@@ -208,6 +208,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         if working is None or not (self.segmentID or self.newSegment()):
             return False
         self.parameters.promptKind = kind
+        self._parts.warmUp()
         with self._saying():
             working.takeUpEdits(self.segmentID)
             working.prompts.startPlacing(kind, self.segmentID, self.parameters.isPositive)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fake_compute import FakeWorkers
 from scripted_predictor import LogicScene, ScriptedPredictor
 
 MODULE = Path(__file__).resolve().parents[2] / "PUMITSegment" / "PUMITSegment.py"
@@ -17,6 +18,7 @@ class Panel(LogicScene):
     def __init__(self, loadModule: Any) -> None:
         import slicer
         from PUMITSegmentLib.segment_updates import SegmentUpdates
+        from PUMITSlicerLib.compute_offer import Offer, OfferedDevice, OfferedModel
 
         self.module = loadModule(MODULE)
         self.frame = self.module.widgetRepresentation()
@@ -26,6 +28,16 @@ class Panel(LogicScene):
         self.predictor: Any = ScriptedPredictor()
         assert isinstance(self.logic._updates, SegmentUpdates)
         self.logic._updates._predictor = self.predictor
+        # No worker, and no program that imports torch.
+        self.workers = FakeWorkers()
+        self.logic.compute._makeWorker = self.workers
+        self.logic.compute._askOffer = lambda: Offer(
+            (OfferedDevice("cpu", "Processor"), OfferedDevice("cuda:0", "A GPU, 80 GB (cuda:0)")),
+            (
+                OfferedModel("default", "promptable", "", True),
+                OfferedModel("mine", "promptable", "", True),
+            ),
+        )
         self.frame.resize(WIDTH, 900)
         self.frame.show()
         self.gui.enter()
@@ -50,3 +62,4 @@ class Panel(LogicScene):
     def close(self) -> None:
         """Leave the module; after a reload the panel is another one."""
         self.module.widgetRepresentation().self().exit()
+        self.workers.close()

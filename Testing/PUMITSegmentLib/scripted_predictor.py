@@ -68,7 +68,7 @@ class Request:
 class NoCompute:
     """As much of `Compute` as the logic and the panel use."""
 
-    state: Any = None
+    state: Any = None  # not stopped: nothing to start
     sentence: str = "Not started yet."
     capabilities: dict[str, Any] = field(
         default_factory=lambda: {"model": {"name": "fake", "version": "7"}}

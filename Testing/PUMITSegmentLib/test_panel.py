@@ -282,6 +282,26 @@ def test_remote_settings_are_shown_only_for_a_remote_machine_and_kept(panel: Pan
     assert ui.remoteTokenEdit.displayText != "secret"
 
 
+def test_devices_and_models_of_this_computer_can_be_chosen(panel: Panel) -> None:
+    ui = panel.ui
+    ui.computeSection.collapsed = False
+    assert panel.logic.background.drain(30)
+    assert ui.deviceSelector.findData("cuda:0") > 0
+    ui.deviceSelector.currentIndex = ui.deviceSelector.findData("cuda:0")
+    ui.modelSelector.currentIndex = ui.modelSelector.findData("mine")
+    settings = panel.logic.compute.settings
+    assert (settings.device, settings.model) == ("cuda:0", "mine")
+
+
+def test_the_worker_starts_while_the_user_aims(panel: Panel) -> None:
+    panel.load()
+    assert panel.workers.made == []
+    panel.press(panel.ui.pointButton)
+    assert len(panel.workers.made) == 1
+    panel.press(panel.ui.box3dButton)
+    assert len(panel.workers.made) == 1
+
+
 def test_the_test_button_says_that_nobody_answers(panel: Panel) -> None:
     from PUMITSegmentLib.status import Activity
     from Qt import QtTest

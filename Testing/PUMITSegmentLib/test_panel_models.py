@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_compute import FakeWorkers
 from panel_scene import Panel
 
 
@@ -17,8 +16,6 @@ class ModelPanel(Panel):
 
     def __init__(self, loadModule: Any) -> None:
         super().__init__(loadModule)
-        self.workers = FakeWorkers()
-        self.logic.compute._makeWorker = self.workers
         self.load()
 
     def wait(self, condition: Callable[[], object], seconds: float = 20) -> None:
@@ -39,10 +36,6 @@ class ModelPanel(Panel):
 
         node = self.logic.segmentationNode
         return [segmentName(node, segmentID) for segmentID in segmentIDs(node)]
-
-    def close(self) -> None:
-        super().close()
-        self.workers.close()
 
 
 @pytest.fixture
