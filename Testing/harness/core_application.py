@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
@@ -114,6 +115,9 @@ def start() -> CoreApplication:
     slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
     scene.AddObserver(slicer.vtkMRMLScene.NodeAddedEvent, addItem)
     slicer.app = CoreApplication(logic)
+    # What is loaded by now stays; so looking for garbage after each test takes a moment only.
+    gc.collect()
+    gc.freeze()
     return slicer.app
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import slicer
@@ -30,6 +31,8 @@ class SceneState:
     def restore(self) -> None:
         """Undo what was done since: nodes, singletons' contents, Python's observers."""
         scene = self._scene
+        # What a test left in reference cycles ends here, and not while the scene is cleared.
+        gc.collect()
         for observed, first in self._nextTags:
             removePythonObservers(observed, first)
         scene.SetUndoOff()
