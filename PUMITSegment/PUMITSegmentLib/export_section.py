@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import ctk
 import qt
 import slicer
 from pumit.errors import PumitError
@@ -37,6 +38,7 @@ class ExportSection:
         self._timer.connect("timeout()", self.refresh)
         for format_, text in formatTexts().items():
             ui.exportFormatSelector.addItem(text, format_.name)
+        ui.exportFolderEdit.filters = ctk.ctkPathLineEdit.Dirs
         ui.exportFolderEdit.currentPath = str(
             slicer.app.userSettings().value(_FOLDER_KEY, "") or Path.home()
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import ctk
 from pumit.errors import PumitError
 from PUMITSlicerLib.compute import ComputeState
 from PUMITSlicerLib.dependencies import TORCH
@@ -28,6 +29,7 @@ class InstallSection:
         self._plan: InstallationPlan | None = None
         # What the plan is for: it is made anew when that changes.
         self._planned: tuple = ()
+        ui.wheelFolderEdit.filters = ctk.ctkPathLineEdit.Dirs
         ui.wheelFolderEdit.currentPath = self._compute.settings.wheelFolder
         for button in (ui.setupInstallButton, ui.installButton):
             button.connect("clicked()", self._onInstall)
@@ -77,7 +79,7 @@ class InstallSection:
         isRunning = self.installer.isRunning
         isMissing = self._compute.state is ComputeState.NOT_INSTALLED
         text = self._compute.sentence if isMissing else _("Everything needed is installed.")
-        if plan is not None and isMissing:
+        if plan is not None and isMissing and (plan.needs or plan.problems):
             text = "\n".join([plan.explanation, *plan.problems])
         ui.setupFrame.visible = isMissing and not isRunning
         ui.setupLabel.text = _("Before the first segment: {what}").format(what=text)

@@ -93,8 +93,10 @@ class ShortcutKeys:
         for shortcut in self.shortcuts:
             for sequence in shortcut.keys:
                 key = qt.QShortcut(qt.QKeySequence(sequence), parent)
-                # Called without what the action returns or Qt passes.
-                key.connect("activated()", lambda action=shortcut.action: action())
+                # Ambiguous where another module left the same key behind: it is meant for the
+                # module that is open.
+                for signal in ("activated()", "activatedAmbiguously()"):
+                    key.connect(signal, lambda action=shortcut.action: action())
                 self._keys.append(key)
 
     def remove(self) -> None:

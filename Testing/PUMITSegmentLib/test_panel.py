@@ -297,7 +297,7 @@ def test_the_worker_starts_while_the_user_aims(panel: Panel) -> None:
     panel.load()
     assert panel.workers.made == []
     panel.press(panel.ui.pointButton)
-    assert len(panel.workers.made) == 1
+    assert len(panel.workers.made) == 1, panel.logic.compute.sentence
     panel.press(panel.ui.box3dButton)
     assert len(panel.workers.made) == 1
 
