@@ -28,7 +28,9 @@ class ScriptedPredictor:
     def request(
         self, key, readVolume, segmentID, prompts, onMask, onError, onProgress=None, *, prepare=None
     ) -> None:
-        request = Request(segmentID, list(prompts), onMask, onError, onProgress, prepare)
+        request = Request(
+            segmentID, list(prompts), onMask, onError, onProgress, prepare, key, readVolume
+        )
         self.asked.append(request)
 
     def cancel(self) -> None:
@@ -55,6 +57,8 @@ class Request:
     onError: Any
     onProgress: Any
     prepare: Any
+    key: Any
+    readVolume: Any
 
     def answer(self, mask: np.ndarray | None = None) -> None:
         from PUMITSegmentLib.predictor import Prediction

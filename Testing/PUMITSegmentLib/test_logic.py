@@ -468,3 +468,51 @@ def test_a_new_segmentation_lies_with_its_scan(made: LogicScene) -> None:
     made.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
     made.logic.newSegment()
     assert made.logic.segmentationNode.GetParentTransformNode() is transform
+
+
+def test_the_frame_of_a_sequence_that_is_shown_is_segmented(made: LogicScene) -> None:
+    import slicer
+
+    sequence = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceNode")
+    sequence.SetIndexName("time")
+    for time, level in enumerate((100, 200)):
+        frame = slicer.util.addVolumeFromArray(np.full(SHAPE, level, np.int16))
+        sequence.SetDataNodeAtValue(frame, str(time))
+        slicer.mrmlScene.RemoveNode(frame)
+    browser = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceBrowserNode")
+    browser.SetAndObserveMasterSequenceNodeID(sequence.GetID())
+    logic = slicer.modules.sequences.logic()
+    logic.UpdateProxyNodesFromSequences(browser)
+    proxy = made.volumeNode = browser.GetProxyNode(sequence)
+    made.logic.parameters.sourceVolume = proxy
+    made.click()
+    first = made.predictor.asked[-1]
+    browser.SetSelectedItemNumber(1)
+    logic.UpdateProxyNodesFromSequences(browser)
+    first.answer(A)
+    assert not made.mask(made.logic.segmentID).any()
+    made.logic.update()
+    second = made.predictor.asked[-1]
+    assert second.key != first.key
+    assert int(second.readVolume().array.max()) == 200
+    made.answer(B)
+    assert np.array_equal(made.mask(made.logic.segmentID), B)
+
+
+def test_prompts_are_given_in_the_frame_of_a_moved_scan(made: LogicScene) -> None:
+    import slicer
+    import vtk
+
+    matrix = vtk.vtkMatrix4x4()
+    matrix.SetElement(0, 3, 50.0)
+    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
+    transform.SetMatrixTransformToParent(matrix)
+    made.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
+    made.logic.newSegment()
+    made.click((64, 12, 10))
+    (prompt,) = made.predictor.asked[-1].prompts
+    # The scan's own voxels do not know of the transform; the click counts from where it was.
+    selection = slicer.mrmlScene.GetNodeByID("vtkMRMLSelectionNodeSingleton")
+    points = slicer.mrmlScene.GetNodeByID(selection.GetActivePlaceNodeID())
+    world = points.GetNthControlPointPositionWorld(0)
+    np.testing.assert_allclose(prompt.point_lps, (-(world[0] - 50), -world[1], world[2]))
