@@ -139,3 +139,15 @@ def test_assigning_a_term_keeps_what_somebody_chose(segmentation_node, search):
     assert (first.GetName(), second.GetName()) == ("Pancreas", "My own")
     assert second.GetColor() == (0.1, 0.2, 0.3)
     assert first.GetTerminology() == second.GetTerminology()
+
+
+def test_term_without_a_recommended_colour_leaves_the_colour(segmentation_node, search):
+    from PUMITSegmentLib.segment_terms import assignTerm, newSegment
+
+    segment_id = newSegment(segmentation_node)
+    segment = segmentation_node.GetSegmentation().GetSegment(segment_id)
+    before = segment.GetColor()
+    found = next(t for t in search.search("neoplasm", limit=50) if len(set(t.colorRgb)) == 1)
+    assignTerm(segmentation_node, segment_id, found)
+    assert segment.GetColor() == before
+    assert found.entry in segment.GetTerminology()
