@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import slicer
+from pumit.errors import PumitError
 
 from PUMITSegmentLib.parameters import SegmentParameters
 from PUMITSegmentLib.scene_watch import SceneWatch
@@ -30,6 +31,9 @@ class SessionOwner(Protocol):
 
     def onSegmentShown(self) -> None:
         """Another segment is selected, or none."""
+
+    def sayError(self, error: Exception) -> None:
+        """Say what is wrong with what is selected."""
 
     def onSessionChanged(self) -> None:
         """Something changed that a panel shows."""
@@ -164,8 +168,7 @@ class SceneSession:
             if volumeNode is not None:
                 adoptGrid(self.working.node, volumeNode)
             self.working.setVolume(volumeNode)
-            if self.segmentID:
-                self.working.know(self.segmentID)
+        self._know()
         self._owner.onSegmentShown()
 
     def _openSegmentation(self, node) -> None:
@@ -195,8 +198,16 @@ class SceneSession:
     def _showSegment(self, segmentID: str) -> None:
         self.segmentID = segmentID
         if self.working is not None:
-            if segmentID:
-                self.working.know(segmentID)
             self.working.prompts.showOnly(segmentID or None)
         self.parameters.isPositive = True
+        self._know()
         self._owner.onSegmentShown()
+
+    def _know(self) -> None:
+        """Look at the selected segment, before anything is done to it."""
+        if self.working is None or not self.segmentID:
+            return
+        try:
+            self.working.know(self.segmentID)
+        except PumitError as error:
+            self._owner.sayError(error)

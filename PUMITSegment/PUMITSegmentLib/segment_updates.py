@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pumit.errors import PumitError
 from pumit.segmentation import Mask
 from PUMITSlicerLib.mrml import VolumeFrame, readVolume, volumeKey
 from slicer.i18n import tr as _
@@ -80,7 +81,12 @@ class SegmentUpdates:
         self._displaced = [other for other in self._displaced if other != segmentID]
         self._running = segmentID
         self._ticket += 1
-        self._ask(target, segmentID, self._ticket)
+        try:
+            self._ask(target, segmentID, self._ticket)
+        except PumitError as error:
+            self._running = None
+            self._status.problem(str(error))
+            self._next()
 
     def cancel(self) -> None:
         """Forget every request; no mask of theirs is written."""

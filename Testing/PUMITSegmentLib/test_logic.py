@@ -348,6 +348,30 @@ def test_own_writing_is_no_edit_by_hand(made: LogicScene) -> None:
     assert made.logic.promptCount(second) == 1
 
 
+def test_a_segmentation_of_surfaces_is_said_to_be_no_use_and_raises_nothing(
+    made: LogicScene,
+) -> None:
+    import slicer
+    import vtk
+    from PUMITSegmentLib.prompt_kinds import PromptKind
+
+    sphere = vtk.vtkSphereSource()
+    sphere.SetCenter(10, 10, 10)
+    sphere.SetRadius(4)
+    sphere.Update()
+    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode")
+    node.CreateDefaultDisplayNodes()
+    node.AddSegmentFromClosedSurfaceRepresentation(sphere.GetOutput(), "Sphere")
+    node.GetSegmentation().SetSourceRepresentationName("Closed surface")
+    made.logic.parameters.segmentation = node
+    made.logic.startPlacing(PromptKind.POINT)
+    assert made.status
+    made.logic.parameters.segmentation = None
+    made.click()
+    made.answer(A)
+    assert np.array_equal(made.mask(made.logic.segmentID), A)
+
+
 # --- the scene changes ----------------------------------------------------------------------------
 
 

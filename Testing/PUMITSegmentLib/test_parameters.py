@@ -1,0 +1,46 @@
+"""What the scene remembers of the panel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def node(slicerApp: Any) -> Any:
+    import slicer
+
+    return slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScriptedModuleNode")
+
+
+def test_a_new_scene_updates_by_itself_and_erases_no_neighbour(node: Any) -> None:
+    from PUMITSegmentLib.parameters import SegmentParameters
+    from PUMITSegmentLib.segment_writer import OverwriteMode
+
+    parameters = SegmentParameters(node)
+    assert parameters.updateAutomatically
+    assert parameters.isPositive
+    assert parameters.overwriteMode is OverwriteMode.NONE
+    assert parameters.sourceVolume is None
+
+
+def test_what_was_chosen_is_kept_in_the_node(node: Any) -> None:
+    from PUMITSegmentLib.parameters import SegmentParameters
+    from PUMITSegmentLib.prompt_kinds import PromptKind
+
+    parameters = SegmentParameters(node)
+    parameters.promptKind = PromptKind.LASSO
+    parameters.segmentID = "Segment_1"
+    again = SegmentParameters(node)
+    assert again.promptKind is PromptKind.LASSO
+    assert again.segmentID == "Segment_1"
+
+
+def test_a_label_map_or_model_cannot_be_the_segmentation(node: Any) -> None:
+    import slicer
+    from PUMITSegmentLib.parameters import SegmentParameters
+
+    model = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLModelNode")
+    with pytest.raises(Exception, match=r"egmentation|type"):
+        SegmentParameters(node).segmentation = model
