@@ -76,11 +76,13 @@ class PUMITSegmentWidget(ScriptedLoadableModuleWidget):
 
     def enter(self) -> None:
         """The user opens the module."""
-        self.panel.enter()
+        if self.panel is not None:
+            self.panel.enter()
 
     def exit(self) -> None:
         """The user opens another module."""
-        self.panel.exit()
+        if self.panel is not None:
+            self.panel.exit()
 
     def cleanup(self) -> None:
         """The module is reloaded, or Slicer ends."""
