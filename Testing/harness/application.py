@@ -103,6 +103,13 @@ class SlicerApplication(QtWidgets.QApplication):
             self._layoutManager = qSlicerLayoutManager()
         return self._layoutManager
 
+    def closeLayoutManager(self) -> None:
+        """Close the views. A layout logic that stays follows the scene, and dies of its end."""
+        open_views.closeAll()
+        if self._layoutManager is not None:
+            self._layoutManager.close()
+            self._layoutManager = None
+
     def userSettings(self) -> QtCore.QSettings:
         """The user's settings."""
         return QtCore.QSettings()
@@ -145,10 +152,6 @@ def start() -> SlicerApplication:
 
 def reset(app: SlicerApplication) -> None:
     """Close what a test left open, and forget its settings."""
-    open_views.closeAll()
-    if app._layoutManager is not None:
-        app._layoutManager.close()
-        app._layoutManager = None
     for widget in app.topLevelWidgets():
         widget.close()
         widget.deleteLater()
@@ -158,3 +161,5 @@ def reset(app: SlicerApplication) -> None:
     QtCore.QSettings().clear()
     vars(slicer.modules).pop("sampleDataSources", None)
     pythonqt.disconnectAll(app)
+    # Last: a widget that closes may ask for the layout manager, which then is made anew.
+    app.closeLayoutManager()

@@ -31,6 +31,9 @@ class SceneState:
     def restore(self) -> None:
         """Undo what was done since: nodes, singletons' contents, Python's observers."""
         scene = self._scene
+        # Where an earlier test started Qt, one that knows nothing of it may have opened views.
+        if hasattr(slicer.app, "closeLayoutManager"):
+            slicer.app.closeLayoutManager()
         # What a test left in reference cycles ends here, and not while the scene is cleared.
         gc.collect()
         for observed, first in self._nextTags:

@@ -184,3 +184,14 @@ def test_without_a_main_window_there_is_none(slicerApp) -> None:
 
     assert slicer.util.mainWindow() is None
     assert not slicer.util.showStatusMessage("Ready")
+
+
+def test_layout_that_a_test_without_qt_asked_for_is_closed(slicerApp):
+    import slicer
+
+    from harness.scene_state import SceneState
+
+    state = SceneState()
+    assert slicer.app.layoutManager().sliceWidget("Red") is not None
+    state.restore()
+    assert slicer.app._layoutManager is None
