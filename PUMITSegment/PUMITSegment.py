@@ -65,7 +65,7 @@ class PUMITSegmentWidget(ScriptedLoadableModuleWidget):
         """Fill the place; nothing is installed or started by it."""
         super().setup()
         from PUMITSegmentLib.logic import PUMITSegmentLogic
-        from PUMITSegmentLib.widget import SegmentWidget
+        from PUMITSegmentLib.panel.widget import SegmentWidget
 
         self.logic = PUMITSegmentLogic()
         self.panel = SegmentWidget(self.resourcePath(""), self.logic)
@@ -205,7 +205,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
 
     def _click(self, ras: tuple[float, float, float]) -> None:
         """Place a point as a click in a view does."""
-        from PUMITSegmentLib.prompt_kinds import PromptKind
+        from PUMITSegmentLib.prompts.kinds import PromptKind
 
         logic = slicer.util.getModuleWidget("PUMITSegment").logic
         logic.startPlacing(PromptKind.POINT)
@@ -226,7 +226,7 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
         import tempfile
         from pathlib import Path
 
-        from PUMITSegmentLib.export import ExportChoice, Format, collect, write
+        from PUMITSegmentLib.exporting.export import ExportChoice, Format, collect, write
 
         with tempfile.TemporaryDirectory() as folder:
             choice = ExportChoice(Format.SEG_NRRD, Path(folder))

@@ -11,11 +11,11 @@ from pumit.volume import Floats
 from PUMITSlicerLib.mrml import VolumeFrame
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.labelmap_grid import Box
-from PUMITSegmentLib.prompt_geometry import boxCornersWorld
-from PUMITSegmentLib.provenance import byModel, setProvenance
-from PUMITSegmentLib.segment_terms import uniqueName
-from PUMITSegmentLib.segment_writer import OverwriteMode, PreparedMask, SegmentWriter
+from PUMITSegmentLib.prompts.geometry import boxCornersWorld
+from PUMITSegmentLib.segments.labelmap_grid import Box
+from PUMITSegmentLib.segments.provenance import byModel, setProvenance
+from PUMITSegmentLib.segments.terms import uniqueName
+from PUMITSegmentLib.segments.writer import OverwriteMode, PreparedMask, SegmentWriter
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from PUMITSlicerLib.compute import Compute, ComputeState
 from PUMITSlicerLib.compute_settings import slicer_settings
 
 from PUMITSegmentLib.predictor import Predictor
-from PUMITSegmentLib.segment_writer import SegmentWriter
+from PUMITSegmentLib.segments.writer import SegmentWriter
 
 
 @dataclass(frozen=True)

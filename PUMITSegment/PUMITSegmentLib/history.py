@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from PUMITSegmentLib.packed_mask import PackedMask
+from PUMITSegmentLib.segments.packed_mask import PackedMask
 
 DEFAULT_MAX_BYTES = 256 << 20
 

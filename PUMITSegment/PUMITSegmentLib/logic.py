@@ -15,16 +15,16 @@ from PUMITSegmentLib.collaborators import Collaborators, localCollaborators
 from PUMITSegmentLib.next_step import nextStepInWords
 from PUMITSegmentLib.parameters import SegmentParameters
 from PUMITSegmentLib.predictor import Prediction
-from PUMITSegmentLib.prompt_kinds import PromptKind
+from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.scene_session import SceneSession
-from PUMITSegmentLib.segment_list import (
+from PUMITSegmentLib.segment_updates import SegmentUpdates, Target
+from PUMITSegmentLib.segments.segment_list import (
     followingID,
     neighbourOf,
     newSegmentation,
     segmentIDs,
 )
-from PUMITSegmentLib.segment_terms import newSegment
-from PUMITSegmentLib.segment_updates import SegmentUpdates, Target
+from PUMITSegmentLib.segments.terms import newSegment
 from PUMITSegmentLib.status import StatusBoard
 from PUMITSegmentLib.working_segmentation import Answer, Mask, WorkingSegmentation
 

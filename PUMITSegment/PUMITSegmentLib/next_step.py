@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.segment_list import segmentName
+from PUMITSegmentLib.segments.segment_list import segmentName
 
 
 def nextStepInWords(logic) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import slicer
 from slicer.parameterNodeWrapper import parameterNodeWrapper
 
-from PUMITSegmentLib.prompt_kinds import PromptKind
-from PUMITSegmentLib.segment_writer import OverwriteMode
+from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.segments.writer import OverwriteMode
 
 
 @parameterNodeWrapper

@@ -9,8 +9,8 @@ from pumit.errors import PumitError
 
 from PUMITSegmentLib.parameters import SegmentParameters
 from PUMITSegmentLib.scene_watch import SceneWatch
-from PUMITSegmentLib.segment_list import adoptGrid, segmentIDs
-from PUMITSegmentLib.segment_writer import SegmentWriter
+from PUMITSegmentLib.segments.segment_list import adoptGrid, segmentIDs
+from PUMITSegmentLib.segments.writer import SegmentWriter
 from PUMITSegmentLib.working_segmentation import WorkingSegmentation
 
 

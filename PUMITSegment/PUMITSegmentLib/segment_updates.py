@@ -15,7 +15,7 @@ from PUMITSegmentLib.status import StatusBoard
 
 if TYPE_CHECKING:
     from PUMITSegmentLib.predictor import Prediction, Predictor
-    from PUMITSegmentLib.prompt_nodes import PromptNodes
+    from PUMITSegmentLib.prompts.nodes import PromptNodes
 
 
 @dataclass(frozen=True)

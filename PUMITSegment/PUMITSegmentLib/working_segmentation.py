@@ -10,17 +10,17 @@ import numpy.typing as npt
 from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
 
 from PUMITSegmentLib.automatic import FoundStructures, addStructures
-from PUMITSegmentLib.editable_area import EditableArea
-from PUMITSegmentLib.editing_anywhere import editingAnywhere
+from PUMITSegmentLib.exporting.label_layers import isEmptySegment
 from PUMITSegmentLib.history import History, SegmentState
-from PUMITSegmentLib.label_layers import isEmptySegment
-from PUMITSegmentLib.labelmap_grid import Box
-from PUMITSegmentLib.packed_mask import PackedMask
-from PUMITSegmentLib.prompt_nodes import PromptNodes
-from PUMITSegmentLib.provenance import byModel, editedByHand, setProvenance
-from PUMITSegmentLib.segment_appearance import Appearance
-from PUMITSegmentLib.segment_list import segmentIDs
-from PUMITSegmentLib.segment_writer import OverwriteMode, PreparedMask, SegmentWriter, prepare
+from PUMITSegmentLib.prompts.nodes import PromptNodes
+from PUMITSegmentLib.segments.appearance import Appearance
+from PUMITSegmentLib.segments.editable_area import EditableArea
+from PUMITSegmentLib.segments.editing_anywhere import editingAnywhere
+from PUMITSegmentLib.segments.labelmap_grid import Box
+from PUMITSegmentLib.segments.packed_mask import PackedMask
+from PUMITSegmentLib.segments.provenance import byModel, editedByHand, setProvenance
+from PUMITSegmentLib.segments.segment_list import segmentIDs
+from PUMITSegmentLib.segments.writer import OverwriteMode, PreparedMask, SegmentWriter, prepare
 
 Mask = npt.NDArray[np.bool_]
 

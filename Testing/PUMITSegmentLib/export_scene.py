@@ -85,8 +85,8 @@ def blobs(shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def add_segment(segmentation_node, name, mask, volume_node, type_="SEMIAUTOMATIC"):
-    from PUMITSegmentLib.provenance import byModel, setProvenance
-    from PUMITSegmentLib.segment_terms import newSegment
+    from PUMITSegmentLib.segments.provenance import byModel, setProvenance
+    from PUMITSegmentLib.segments.terms import newSegment
     from PUMITSlicerLib.mrml import ijkToRas, orientedImage
 
     segment_id = newSegment(segmentation_node, name)
@@ -113,7 +113,7 @@ def segmentation_of(scene, volume_node, masks: dict[str, np.ndarray], **types):
 
 def export(node, volume_node, format_, folder, database=None, **more):
     """Collect on this thread, write on another one, as the module does."""
-    from PUMITSegmentLib.export import ExportChoice, Format, collect, write
+    from PUMITSegmentLib.exporting.export import ExportChoice, Format, collect, write
 
     choice = ExportChoice(Format[format_], Path(folder), **more)
     collected = collect(node, volume_node, choice, database)

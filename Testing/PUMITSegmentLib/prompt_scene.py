@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import slicer
-from PUMITSegmentLib.freehand import DrawnView
-from PUMITSegmentLib.prompt_kinds import PromptKind
-from PUMITSegmentLib.prompt_nodes import PromptNodes
+from PUMITSegmentLib.prompts.freehand import DrawnView
+from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.nodes import PromptNodes
 from PUMITSlicerLib.mrml import VolumeFrame
 
 LIVER, SPLEEN = "liver", "spleen"

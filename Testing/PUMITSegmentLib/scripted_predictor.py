@@ -107,7 +107,7 @@ class LogicScene:
     def __init__(self) -> None:
         from PUMITSegmentLib.collaborators import Collaborators
         from PUMITSegmentLib.logic import PUMITSegmentLogic
-        from PUMITSegmentLib.segment_writer import SegmentWriter
+        from PUMITSegmentLib.segments.writer import SegmentWriter
         from PUMITSlicerLib.background import Background
 
         self.volumeNode = self.addScan()
@@ -132,7 +132,7 @@ class LogicScene:
     def click(self, ras: tuple[float, float, float] = (14, 12, 10)) -> None:
         """Place a point as a click in a view does."""
         import slicer
-        from PUMITSegmentLib.prompt_kinds import PromptKind
+        from PUMITSegmentLib.prompts.kinds import PromptKind
 
         assert self.logic.startPlacing(PromptKind.POINT), self.status
         selection = slicer.mrmlScene.GetNodeByID("vtkMRMLSelectionNodeSingleton")

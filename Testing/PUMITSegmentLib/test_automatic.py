@@ -22,7 +22,7 @@ def w(scene: Any) -> Any:
 
 @pytest.fixture
 def writer(scene: Any) -> Any:
-    from PUMITSegmentLib.segment_writer import SegmentWriter
+    from PUMITSegmentLib.segments.writer import SegmentWriter
 
     return SegmentWriter()
 
@@ -70,7 +70,7 @@ def test_nothing_found_says_so_and_adds_nothing(w, writer) -> None:
 
 def test_segments_carry_name_colour_meaning_and_origin(w, writer) -> None:
     from PUMITSegmentLib.automatic import addStructures, prepareStructures
-    from PUMITSegmentLib.provenance import provenanceOf
+    from PUMITSegmentLib.segments.provenance import provenanceOf
 
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from PUMITSegmentLib.history import History, SegmentState
-from PUMITSegmentLib.packed_mask import PackedMask
+from PUMITSegmentLib.segments.packed_mask import PackedMask
 
 SHAPE = (3, 8, 8)
 

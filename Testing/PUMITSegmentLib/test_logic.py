@@ -76,7 +76,7 @@ def test_an_error_loses_nothing_and_a_next_prompt_repairs_it(made: LogicScene) -
 
 
 def test_a_segment_is_said_to_be_made_by_the_model_with_prompts(made: LogicScene) -> None:
-    from PUMITSegmentLib.provenance import provenanceOf
+    from PUMITSegmentLib.segments.provenance import provenanceOf
 
     made.click()
     made.answer(A)
@@ -156,7 +156,7 @@ def test_placing_goes_on_for_the_segment_that_is_selected(made: LogicScene) -> N
 
 
 def test_overwriting_is_off_unless_asked_and_can_be_taken_back(made: LogicScene) -> None:
-    from PUMITSegmentLib.segment_writer import OverwriteMode
+    from PUMITSegmentLib.segments.writer import OverwriteMode
 
     first = made.logic.newSegment()
     made.click()
@@ -288,7 +288,7 @@ def test_reset_can_be_taken_back(made: LogicScene) -> None:
 
 def test_masking_set_later_does_not_keep_a_step_from_being_taken_back(made: LogicScene) -> None:
     import slicer
-    from PUMITSegmentLib.editable_area import segmentEditorNode
+    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 
     made.click()
     made.answer(A)
@@ -353,7 +353,7 @@ def test_a_segmentation_of_surfaces_is_said_to_be_no_use_and_raises_nothing(
 ) -> None:
     import slicer
     import vtk
-    from PUMITSegmentLib.prompt_kinds import PromptKind
+    from PUMITSegmentLib.prompts.kinds import PromptKind
 
     sphere = vtk.vtkSphereSource()
     sphere.SetCenter(10, 10, 10)

@@ -183,7 +183,7 @@ def test_updating_can_be_switched_off_and_done_by_hand(panel: Panel) -> None:
 
 
 def test_the_overwrite_mode_is_remembered_in_the_scene(panel: Panel) -> None:
-    from PUMITSegmentLib.segment_writer import OverwriteMode
+    from PUMITSegmentLib.segments.writer import OverwriteMode
 
     panel.load()
     assert panel.logic.parameters.overwriteMode is OverwriteMode.NONE
@@ -192,7 +192,7 @@ def test_the_overwrite_mode_is_remembered_in_the_scene(panel: Panel) -> None:
 
 
 def test_masking_of_the_segment_editor_is_told(panel: Panel) -> None:
-    from PUMITSegmentLib.editable_area import segmentEditorNode
+    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 
     panel.load()
     assert not panel.ui.maskingLabel.isVisible()
@@ -220,7 +220,7 @@ def test_the_table_selects_segments_and_removes_them(panel: Panel) -> None:
 
 
 def test_a_structure_that_is_typed_becomes_name_and_code(panel: Panel) -> None:
-    from PUMITSegmentLib.segment_terms import hasCode
+    from PUMITSegmentLib.segments.terms import hasCode
     from Qt import QtCore, QtTest
 
     panel.load()

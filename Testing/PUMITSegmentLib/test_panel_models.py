@@ -32,7 +32,7 @@ class ModelPanel(Panel):
         self.process()
 
     def segmentNames(self) -> list[str]:
-        from PUMITSegmentLib.segment_list import segmentIDs, segmentName
+        from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
 
         node = self.logic.segmentationNode
         return [segmentName(node, segmentID) for segmentID in segmentIDs(node)]
@@ -55,7 +55,7 @@ def test_models_are_listed_when_the_section_is_opened(panel: ModelPanel) -> None
 
 
 def test_an_automatic_model_adds_its_structures_in_one_step(panel: ModelPanel) -> None:
-    from PUMITSegmentLib.provenance import provenanceOf
+    from PUMITSegmentLib.segments.provenance import provenanceOf
 
     panel.chooseModel("organs")
     panel.press(panel.ui.automaticButton)

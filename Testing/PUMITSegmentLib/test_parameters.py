@@ -16,7 +16,7 @@ def node(slicerApp: Any) -> Any:
 
 def test_a_new_scene_updates_by_itself_and_erases_no_neighbour(node: Any) -> None:
     from PUMITSegmentLib.parameters import SegmentParameters
-    from PUMITSegmentLib.segment_writer import OverwriteMode
+    from PUMITSegmentLib.segments.writer import OverwriteMode
 
     parameters = SegmentParameters(node)
     assert parameters.updateAutomatically
@@ -27,7 +27,7 @@ def test_a_new_scene_updates_by_itself_and_erases_no_neighbour(node: Any) -> Non
 
 def test_what_was_chosen_is_kept_in_the_node(node: Any) -> None:
     from PUMITSegmentLib.parameters import SegmentParameters
-    from PUMITSegmentLib.prompt_kinds import PromptKind
+    from PUMITSegmentLib.prompts.kinds import PromptKind
 
     parameters = SegmentParameters(node)
     parameters.promptKind = PromptKind.LASSO

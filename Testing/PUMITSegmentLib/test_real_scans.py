@@ -16,7 +16,7 @@ CASES = ["ct_chaos_liver", "ct_sts001", "mr_acdc_patient001_frame01", "mr_sct_t2
 def test_real_scan_and_its_labels(scene: Any, shared_data: Path, case: str) -> None:
     import slicer
     import writing_scene as w
-    from PUMITSegmentLib.segment_writer import SegmentWriter
+    from PUMITSegmentLib.segments.writer import SegmentWriter
     from PUMITSlicerLib.mrml import readVolume
 
     folder = shared_data / "cases" / case

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def writer(scene: Any) -> Any:
-    from PUMITSegmentLib.segment_writer import SegmentWriter
+    from PUMITSegmentLib.segments.writer import SegmentWriter
 
     return SegmentWriter()
 

@@ -123,7 +123,7 @@ def through_slicer(scan: Path | None, count: int) -> dict[str, object]:
     gui.enter()
     slicer.app.processEvents()
     logic.newSegment("Organ")
-    from PUMITSegmentLib.prompt_kinds import PromptKind
+    from PUMITSegmentLib.prompts.kinds import PromptKind
 
     logic.startPlacing(PromptKind.POINT)
     slicer.app.processEvents()

@@ -1,0 +1,1 @@
+"""From the scene to files, after saying what is missing."""

@@ -1,0 +1,357 @@
+"""What would go wrong with an export, in a sentence each, before anything is written.
+
+Only what is quickly looked at: the main thread asks this whenever something changes.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib.util
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pumit.errors import ExportError, PumitError
+from pumit.segmentation import Segment
+from PUMITSlicerLib.mrml import ijkToRas, orientedImageArray, readVolume
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.exporting.dicom_source import findDicomFiles, openDatabase
+from PUMITSegmentLib.exporting.export import ExportChoice, Format, exportedSegmentIDs
+from PUMITSegmentLib.exporting.label_layers import BINARY_LABELMAP, isEmptySegment
+from PUMITSegmentLib.segments.labelmap_grid import Box, GridMap, imageGrid
+from PUMITSegmentLib.segments.terms import hasCode
+
+# Label maps of organs pack to less than this part of their size.
+_PACKED_PART = 0.1
+# Longest list of names in a sentence.
+_MOST_NAMES = 3
+
+
+class Severity(enum.Enum):
+    """Whether an export can be written all the same."""
+
+    STOPS = "stops"
+    WARNS = "warns"
+
+
+class Repair(enum.Enum):
+    """What in the panel repairs a problem."""
+
+    NONE = "none"
+    ASSIGN_TERM = "assign term"
+    RENAME = "rename"
+    CHOOSE_FOLDER = "choose folder"
+    CHOOSE_FORMAT = "choose format"
+    INSTALL = "install"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        severity: Whether it stops the export.
+        sentence: What is wrong, and what to do.
+        repair: Where the panel can help.
+        segmentIDs: The segments concerned; empty where it is none in particular.
+    """
+
+    severity: Severity
+    sentence: str
+    repair: Repair = Repair.NONE
+    segmentIDs: tuple[str, ...] = ()
+
+
+def findProblems(
+    segmentationNode,
+    volumeNode,
+    choice: ExportChoice,
+    *,
+    addToDatabase: bool = False,
+    database=None,
+) -> list[Problem]:
+    """Look for all that is missing or wrong, what stops the export first.
+
+    Args:
+        segmentationNode: What is to be exported, or None.
+        volumeNode: The volume that was segmented, or None.
+        choice: What the user chose.
+        addToDatabase: Whether a DICOM-SEG shall go into Slicer's database too.
+        database: Slicer's DICOM database; None for that of the application.
+    """
+    problems = [
+        *_folder_problems(choice.folder),
+        *_segment_problems(segmentationNode, choice),
+        *_volume_problems(segmentationNode, volumeNode, choice),
+    ]
+    if choice.format is Format.DICOM_SEG:
+        problems += _dicom_problems(volumeNode, database)
+        if addToDatabase and database is None and openDatabase() is None:
+            problems.append(
+                Problem(
+                    Severity.WARNS,
+                    _(
+                        "Slicer's DICOM database is not open, so the file goes into the folder "
+                        "only; open the DICOM module once to have one."
+                    ),
+                )
+            )
+    if not any(p.severity is Severity.STOPS for p in problems):
+        problems += _space_problems(segmentationNode, volumeNode, choice)
+    return sorted(problems, key=lambda p: p.severity is Severity.WARNS)
+
+
+def _stop(sentence: str, repair: Repair = Repair.NONE, segmentIDs: tuple[str, ...] = ()) -> Problem:
+    return Problem(Severity.STOPS, sentence, repair, segmentIDs)
+
+
+def _warn(sentence: str, repair: Repair = Repair.NONE, segmentIDs: tuple[str, ...] = ()) -> Problem:
+    return Problem(Severity.WARNS, sentence, repair, segmentIDs)
+
+
+# --- the folder -----------------------------------------------------------------------------------
+
+
+def _folder_problems(folder: Path) -> Iterator[Problem]:
+    if not str(folder).strip() or folder == Path():
+        yield _stop(_("No folder is chosen; choose where to write."), Repair.CHOOSE_FOLDER)
+        return
+    nearest = _existing(folder)
+    if not nearest.is_dir():
+        yield _stop(
+            _("{path} is a file, not a folder; choose a folder.").format(path=nearest),
+            Repair.CHOOSE_FOLDER,
+        )
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        yield _stop(
+            _("You may not write into {path}; choose another folder.").format(path=nearest),
+            Repair.CHOOSE_FOLDER,
+        )
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    folder = folder.absolute()
+    return next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
+
+
+def _space_problems(segmentationNode, volumeNode, choice: ExportChoice) -> Iterator[Problem]:
+    try:
+        free = shutil.disk_usage(_existing(choice.folder)).free
+    except OSError:
+        return  # some network folders do not tell
+    images = _images(segmentationNode, choice)
+    plain = sum(int(np.prod(Box.ofImage(image).shape)) for image in images)
+    if choice.format.isLabelMap and volumeNode is not None:
+        plain = int(np.prod(volumeNode.GetImageData().GetDimensions()))
+    # Slicer's file is written plainly before it is packed.
+    needed = plain if choice.format is Format.SEG_NRRD else int(plain * _PACKED_PART)
+    if free < needed:
+        yield _stop(
+            _("The disk has {free} MB left and about {needed} MB are needed; make room.").format(
+                free=free >> 20, needed=(needed >> 20) + 1
+            ),
+            Repair.CHOOSE_FOLDER,
+        )
+
+
+def _images(segmentationNode, choice: ExportChoice) -> list[object]:
+    segmentation = segmentationNode.GetSegmentation()
+    IDs = exportedSegmentIDs(segmentationNode, choice.onlyVisible)
+    images = (segmentation.GetSegment(ID).GetRepresentation(BINARY_LABELMAP) for ID in IDs)
+    return [image for image in dict.fromkeys(images) if image is not None]
+
+
+# --- the segments ---------------------------------------------------------------------------------
+
+
+def _segment_problems(segmentationNode, choice: ExportChoice) -> Iterator[Problem]:
+    if segmentationNode is None or not segmentationNode.GetSegmentation().GetNumberOfSegments():
+        yield _stop(_("There is no segment yet; segment something first."))
+        return
+    IDs = exportedSegmentIDs(segmentationNode, choice.onlyVisible)
+    if not IDs:
+        yield _stop(_("Every segment is hidden; show those that shall be exported."))
+        return
+    segmentation = segmentationNode.GetSegmentation()
+    named = {ID: segmentation.GetSegment(ID) for ID in IDs}
+    for ID in IDs:
+        if isEmptySegment(segmentationNode, ID):
+            yield _stop(
+                _("Segment {name} is empty; segment something in it, hide it or remove it.").format(
+                    name=_quoted([named[ID].GetName()])
+                ),
+                segmentIDs=(ID,),
+            )
+    yield from _name_problems(named, choice.format)
+    uncoded = tuple(ID for ID in IDs if not hasCode(named[ID]))
+    if uncoded:
+        yield _warn(
+            _("No code says what {names} is; choose one, or it is written as tissue.").format(
+                names=_quoted([named[ID].GetName() for ID in uncoded])
+            ),
+            Repair.ASSIGN_TERM,
+            uncoded,
+        )
+    if choice.format.isLabelMap and len(_images(segmentationNode, choice)) > 1:
+        yield _warn(
+            _(
+                "A label map holds one label for each voxel: where segments overlap, the lower one "
+                "in the table stays; DICOM-SEG and .seg.nrrd keep both."
+            ),
+            Repair.CHOOSE_FORMAT,
+        )
+
+
+def _name_problems(named: dict[str, object], format_: Format) -> Iterator[Problem]:
+    isDicom = format_ is Format.DICOM_SEG
+    report = _stop if isDicom else _warn
+    for name, count in Counter(s.GetName() for s in named.values()).items():
+        if count > 1:
+            same = tuple(ID for ID, segment in named.items() if segment.GetName() == name)
+            yield report(
+                _("{count} segments are called {name}; give each a name of its own.").format(
+                    count=count, name=_quoted([name])
+                ),
+                Repair.RENAME,
+                same,
+            )
+    for ID, segment in named.items() if isDicom else ():
+        try:
+            # What DICOM allows is written there once.
+            Segment(segment.GetName(), np.ones((1, 1, 1), dtype=bool))
+        except ExportError as error:
+            yield _stop(str(error), Repair.RENAME, (ID,))
+
+
+def _quoted(names: list[str]) -> str:
+    shown = ['"' + (name if len(name) <= 30 else name[:29] + "…") + '"' for name in names]
+    if len(shown) > _MOST_NAMES:
+        return _("{names} and {count} more").format(
+            names=", ".join(shown[:_MOST_NAMES]), count=len(shown) - _MOST_NAMES
+        )
+    return ", ".join(shown)
+
+
+# --- the volume -----------------------------------------------------------------------------------
+
+
+def _volume_problems(segmentationNode, volumeNode, choice: ExportChoice) -> Iterator[Problem]:
+    if choice.format is Format.SEG_NRRD:
+        if volumeNode is not None and volumeNode.GetParentTransformNode() is not None:
+            yield _warn(
+                _(
+                    "A transform moves the volume: the file lies where the segments are shown now, "
+                    "and not on the image's own file."
+                )
+            )
+        return
+    if volumeNode is None:
+        yield _stop(_("There is no volume; choose the one that was segmented."))
+        return
+    try:
+        readVolume(volumeNode)
+    except PumitError as error:
+        yield _stop(str(error))
+        return
+    if segmentationNode is not None:
+        yield from _place_problems(segmentationNode, volumeNode, choice)
+
+
+def _place_problems(segmentationNode, volumeNode, choice: ExportChoice) -> Iterator[Problem]:
+    segmentation = segmentationNode.GetSegmentation()
+    whole = Box.ofImage(volumeNode.GetImageData())
+    grid = ijkToRas(volumeNode)
+    parents = (segmentationNode.GetParentTransformNode(), volumeNode.GetParentTransformNode())
+    for ID in exportedSegmentIDs(segmentationNode, choice.onlyVisible):
+        segment = segmentation.GetSegment(ID)
+        image = segment.GetRepresentation(BINARY_LABELMAP)
+        if image is None or isEmptySegment(segmentationNode, ID):
+            continue
+        toVolume = GridMap(imageGrid(image), grid, *parents)
+        if _isInside(toVolume.covering(Box.ofImage(image)), whole):
+            continue
+        # Only now the segment's own box is worth a look at every voxel.
+        labels = orientedImageArray(image) == segment.GetLabelValue()
+        reach = toVolume.covering(Box.around(labels, Box.ofImage(image).start))
+        name = _quoted([segment.GetName()])
+        if not all(s.start < s.stop for s in reach.within(whole)):
+            yield _stop(
+                _("{name} lies outside of the volume; is it the volume that was segmented?").format(
+                    name=name
+                ),
+                segmentIDs=(ID,),
+            )
+        elif not _isInside(reach, whole):
+            yield _warn(
+                _("{name} reaches beyond the volume; what lies there is left out.").format(
+                    name=name
+                ),
+                segmentIDs=(ID,),
+            )
+
+
+def _isInside(box: Box, whole: Box) -> bool:
+    return box.united(whole) == whole
+
+
+# --- DICOM ----------------------------------------------------------------------------------------
+
+
+def _dicom_problems(volumeNode, database) -> Iterator[Problem]:
+    if importlib.util.find_spec("highdicom") is None:
+        yield _stop(
+            _("What writes DICOM-SEG is not installed yet; install it in the section Compute."),
+            Repair.INSTALL,
+        )
+    if volumeNode is None:
+        return
+    found = findDicomFiles(volumeNode, database)
+    if not found.isFromDicom:
+        yield _stop(
+            _(
+                "The volume does not come from DICOM, and a DICOM-SEG refers to DICOM images; "
+                "write .seg.nrrd, or load the scan from DICOM."
+            ),
+            Repair.CHOOSE_FORMAT,
+        )
+    elif found.missing:
+        yield _stop(
+            _(
+                "{missing} of {all} DICOM files of the volume are gone or not in Slicer's DICOM "
+                "database; import the scan again, or write .seg.nrrd."
+            ).format(missing=found.missing, all=found.missing + len(found.paths)),
+            Repair.CHOOSE_FORMAT,
+        )
+    else:
+        yield from _header_problems(found.paths[0])
+
+
+def _header_problems(path: Path) -> Iterator[Problem]:
+    try:
+        from pydicom import dcmread
+        from pydicom.errors import InvalidDicomError
+    except ImportError:
+        return  # part of what is to be installed
+    try:
+        tags = ["NumberOfFrames", "SharedFunctionalGroupsSequence"]
+        header = dcmread(path, stop_before_pixels=True, specific_tags=tags)
+    except (OSError, InvalidDicomError):
+        yield _stop(_("A DICOM file of the volume cannot be read; import the scan again."))
+        return
+    if (
+        int(header.get("NumberOfFrames") or 1) > 1
+        and "SharedFunctionalGroupsSequence" not in header
+    ):
+        yield _stop(
+            _(
+                "The volume comes from a multi-frame DICOM file that does not say where its frames "
+                "lie, so nothing can refer to them; write .seg.nrrd."
+            ),
+            Repair.CHOOSE_FORMAT,
+        )

@@ -1,0 +1,299 @@
+"""Segments out of Slicer as files: DICOM-SEG, Slicer's segmentation file, or a label map.
+
+`collect` takes from the scene what is needed, on the main thread and quickly. `write` does the
+long work, on any thread, and touches no node of the scene.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pumit
+import slicer
+from pumit.errors import Cancelled, ExportError
+from pumit.export.labelmap import write_labelmap
+from pumit.export.terminology import SegmentTerminology, concept_for
+from pumit.io.atomic import atomic_path
+from pumit.segmentation import Algorithm, Segment, Segmentation
+from pumit.volume import Volume
+from PUMITSlicerLib.mrml import readVolume
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.exporting.color_table import colorTable
+from PUMITSegmentLib.exporting.dicom_source import findDicomFiles, withSource
+from PUMITSegmentLib.exporting.label_layers import LabelLayer, copyLayers, maskOnVolume
+from PUMITSegmentLib.exporting.segment_file import FileSegment, writeSegmentationFile
+from PUMITSegmentLib.exporting.target import Target
+from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf
+from PUMITSegmentLib.segments.terms import uniqueText
+
+
+class Format(enum.Enum):
+    """What kind of file is written; the value is how its name ends."""
+
+    DICOM_SEG = ".dcm"
+    SEG_NRRD = ".seg.nrrd"
+    NIFTI = ".nii.gz"
+    NRRD = ".nrrd"
+
+    @property
+    def isLabelMap(self) -> bool:
+        """Whether a voxel holds one label, so that overlaps are lost."""
+        return self in (Format.NIFTI, Format.NRRD)
+
+
+@dataclass(frozen=True)
+class ExportChoice:
+    """What the user chose.
+
+    Attributes:
+        format: Kind of file.
+        folder: Where to; it is made if it does not exist.
+        fileName: Without its ending; empty for the segmentation's name.
+        onlyVisible: Leave out segments that are hidden.
+    """
+
+    format: Format
+    folder: Path
+    fileName: str = ""
+    onlyVisible: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class CollectedSegment:
+    """One segment, out of the scene.
+
+    Attributes:
+        segmentID: Its ID there.
+        segment: A vtkSegment that is in no scene: name, colour and all tags, without voxels.
+        provenance: What made it.
+        layer: Where its voxels are.
+        label: Its label there.
+    """
+
+    segmentID: str
+    segment: object
+    provenance: Provenance
+    layer: LabelLayer
+    label: int
+
+    @property
+    def name(self) -> str:
+        """The segment's name."""
+        return self.segment.GetName()
+
+    @property
+    def entry(self) -> str:
+        """The segment's terminology entry; may be empty."""
+        return self.segment.GetTerminology() or ""
+
+
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """All that `write` needs.
+
+    Attributes:
+        choice: What the user chose.
+        target: The file to write.
+        segments: In the order of the table.
+        volume: The volume's geometry, without its voxels; None where the format needs none.
+        dicomFiles: Files of the volume, in the order they were read in.
+        seriesDescription: For DICOM.
+    """
+
+    choice: ExportChoice
+    target: Target
+    segments: tuple[CollectedSegment, ...]
+    volume: Volume | None
+    dicomFiles: tuple[Path, ...]
+    seriesDescription: str
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        format: Its kind.
+        path: The file.
+        colorTablePath: The table of a label map's labels, else None.
+    """
+
+    format: Format
+    path: Path
+    colorTablePath: Path | None = None
+
+
+def exportedSegmentIDs(segmentationNode, onlyVisible: bool) -> list[str]:
+    """IDs of the segments that an export takes, in the order of the table."""
+    if segmentationNode is None:
+        return []
+    segmentation = segmentationNode.GetSegmentation()
+    IDs = [segmentation.GetNthSegmentID(i) for i in range(segmentation.GetNumberOfSegments())]
+    display = segmentationNode.GetDisplayNode()
+    if not onlyVisible or display is None:
+        return IDs
+    return [segmentID for segmentID in IDs if display.GetSegmentVisibility(segmentID)]
+
+
+def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -> Collected:
+    """Take everything out of the scene that an export needs; from the main thread only.
+
+    Args:
+        segmentationNode: What to export.
+        volumeNode: The volume that was segmented; `.seg.nrrd` needs none.
+        choice: What the user chose.
+        database: Slicer's DICOM database; None for that of the application.
+
+    Raises:
+        ExportError: If there is nothing to export.
+        VolumeError: If the volume cannot be used.
+    """
+    if segmentationNode is None:
+        raise ExportError(_("There is no segmentation; segment something first."))
+    segmentIDs = exportedSegmentIDs(segmentationNode, choice.onlyVisible)
+    if not segmentIDs:
+        raise ExportError(_("There is no visible segment; show one, or segment something first."))
+    isPlaced = choice.format is not Format.SEG_NRRD
+    layers = copyLayers(segmentationNode, segmentIDs, volumeNode if isPlaced else None)
+    files: tuple[Path, ...] = ()
+    if choice.format is Format.DICOM_SEG:
+        files = findDicomFiles(volumeNode, database).paths
+    if not isPlaced:
+        _harden(segmentationNode, {id(layer): layer for layer, _label in layers}.values())
+    segmentation = segmentationNode.GetSegmentation()
+    segments = []
+    for segmentID, (layer, label) in zip(segmentIDs, layers, strict=True):
+        copy = slicer.vtkSegment()
+        copy.DeepCopyMetadata(segmentation.GetSegment(segmentID))
+        segments.append(CollectedSegment(segmentID, copy, provenanceOf(copy), layer, label))
+    name = segmentationNode.GetName() or _("Segmentation")
+    return Collected(
+        choice,
+        Target(choice.folder, choice.fileName or name, choice.format.value),
+        tuple(segments),
+        _geometry(volumeNode) if isPlaced else None,
+        files,
+        name,
+    )
+
+
+def _geometry(volumeNode) -> Volume:
+    volume = readVolume(volumeNode)
+    # A grid without memory: what is written does not depend on the voxels.
+    nothing = np.broadcast_to(np.zeros((), np.uint8), volume.shape)
+    return Volume(nothing, volume.spacing_mm, volume.origin_lps, volume.direction)
+
+
+def _harden(segmentationNode, layers) -> None:
+    """Move copies to where the segmentation's transform shows them in the world."""
+    if segmentationNode.GetParentTransformNode() is None:
+        return
+    logic = slicer.vtkSlicerSegmentationsModuleLogic
+    for layer in layers:
+        logic.ApplyParentTransformToOrientedImageData(segmentationNode, layer.image, False)
+
+
+def write(collected: Collected, isCancelled: Callable[[], bool] = lambda: False) -> Exported:
+    """Write the file; from any thread.
+
+    The file is written beside its target and renamed. A file that exists is never replaced: the
+    new one gets a number behind its name.
+
+    Args:
+        collected: What `collect` gave.
+        isCancelled: Asked between the steps.
+
+    Raises:
+        ExportError: If the format cannot hold the segments, or the file cannot be written.
+        Cancelled: If the user cancelled; no file is left.
+    """
+    format_ = collected.choice.format
+    others = (".csv",) if format_.isLabelMap else ()
+    path = collected.target.reserve(others)
+    _goOn(isCancelled)
+    if format_ is Format.SEG_NRRD:
+        writeSegmentationFile(
+            [
+                FileSegment(s.segmentID, s.segment, s.layer.image, s.label)
+                for s in collected.segments
+            ],
+            path,
+        )
+        return Exported(format_, path)
+    if format_ is Format.DICOM_SEG:
+        from PUMITSegmentLib.exporting.dicom_seg import writeDicomSeg
+
+        volume = withSource(collected.volume, collected.dicomFiles)
+        segmentation = _segmentation(collected, volume, isCancelled)
+        made = [segment.provenance for segment in collected.segments]
+        writeDicomSeg(segmentation, made, path, collected.seriesDescription)
+        return Exported(format_, path)
+    segmentation = _segmentation(collected, collected.volume, isCancelled)
+    rows = [(s.name, s.segment.GetColor(), s.entry) for s in collected.segments]
+    table = path.with_name(path.name.removesuffix(format_.value) + ".csv")
+    write_labelmap(segmentation, path, overlap="later_wins")
+    with atomic_path(table) as temporary:
+        temporary.write_text(colorTable(rows), encoding="utf-8")
+    return Exported(format_, path, table)
+
+
+def _goOn(isCancelled: Callable[[], bool]) -> None:
+    if isCancelled():
+        raise Cancelled(_("The export was cancelled; nothing was written."))
+
+
+def _segmentation(
+    collected: Collected, volume: Volume, isCancelled: Callable[[], bool]
+) -> Segmentation:
+    onVolume: dict[int, np.ndarray] = {}
+    segments: list[Segment] = []
+    for given in collected.segments:
+        _goOn(isCancelled)
+        layer = given.layer
+        if id(layer) not in onVolume:
+            onVolume[id(layer)] = layer.labelsOnVolume()
+        mask = maskOnVolume(onVolume[id(layer)], layer.box, given.label, volume.shape)
+        name = given.name
+        if collected.choice.format.isLabelMap:
+            # The names go into the table, which holds any.
+            name = uniqueText(_plain(name), {segment.name for segment in segments})
+        meaning = _meaning(given.entry)
+        red, green, blue = given.segment.GetColor()
+        segments.append(
+            Segment(
+                name,
+                mask,
+                meaning.category,
+                meaning.type,
+                meaning.type_modifier,
+                meaning.anatomic_region,
+                meaning.region_modifier,
+                (red, green, blue),
+            )
+        )
+    return Segmentation(volume, tuple(segments), _algorithm(collected.segments))
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name if c.isprintable() and c != "\\")[:56].strip() or "Segment"
+
+
+def _meaning(entry: str) -> SegmentTerminology:
+    try:
+        return concept_for(entry) if "~" in entry else SegmentTerminology()
+    except ExportError:
+        return SegmentTerminology()
+
+
+def _algorithm(segments: tuple[CollectedSegment, ...]) -> Algorithm:
+    """The first model that took part; where none did, this program, which wrote the file."""
+    for segment in segments:
+        made = segment.provenance
+        if made.type != "MANUAL":
+            return Algorithm(made.name, made.version or "unknown", made.type)
+    return Algorithm("PUMIT", pumit.__version__)

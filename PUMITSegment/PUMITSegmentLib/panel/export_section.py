@@ -1,0 +1,148 @@
+"""Section 7 of the panel: the segmentation as a file."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import ctk
+import qt
+import slicer
+from pumit.errors import PumitError
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.exporting.checks import Severity, findProblems
+from PUMITSegmentLib.exporting.dicom_database import addToDatabase
+from PUMITSegmentLib.exporting.export import ExportChoice, Exported, Format, collect, write
+
+_FOLDER_KEY = "PUMIT/exportFolder"
+_SOON_MS = 200
+
+
+class ExportSection:
+    """Says what is missing, writes on a thread, and tells where the file is.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+    """
+
+    def __init__(self, ui, logic) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._job = None
+        # To look for what is missing takes too long to do it at each of many changes.
+        self._timer = qt.QTimer()
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(_SOON_MS)
+        self._timer.connect("timeout()", self.refresh)
+        for format_, text in formatTexts().items():
+            ui.exportFormatSelector.addItem(text, format_.name)
+        ui.exportFolderEdit.filters = ctk.ctkPathLineEdit.Dirs
+        ui.exportFolderEdit.currentPath = str(
+            slicer.app.userSettings().value(_FOLDER_KEY, "") or Path.home()
+        )
+        ui.exportFormatSelector.connect("currentIndexChanged(int)", self.refresh)
+        ui.exportFolderEdit.connect("currentPathChanged(QString)", self.refresh)
+        ui.exportDatabaseCheckBox.connect("toggled(bool)", self.refresh)
+        ui.exportSection.connect("contentsCollapsed(bool)", self.refresh)
+        ui.exportButton.connect("clicked()", self._onExport)
+
+    @property
+    def choice(self) -> ExportChoice:
+        """What the user chose."""
+        ui = self._ui
+        folder = ui.exportFolderEdit.currentPath.strip()
+        return ExportChoice(
+            list(formatTexts())[ui.exportFormatSelector.currentIndex],
+            Path(folder) if folder else Path(),
+        )
+
+    def refresh(self, *_arguments) -> None:
+        """Say what is missing; only while somebody looks."""
+        ui, logic = self._ui, self._logic
+        if ui.exportSection.collapsed:
+            return
+        choice = self.choice
+        isDicom = choice.format is Format.DICOM_SEG
+        ui.exportDatabaseCheckBox.enabled = isDicom
+        ui.exportDatabaseCheckBox.toolTip = (
+            _("Also import the written file into Slicer's DICOM database")
+            if isDicom
+            else _("Only DICOM files can be in the DICOM database; choose DICOM-SEG")
+        )
+        problems = findProblems(
+            logic.segmentationNode,
+            logic.volumeNode,
+            choice,
+            addToDatabase=isDicom and ui.exportDatabaseCheckBox.checked,
+        )
+        ui.exportMissingLabel.text = "\n".join(f"• {problem.sentence}" for problem in problems)
+        ui.exportMissingLabel.visible = bool(problems)
+        stops = [p.sentence for p in problems if p.severity is Severity.STOPS]
+        ui.exportButton.enabled = not stops and self._job is None
+        ui.exportButton.toolTip = (
+            _("Write the segmentation") if not stops else _("Not yet: {why}").format(why=stops[0])
+        )
+
+    def refreshSoon(self) -> None:
+        """Say what is missing, once the scene has settled."""
+        if not self._ui.exportSection.collapsed:
+            self._timer.start()
+
+    def close(self) -> None:
+        """Write nothing more."""
+        self._timer.stop()
+        if self._job is not None:
+            self._job.cancel()
+
+    def _onExport(self) -> None:
+        logic, choice = self._logic, self.choice
+        isAdded = choice.format is Format.DICOM_SEG and self._ui.exportDatabaseCheckBox.checked
+        slicer.app.userSettings().setValue(_FOLDER_KEY, str(choice.folder))
+        try:
+            collected = collect(logic.segmentationNode, logic.volumeNode, choice)
+        except PumitError as error:
+            logic.status.problem(str(error))
+            return
+        cancelled = threading.Event()
+        self._job = logic.background.submit(
+            lambda: write(collected, cancelled.is_set),
+            lambda exported: self._onWritten(exported, isAdded),
+            self._onError,
+            onCancel=cancelled.set,
+        )
+        logic.status.working(_("Writing the segmentation..."), cancel=self._cancel)
+        self.refresh()
+
+    def _cancel(self) -> None:
+        self._job.cancel()
+        self._job = None
+        self._logic.status.waiting(_("Cancelled; nothing was written."))
+        self.refresh()
+
+    def _onWritten(self, exported: Exported, isAdded: bool) -> None:
+        self._job = None
+        try:
+            if isAdded:
+                addToDatabase(exported.path)
+        except PumitError as error:
+            self._logic.status.problem(str(error))
+        else:
+            self._logic.status.done(_("Written: {path}").format(path=exported.path))
+        self.refresh()
+
+    def _onError(self, error: Exception) -> None:
+        self._job = None
+        self._logic.sayError(error)
+        self.refresh()
+
+
+def formatTexts() -> dict[Format, str]:
+    """Kinds of files, in words."""
+    return {
+        Format.DICOM_SEG: _("DICOM-SEG (.dcm)"),
+        Format.SEG_NRRD: _("Slicer segmentation (.seg.nrrd)"),
+        Format.NIFTI: _("Label map, NIfTI (.nii.gz)"),
+        Format.NRRD: _("Label map, NRRD (.nrrd)"),
+    }

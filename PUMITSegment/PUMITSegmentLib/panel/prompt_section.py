@@ -1,0 +1,121 @@
+"""Section 3 of the panel: prompts, their history, and how masks meet what is there."""
+
+from __future__ import annotations
+
+import os
+
+import qt
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.panel.masking import maskingInWords
+from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.segments.writer import OverwriteMode
+
+
+class PromptSection:
+    """Buttons that place prompts, take them back, and compute.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+        iconFolder: Where the icons lie.
+    """
+
+    def __init__(self, ui, logic, iconFolder: str) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._isShowing = False
+        self.kindButtons = {
+            PromptKind.POINT: ui.pointButton,
+            PromptKind.BOX_3D: ui.box3dButton,
+            PromptKind.BOX_2D: ui.box2dButton,
+            PromptKind.SCRIBBLE: ui.scribbleButton,
+            PromptKind.LASSO: ui.lassoButton,
+        }
+        icons = {
+            "point": ui.pointButton,
+            "box3d": ui.box3dButton,
+            "box2d": ui.box2dButton,
+            "scribble": ui.scribbleButton,
+            "lasso": ui.lassoButton,
+            "inside": ui.positiveButton,
+            "outside": ui.negativeButton,
+            "undo": ui.undoButton,
+            "redo": ui.redoButton,
+            "reset": ui.resetSegmentButton,
+            "resetall": ui.resetAllButton,
+        }
+        for name, button in icons.items():
+            button.icon = qt.QIcon(os.path.join(iconFolder, f"{name}.png"))
+        self._tips = {button: button.toolTip for button in [*icons.values(), ui.updateButton]}
+        for kind, button in self.kindButtons.items():
+            button.connect("clicked(bool)", lambda on, kind=kind: self._onKind(kind, on))
+        ui.positiveButton.connect("clicked()", lambda: logic.setPositive(True))
+        ui.negativeButton.connect("clicked()", lambda: logic.setPositive(False))
+        ui.undoButton.connect("clicked()", lambda: logic.undo())
+        ui.redoButton.connect("clicked()", lambda: logic.redo())
+        ui.resetSegmentButton.connect("clicked()", self._onReset)
+        ui.resetAllButton.connect("clicked()", lambda: logic.reset())
+        ui.updateButton.connect("clicked()", lambda: logic.update())
+        for mode, text in overwriteTexts().items():
+            ui.overwriteSelector.addItem(text, mode.name)
+        ui.overwriteSelector.connect("currentIndexChanged(int)", self._onOverwrite)
+
+    def toggle(self, kind: PromptKind) -> None:
+        """Start to place prompts of a kind, or stop if this kind is placed already."""
+        self._onKind(kind, not self.kindButtons[kind].checked)
+
+    def refresh(self) -> None:
+        """Show what can be done now, and why not where it cannot."""
+        ui, logic = self._ui, self._logic
+        parameters = logic.parameters
+        noScan = "" if logic.volumeNode is not None else _("Choose a scan first")
+        noSegment = noScan or ("" if logic.segmentID else _("Add a segment first"))
+        for kind, button in self.kindButtons.items():
+            self._enable(button, noScan)
+            button.checked = logic.isPlacing and parameters.promptKind is kind
+        for button in (ui.positiveButton, ui.negativeButton):
+            self._enable(button, noScan)
+        isPositive = parameters is None or parameters.isPositive
+        ui.positiveButton.checked = isPositive
+        ui.negativeButton.checked = not isPositive
+        self._enable(ui.undoButton, "" if logic.canUndo else _("Nothing to take back yet"))
+        self._enable(ui.redoButton, "" if logic.canRedo else _("Nothing was taken back"))
+        self._enable(ui.resetSegmentButton, noSegment)
+        self._enable(ui.resetAllButton, noSegment)
+        self._enable(ui.updateButton, noSegment)
+        self._isShowing = True
+        if parameters is not None:
+            modes = list(overwriteTexts())
+            ui.overwriteSelector.currentIndex = modes.index(parameters.overwriteMode)
+        self._isShowing = False
+        ui.maskingLabel.text = maskingInWords(logic.segmentationNode)
+        ui.maskingLabel.visible = bool(ui.maskingLabel.text)
+
+    def _enable(self, button, reason: str) -> None:
+        button.enabled = not reason
+        button.toolTip = f"{self._tips[button]}\n{reason}." if reason else self._tips[button]
+
+    def _onKind(self, kind: PromptKind, isWanted: bool) -> None:
+        if isWanted:
+            self._logic.startPlacing(kind)
+        else:
+            self._logic.stopPlacing()
+        # A button that was pressed in vain must not stay down.
+        self.refresh()
+
+    def _onReset(self) -> None:
+        self._logic.reset(self._logic.segmentID)
+
+    def _onOverwrite(self, index: int) -> None:
+        if not self._isShowing and self._logic.parameters is not None:
+            self._logic.parameters.overwriteMode = list(overwriteTexts())[index]
+
+
+def overwriteTexts() -> dict[OverwriteMode, str]:
+    """What each overwrite mode does, in words."""
+    return {
+        OverwriteMode.NONE: _("Keep them as they are"),
+        OverwriteMode.VISIBLE: _("Take from visible ones"),
+        OverwriteMode.ALL: _("Take from all"),
+    }

@@ -1,0 +1,86 @@
+"""Section 2 of the panel: the segments."""
+
+from __future__ import annotations
+
+import os
+
+import qt
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.panel.term_edit import TermEdit
+
+
+class SegmentSection:
+    """New, removed and selected segments; names, colours and terms are the table's own.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+        iconFolder: Where the icons lie.
+    """
+
+    def __init__(self, ui, logic, iconFolder: str) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._isShowing = False
+        self._termEdit = TermEdit(ui.termEdit, logic)
+        table = ui.segmentsTable
+        table.setSelectionMode(qt.QAbstractItemView.SingleSelection)
+        table.opacityColumnVisible = False
+        table.statusColumnVisible = False
+        table.connect("selectionChanged(QItemSelection,QItemSelection)", self._onSelectionChanged)
+        ui.newSegmentButton.icon = qt.QIcon(os.path.join(iconFolder, "add.png"))
+        ui.removeSegmentButton.icon = qt.QIcon(os.path.join(iconFolder, "remove.png"))
+        ui.newSegmentButton.connect("clicked()", self._onNew)
+        ui.removeSegmentButton.connect("clicked()", self._onRemove)
+
+    def refresh(self) -> None:
+        """Show what the scene holds."""
+        ui, logic = self._ui, self._logic
+        # Filling the table selects a row, which is no wish of the user.
+        self._isShowing = True
+        try:
+            node = logic.segmentationNode
+            if ui.segmentsTable.segmentationNode() is not node:
+                ui.segmentsTable.setSegmentationNode(node)
+                ui.show3DButton.setSegmentationNode(node)
+            wanted = [logic.segmentID] if logic.segmentID else []
+            if list(ui.segmentsTable.selectedSegmentIDs()) != wanted:
+                if wanted:
+                    ui.segmentsTable.setSelectedSegmentIDs(wanted)
+                else:
+                    ui.segmentsTable.clearSelection()
+        finally:
+            self._isShowing = False
+        self._termEdit.refresh()
+        ui.newSegmentButton.enabled = logic.volumeNode is not None
+        ui.newSegmentButton.toolTip = (
+            _("Add a segment with prompts of its own (N)")
+            if logic.volumeNode is not None
+            else _("Choose a scan first; segments lie on its grid")
+        )
+        ui.removeSegmentButton.enabled = bool(logic.segmentID)
+        ui.removeSegmentButton.toolTip = (
+            _("Remove the selected segment with its prompts")
+            if logic.segmentID
+            else _("Select the segment to remove first")
+        )
+
+    def close(self) -> None:
+        """Let go of the scene."""
+        self._ui.segmentsTable.setSegmentationNode(None)
+        self._ui.show3DButton.setSegmentationNode(None)
+
+    def _onNew(self) -> None:
+        self._logic.newSegment()
+
+    def _onRemove(self) -> None:
+        self._logic.removeSegment(self._logic.segmentID)
+
+    def _onSelectionChanged(self, selected, deselected) -> None:
+        if self._isShowing or self._logic.parameters is None:
+            return
+        chosen = list(self._ui.segmentsTable.selectedSegmentIDs())
+        # A table without a chosen row is being filled, or its last segment went.
+        if chosen:
+            self._logic.selectSegment(chosen[0])

@@ -1,0 +1,73 @@
+"""The field that says what a segment is, with suggestions from the terminologies."""
+
+from __future__ import annotations
+
+import qt
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.segments.term_search import TermSearch
+from PUMITSegmentLib.segments.terms import assignTerm, hasCode
+
+
+class TermEdit:
+    """Searches coded terms as the user types, and gives the chosen one to the segment.
+
+    Args:
+        edit: The line edit.
+        logic: The module's logic.
+    """
+
+    def __init__(self, edit, logic) -> None:
+        self._edit = edit
+        self._logic = logic
+        self._search = TermSearch()
+        self._suggestions = qt.QStringListModel()
+        self._completer = qt.QCompleter()
+        self._completer.setModel(self._suggestions)
+        self._completer.setCaseSensitivity(qt.Qt.CaseInsensitive)
+        # The search has chosen already, by words in any order.
+        self._completer.setCompletionMode(qt.QCompleter.UnfilteredPopupCompletion)
+        edit.setCompleter(self._completer)
+        edit.connect("textEdited(QString)", self._onEdited)
+        edit.connect("returnPressed()", self._onReturn)
+        self._completer.connect("activated(QString)", self._assign)
+
+    def refresh(self) -> None:
+        """Show what the selected segment is."""
+        node, segmentID = self._logic.segmentationNode, self._logic.segmentID
+        self._edit.enabled = bool(segmentID)
+        self._edit.toolTip = (
+            _("Type what the segment is, such as left kidney, and choose: it gets the coded term")
+            if segmentID
+            else _("Select a segment first")
+        )
+        if self._edit.hasFocus():
+            return
+        segment = node.GetSegmentation().GetSegment(segmentID) if segmentID else None
+        isCoded = segment is not None and hasCode(segment)
+        self._edit.text = _meaning(segment) if isCoded else ""
+
+    def _onEdited(self, text: str) -> None:
+        self._suggestions.setStringList([term.name for term in self._search.search(text)])
+
+    def _onReturn(self) -> None:
+        self._assign(self._edit.text)
+
+    def _assign(self, text: str) -> None:
+        found = self._search.search(text, limit=1) if text.strip() else []
+        if not self._logic.segmentID or not found:
+            self._logic.status.problem(
+                _("No coded term is called {text}; try a shorter word.").format(text=text)
+            )
+            return
+        node = self._logic.segmentationNode
+        assignTerm(node, self._logic.segmentID, found[0])
+        self._edit.text = found[0].name
+        self._logic.status.done(_("The segment is coded as {name}.").format(name=found[0].name))
+
+
+def _meaning(segment) -> str:
+    """The words of a segment's terminology entry: type, with its modifier."""
+    parts = [part.split("^") for part in (segment.GetTerminology() or "").split("~")]
+    words = [parts[i][2] for i in (2, 3) if len(parts) > i and len(parts[i]) > 2 and parts[i][2]]
+    return " ".join(reversed(words))

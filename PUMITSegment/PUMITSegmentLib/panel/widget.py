@@ -1,0 +1,103 @@
+"""The panel: loads it, and lets its sections show what the logic says."""
+
+from __future__ import annotations
+
+import os
+
+import slicer
+
+from PUMITSegmentLib.logic import PUMITSegmentLogic
+from PUMITSegmentLib.panel.automatic_section import AutomaticSection
+from PUMITSegmentLib.panel.compute_section import ComputeSection
+from PUMITSegmentLib.panel.export_section import ExportSection
+from PUMITSegmentLib.panel.help import helpText, shortcutsText
+from PUMITSegmentLib.panel.install_section import InstallSection
+from PUMITSegmentLib.panel.prompt_section import PromptSection
+from PUMITSegmentLib.panel.segment_section import SegmentSection
+from PUMITSegmentLib.panel.shortcuts import ShortcutKeys, shortcutsOf
+from PUMITSegmentLib.panel.status_line import StatusLine
+from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
+
+
+class SegmentWidget:
+    """Everything that the module shows.
+
+    Args:
+        resources: The module's folder `Resources`.
+        logic: The module's logic; opened and closed here.
+
+    Attributes:
+        widget: The panel, to be placed into a layout.
+        ui: Its named children.
+        logic: The module's logic.
+        shortcuts: Keys that work while the module is open.
+    """
+
+    def __init__(self, resources: str, logic: PUMITSegmentLogic) -> None:
+        self.logic = logic
+        self.widget = slicer.util.loadUI(os.path.join(resources, "UI", "PUMITSegment.ui"))
+        self.ui = slicer.util.childWidgetVariables(self.widget)
+        self.widget.setMRMLScene(slicer.mrmlScene)
+        icons = os.path.join(resources, "Icons")
+        self._connected = None
+        self._guiTag = None
+        self.promptSection = PromptSection(self.ui, logic, icons)
+        self.segmentSection = SegmentSection(self.ui, logic, icons)
+        self.statusLine = StatusLine(self.ui, logic.status)
+        self.computeSection = ComputeSection(self.ui, logic.compute, logic.status)
+        self.installSection = InstallSection(self.ui, logic)
+        self.automaticSection = AutomaticSection(self.ui, logic)
+        self.tokenizerSection = TokenizerSection(self.ui, logic)
+        self.exportSection = ExportSection(self.ui, logic)
+        self.shortcuts = ShortcutKeys(shortcutsOf(logic, self.promptSection.toggle))
+        self.ui.helpLabel.text = helpText()
+        self.ui.shortcutsLabel.text = shortcutsText(self.shortcuts.shortcuts)
+        logic.listeners.append(self.refresh)
+        logic.open()
+        self.refresh()
+
+    def enter(self) -> None:
+        """The module is shown."""
+        self.shortcuts.install()
+        self.logic.enter()
+        self.computeSection.enter()
+        self.installSection.enter()
+        self.refresh()
+
+    def exit(self) -> None:
+        """Another module is shown; what is computed is written all the same."""
+        self.shortcuts.remove()
+        self.computeSection.exit()
+        self.logic.exit()
+
+    def close(self) -> None:
+        """Leave nothing behind: no key, no observer, no timer, no worker."""
+        self.shortcuts.remove()
+        self.statusLine.close()
+        self.computeSection.close()
+        self.installSection.close()
+        self.automaticSection.close()
+        self.tokenizerSection.close()
+        self.exportSection.close()
+        self._connect(None)
+        self.segmentSection.close()
+        self.logic.close()
+
+    def refresh(self) -> None:
+        """Show what the logic says."""
+        self._connect(self.logic.parameters)
+        self.segmentSection.refresh()
+        self.promptSection.refresh()
+        self.automaticSection.refresh()
+        self.tokenizerSection.refresh()
+        self.exportSection.refreshSoon()
+
+    def _connect(self, parameters) -> None:
+        """Let widgets follow a parameter node, and it them."""
+        if parameters is self._connected:
+            return
+        if self._connected is not None:
+            self._connected.disconnectGui(self._guiTag)
+        self._connected, self._guiTag = parameters, None
+        if parameters is not None:
+            self._guiTag = parameters.connectGui(self.ui)

@@ -1,0 +1,1 @@
+"""Prompts as markups in the scene: placed, ordered, kept and restored."""

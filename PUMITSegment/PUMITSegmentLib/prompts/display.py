@@ -1,0 +1,69 @@
+"""How prompts look: green says where the segment is, red where it is not."""
+
+from __future__ import annotations
+
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind
+from PUMITSegmentLib.prompts.tag import PromptTag
+
+_POSITIVE_RGB = (0.1, 0.8, 0.2)
+_NEGATIVE_RGB = (0.95, 0.15, 0.1)
+_GLYPH_PERCENT = 2.0
+_STROKE_GLYPH_PERCENT = 1.0  # a stroke has many, close together
+_FILL_OPACITY = 0.08
+
+
+def nameOf(tag: PromptTag, segmentName: str) -> str:
+    """What a prompt node is called, such as "Liver +"."""
+    sign = "+" if tag.isPositive else "-"
+    kinds = {
+        PromptKind.POINT: "{segment} {sign}",
+        PromptKind.BOX_3D: _("{segment} box"),
+        PromptKind.BOX_2D: _("{segment} slice box"),
+        PromptKind.SCRIBBLE: _("{segment} scribble {sign}"),
+        PromptKind.LASSO: _("{segment} lasso {sign}"),
+        None: _("{segment} edited"),
+    }
+    return kinds[tag.kind].format(segment=segmentName, sign=sign)
+
+
+def rename(node, tag: PromptTag, oldName: str, newName: str) -> None:
+    """Let a node's name follow its segment's, unless the user gave it one of its own."""
+    old, name = nameOf(tag, oldName), node.GetName()
+    if name == old or name.startswith(f"{old}_"):
+        node.SetName(nameOf(tag, newName) + name[len(old) :])
+
+
+def dress(node, tag: PromptTag) -> None:
+    """Give a new markups node its colours and handles."""
+    # Points are "+1", "-2"...: a saved list tells its polarity, to `pumit segment` too.
+    node.SetControlPointLabelFormat("+%d" if tag.isPositive else "-%d")
+    node.CreateDefaultDisplayNodes()
+    display = node.GetDisplayNode()
+    color = _POSITIVE_RGB if tag.isPositive else _NEGATIVE_RGB
+    modified = display.StartModify()
+    display.SetSelectedColor(*color)
+    display.SetColor(*color)
+    display.SetActiveColor(*(0.5 + 0.5 * part for part in color))
+    display.SetPointLabelsVisibility(False)
+    display.SetPropertiesLabelVisibility(False)
+    display.SetUseGlyphScale(True)
+    display.SetGlyphScale(_STROKE_GLYPH_PERCENT if tag.kind in CURVES else _GLYPH_PERCENT)
+    if tag.kind in BOXES:
+        display.SetFillOpacity(_FILL_OPACITY)
+        display.SetHandlesInteractive(True)
+        # Slicer's context menu shows it for who wants to turn a box; as a rule it is in the way.
+        display.SetRotationHandleVisibility(False)
+        display.SetTranslationHandleVisibility(True)
+        display.SetScaleHandleVisibility(True)
+    display.EndModify(modified)
+
+
+def show(node, isShown: bool) -> None:
+    """Show a prompt node, or hide and lock it so that it is not moved by mistake."""
+    if not node.IsA("vtkMRMLMarkupsNode"):
+        return
+    if node.GetDisplayNode() is not None:
+        node.GetDisplayNode().SetVisibility(isShown)
+    node.SetLocked(not isShown)

@@ -1,0 +1,130 @@
+"""Where a prompt node is: its finished geometry, and the prompts of `pumit` that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import slicer
+from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
+
+from PUMITSegmentLib.prompts.box_on_slice import acrossAxis
+from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind
+from PUMITSegmentLib.prompts.lasso import middle_line
+from PUMITSegmentLib.prompts.mask_prior import MaskPrior
+from PUMITSegmentLib.prompts.order import keysOf
+from PUMITSegmentLib.prompts.tag import PromptTag
+
+Points = npt.NDArray[np.float64]
+ToLps = Callable[[npt.ArrayLike], Points]
+# Two corners of a box nearer than this are one click.
+_SMALLEST_MM = 1e-3
+# How much of a lasso's area becomes a prompt; see `lasso`.
+_LASSO_POSITIVE, _LASSO_NEGATIVE = 0.8, 1.0
+
+
+def definedPoints(node) -> Points:
+    """Control points that were placed, (N, 3), in the node's own coordinates; no preview."""
+    defined = slicer.vtkMRMLMarkupsNode.PositionDefined
+    points = [
+        node.GetNthControlPointPosition(i)
+        for i in range(node.GetNumberOfControlPoints())
+        if node.GetNthControlPointPositionStatus(i) == defined
+    ]
+    return np.array(points, dtype=np.float64).reshape(-1, 3)
+
+
+def definedPointsWorld(node) -> Points:
+    """Control points that were placed, (N, 3), world RAS mm."""
+    defined = slicer.vtkMRMLMarkupsNode.PositionDefined
+    points = [
+        node.GetNthControlPointPositionWorld(i)
+        for i in range(node.GetNumberOfControlPoints())
+        if node.GetNthControlPointPositionStatus(i) == defined
+    ]
+    return np.array(points, dtype=np.float64).reshape(-1, 3)
+
+
+def isFinished(node, tag: PromptTag) -> bool:
+    """Whether a node holds a prompt: a placed point, a box with a size, a drawn curve."""
+    if tag.kind is None:
+        return MaskPrior.isIn(node)
+    if tag.kind in BOXES:
+        if node.GetNumberOfUndefinedControlPoints(True) or not node.GetNumberOfControlPoints():
+            return False
+        return int((np.array(node.GetSize()) > _SMALLEST_MM).sum()) >= 2
+    least = {PromptKind.POINT: 1, PromptKind.SCRIBBLE: 1, PromptKind.LASSO: 3}[tag.kind]
+    return int(node.GetNumberOfDefinedControlPoints()) >= least
+
+
+def signatureOf(node, tag: PromptTag) -> Hashable:
+    """What changes whenever the prompts of a node do, except under a moving parent transform."""
+    if not isFinished(node, tag):
+        return None
+    if tag.kind is None:
+        return (tag, MaskPrior.read(node))
+    parent = node.GetTransformNodeID()
+    if tag.kind in BOXES:
+        matrix = slicer.util.arrayFromVTKMatrix(node.GetObjectToNodeMatrix())
+        return (tag, parent, tuple(node.GetSize()), tuple(matrix.ravel().tolist()))
+    keys = tuple(keysOf(node)) if tag.kind is PromptKind.POINT else ()
+    return (tag, parent, keys, definedPoints(node).tobytes())
+
+
+def boxCornersWorld(node, isFlat: bool) -> Points:
+    """Corners of a region of interest, world RAS mm: (8, 3), or (4, 3) of its middle slice."""
+    half = np.array(node.GetSize(), dtype=np.float64) / 2
+    sides: list[tuple[float, ...]] = [(-1.0, 1.0)] * 3
+    if isFlat:
+        sides[acrossAxis(node)] = (0.0,)
+    signs = np.array(list(product(*sides)))
+    matrix = slicer.util.arrayFromVTKMatrix(node.GetObjectToNodeMatrix())
+    corners = (signs * half) @ matrix[:3, :3].T + matrix[:3, 3]
+    # One by one: right under parent transforms that are not linear, too.
+    return np.array([toWorld(node, corner) for corner in corners])
+
+
+def toWorld(node, point: npt.ArrayLike) -> list[float]:
+    """A point in a node's own coordinates, in the world."""
+    world = [0.0, 0.0, 0.0]
+    node.TransformPointToWorld(list(point), world)
+    return world
+
+
+def curvePointsWorld(node) -> Points:
+    """Points along a curve as it is drawn, (N, 3), world RAS mm; not its control points only."""
+    if node.GetNumberOfDefinedControlPoints() < 2:
+        return definedPointsWorld(node)
+    points = slicer.util.arrayFromMarkupsCurvePoints(node, world=True)
+    return np.array(points, dtype=np.float64).reshape(-1, 3)
+
+
+def promptsOf(node, tag: PromptTag, toLps: ToLps) -> list[tuple[str, Prompt]]:
+    """The prompts that a markups node makes, each with its key in the order.
+
+    Args:
+        node: A markups node.
+        tag: What it says about itself.
+        toLps: From world RAS to the volume's LPS, (N, 3) to (N, 3).
+    """
+    if not isFinished(node, tag):
+        return []
+    if tag.kind is PromptKind.POINT:
+        points = toLps(definedPointsWorld(node)).tolist()
+        placed = zip(keysOf(node), points, strict=True)
+        return [(key, PointPrompt(tuple(point), tag.isPositive)) for key, point in placed]
+    (key,) = keysOf(node)
+    if tag.kind in BOXES:
+        corners = toLps(boxCornersWorld(node, tag.kind is PromptKind.BOX_2D))
+        return [(key, BoxPrompt(_tuples(corners)))]
+    assert tag.kind in CURVES
+    points = toLps(curvePointsWorld(node))
+    if tag.kind is PromptKind.LASSO:
+        points = middle_line(points, _LASSO_POSITIVE if tag.isPositive else _LASSO_NEGATIVE)
+    return [(key, ScribblePrompt(_tuples(points), tag.isPositive))]
+
+
+def _tuples(points: Points) -> tuple[tuple[float, float, float], ...]:
+    return tuple((x, y, z) for x, y, z in points.tolist())

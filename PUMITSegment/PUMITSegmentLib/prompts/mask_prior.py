@@ -1,0 +1,148 @@
+"""The segment as the user edited it, kept in the scene as a prompt to go on from."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from pumit.prompts import MaskPrompt, Prompt
+from PUMITSlicerLib.mrml import ijkToRas
+
+from PUMITSegmentLib.segments.packed_mask import PackedMask
+
+Mask = npt.NDArray[np.bool_]
+Matrix = npt.NDArray[np.float64]
+_GRID = "grid"
+_BITS = "bits"
+# Voxel centres that are nearer than this part of a voxel are the same.
+_SAME_VOXEL = 0.01
+
+
+@dataclass(frozen=True)
+class MaskPrior:
+    """A mask and the grid that it was made on.
+
+    It is kept in parameters of a hidden node rather than in a label map, because they are part of
+    the scene file itself: Slicer's save dialog leaves out the files of hidden nodes.
+
+    Attributes:
+        packed: The mask.
+        ijkToRas: The grid's 4 x 4 matrix, row by row.
+    """
+
+    packed: PackedMask
+    ijkToRas: tuple[float, ...]
+
+    @property
+    def byteCount(self) -> int:
+        """Memory that it takes."""
+        return self.packed.byteCount
+
+    @staticmethod
+    def isIn(node) -> bool:
+        """Whether a node holds one."""
+        return bool(node.GetParameter(_GRID))
+
+    def write(self, node) -> None:
+        """Keep it in a vtkMRMLScriptedModuleNode."""
+        grid = {
+            "shape": self.packed.shape,
+            "box": self.packed.box,
+            "ijkToRas": self.ijkToRas,
+        }
+        modified = node.StartModify()
+        node.SetParameter(_GRID, json.dumps(grid, separators=(",", ":")))
+        node.SetParameter(_BITS, base64.b64encode(self.packed.bits).decode("ascii"))
+        node.EndModify(modified)
+
+    @staticmethod
+    def read(node) -> MaskPrior | None:
+        """What a node holds, or None where that cannot be read."""
+        try:
+            grid = json.loads(node.GetParameter(_GRID) or "null")
+            if grid is None:
+                return None
+            box = tuple((int(start), int(stop)) for start, stop in grid["box"])
+            bits = base64.b64decode(node.GetParameter(_BITS), validate=True)
+            shape = tuple(int(size) for size in grid["shape"])
+            return MaskPrior(PackedMask(shape, box, bits), tuple(map(float, grid["ijkToRas"])))
+        except (ValueError, TypeError, KeyError):
+            return None  # edited by hand
+
+    def on(self, shape: tuple[int, ...], ijkToRas: Matrix) -> Mask:
+        """The mask on a grid, bool (D, H, W): the same one, or another that it is sampled on.
+
+        Args:
+            shape: (D, H, W).
+            ijkToRas: 4 x 4 matrix of that grid, in the same frame.
+        """
+        own = np.array(self.ijkToRas).reshape(4, 4)
+        fromTarget = np.linalg.inv(own) @ ijkToRas
+        corners = _corners([(0, size - 1) for size in shape])
+        drift = np.abs(_moved(corners, fromTarget) - corners).max()
+        if tuple(shape) == self.packed.shape and drift < _SAME_VOXEL:
+            return self.packed.mask()
+        return self._sampled(shape, fromTarget)
+
+    def _sampled(self, shape: tuple[int, ...], fromTarget: Matrix) -> Mask:
+        """Nearest neighbours, where the box of the mask lies on the other grid."""
+        target = np.zeros(shape, dtype=bool)
+        if self.packed.box is None:
+            return target
+        edges = [(start - 0.5, stop - 0.5) for start, stop in self.packed.box]
+        reached = _moved(_corners(edges), np.linalg.inv(fromTarget))
+        low = np.clip(np.floor(reached.min(axis=0)), 0, shape).astype(int)
+        high = np.clip(np.ceil(reached.max(axis=0)) + 1, 0, shape).astype(int)
+        if (high <= low).any():
+            return target
+        inside = self.packed.inside()
+        start = np.array([first for first, _ in self.packed.box])
+        for d in range(low[0], high[0]):  # slice by slice: little memory
+            plane = np.stack(np.mgrid[d : d + 1, low[1] : high[1], low[2] : high[2]], axis=-1)
+            index = np.rint(_moved(plane.reshape(-1, 3), fromTarget)).astype(int) - start
+            isIn = ((index >= 0) & (index < inside.shape)).all(axis=1)
+            values = np.zeros(len(index), dtype=bool)
+            values[isIn] = inside[tuple(index[isIn].T)]
+            target[d, low[1] : high[1], low[2] : high[2]] = values.reshape(plane.shape[1:3])
+        return target
+
+
+class MaskPrompts:
+    """Mask priors as prompts; the same object as long as a prior and the scan's grid stay."""
+
+    def __init__(self) -> None:
+        self._made: dict[object, tuple[object, list[tuple[str, Prompt]]]] = {}
+
+    def of(self, node, volumeNode) -> list[tuple[str, Prompt]]:
+        """The prompt that a node holds, with its key in the order; none if it lies elsewhere.
+
+        Args:
+            node: A node that holds a prior.
+            volumeNode: The scan that it is wanted on; None for the one it was made on.
+        """
+        prior = MaskPrior.read(node)
+        if prior is None:
+            return []
+        shape, matrix = prior.packed.shape, np.array(prior.ijkToRas).reshape(4, 4)
+        if volumeNode is not None and volumeNode.GetImageData() is not None:
+            shape = tuple(reversed(volumeNode.GetImageData().GetDimensions()))
+            matrix = ijkToRas(volumeNode)
+        wanted = (prior, shape, matrix.tobytes())
+        if node not in self._made or self._made[node][0] != wanted:
+            mask = prior.on(shape, matrix)
+            # Only the latest: whole masks are large.
+            self._made = {node: (wanted, [("", MaskPrompt(mask))] if mask.any() else [])}
+        return self._made[node][1]
+
+
+def _corners(edges: list[tuple[float, float]]) -> Matrix:
+    """The eight corners of a box, (8, 3), from its (low, high) along each axis."""
+    return np.stack(np.meshgrid(*edges, indexing="ij"), axis=-1).reshape(-1, 3).astype(float)
+
+
+def _moved(index_dhw: Matrix, matrix: Matrix) -> Matrix:
+    """Indices (N, 3) in (d, h, w) order through a 4 x 4 matrix that knows (i, j, k)."""
+    return (index_dhw[:, ::-1] @ matrix[:3, :3].T + matrix[:3, 3])[:, ::-1]

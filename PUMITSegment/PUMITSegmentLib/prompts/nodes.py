@@ -1,0 +1,375 @@
+"""The prompts of a segmentation's segments, as markups nodes that the user places and edits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import slicer
+import vtk
+from pumit.errors import PromptError
+from pumit.prompts import Prompt
+from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
+from slicer.i18n import tr as _
+from slicer.util import VTKObservationMixin
+
+from PUMITSegmentLib.prompts.box_drawing import BoxDrawing
+from PUMITSegmentLib.prompts.box_on_slice import keepFlat
+from PUMITSegmentLib.prompts.display import dress, rename, show
+from PUMITSegmentLib.prompts.folder import removeEmptyFolders, removeNode
+from PUMITSegmentLib.prompts.freehand import DrawnView, Freehand, openSliceViews
+from PUMITSegmentLib.prompts.geometry import isFinished, promptsOf
+from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind, kindOfNode
+from PUMITSegmentLib.prompts.making import addPromptNode, referenceVolume
+from PUMITSegmentLib.prompts.mask_prior import MaskPrior, MaskPrompts
+from PUMITSegmentLib.prompts.order import keysOf, makeLatest, numbersOf
+from PUMITSegmentLib.prompts.placing import PlaceMode
+from PUMITSegmentLib.prompts.scan_follower import ScanFollower
+from PUMITSegmentLib.prompts.snapshot import NodeSnapshot, PromptSnapshot, removePoints
+from PUMITSegmentLib.prompts.tag import PromptTag, nodesByKey, promptNodesOf, setKey, tagOf
+from PUMITSegmentLib.prompts.watch import PromptWatch
+from PUMITSegmentLib.segments.packed_mask import PackedMask
+
+Mask = npt.NDArray[np.bool_]
+
+
+class PromptNodes(VTKObservationMixin):
+    """All prompts of one segmentation node.
+
+    The scene is the truth: every prompt is a node, or a control point of one, that is saved with
+    the scene and found again after loading it. What the user does to them in the views, in other
+    modules or by key is noticed, a drag when it ends. What is done through the methods here is
+    not reported back.
+
+    Args:
+        segmentationNode: The segmentation; it must be in a scene.
+        onChanged: Called with the segment ID after the user has changed its prompts.
+        sliceViews: Where curves can be drawn in one stroke.
+    """
+
+    def __init__(
+        self,
+        segmentationNode,
+        onChanged: Callable[[str], None],
+        sliceViews: Callable[[], list[DrawnView]] = openSliceViews,
+    ) -> None:
+        super().__init__()
+        self._sliceViews = sliceViews
+        self._freehand: Freehand | None = None
+        self._segmentationNode = segmentationNode
+        self._scene = segmentationNode.GetScene()
+        self._placeMode = PlaceMode(self._scene, self._onPlacingEnded)
+        self._drawing: BoxDrawing | None = None
+        # What `startPlacing` was last told.
+        self._placing: tuple | None = None
+        # Whose prompts are shown: those of all segments at first.
+        self._isEverythingShown, self._shownID = True, ""
+        self._maskPrompts = MaskPrompts()
+        self._watch = PromptWatch(
+            segmentationNode,
+            onChanged=onChanged,
+            onTouched=self._onTouched,
+            isBeingDrawn=self._isBeingDrawn,
+        )
+        self._follower = ScanFollower(segmentationNode, self._transformables)
+        self._segmentNames = self._namesNow()
+        scene, segmentation = slicer.vtkMRMLScene, slicer.vtkSegmentation
+        self.addObserver(self._scene, scene.NodeRemovedEvent, self._onNodeRemoved)
+        self.addObserver(self._scene, scene.StartCloseEvent, self._onSceneClosing)
+        self.addObserver(segmentationNode, segmentation.SegmentRemoved, self._onSegmentRemoved)
+        self.addObserver(segmentationNode, segmentation.SegmentModified, self._onSegmentModified)
+
+    # Placing
+
+    @property
+    def isPlacing(self) -> bool:
+        """Whether clicks place a prompt now."""
+        return bool(self._placeMode.nodeID)
+
+    def startPlacing(
+        self, kind: PromptKind, segmentID: str, isPositive: bool = True, sliceNode=None
+    ) -> None:
+        """Let the next clicks in the views place a prompt.
+
+        Points are placed until `stopPlacing`, boxes once. A scribble or lasso is drawn click by
+        click, with a right click at the end; or by strokes of the mouse, one after the other.
+
+        Args:
+            kind: What to place.
+            segmentID: The segment that it is for.
+            isPositive: Whether it lies in the segment; boxes always do.
+            sliceNode: The slice view a box is drawn in; the one under the mouse if None.
+        """
+        self.stopPlacing()
+        self._placing = (kind, segmentID, isPositive, sliceNode)
+        tag = PromptTag(segmentID, kind, isPositive or kind in BOXES)
+        node = self._nodeTagged(tag) if kind is PromptKind.POINT else None
+        node = node or self._add(tag)
+        show(node, True)
+        self._drawing = BoxDrawing(node, kind, sliceNode) if kind in BOXES else None
+        if kind in CURVES:
+            self._freehand = Freehand(node, self._sliceViews(), self._onStroke)
+        self._placeMode.start(node, isPersistent=kind is PromptKind.POINT)
+
+    def stopPlacing(self) -> None:
+        """Go back to the normal mouse mode; what is not finished is dropped."""
+        self._placeMode.stop()
+        self._dropUnfinished()
+
+    # What the prompts are
+
+    def prompts(self, segmentID: str, frame: VolumeFrame) -> list[Prompt]:
+        """Prompts of a segment in the order in which they were given, in a volume's LPS."""
+        numbered = []
+        for node in self._watch.finished(segmentID):
+            tag = self._watch.tag(node)
+            if tag.kind is None:
+                made = self._maskPrompts.of(node, referenceVolume(self._segmentationNode))
+            else:
+                made = promptsOf(node, tag, frame.worldToLps)
+            numbers = numbersOf(node)
+            numbered += [(numbers[key], prompt) for key, prompt in made]
+        return [prompt for _number, prompt in sorted(numbered, key=lambda pair: pair[0])]
+
+    def snapshot(self, segmentID: str) -> PromptSnapshot:
+        """The prompts of a segment as they are now, to be restored later."""
+        taken = [
+            NodeSnapshot.of(key, node, self._watch.tag(node))
+            for key, node in nodesByKey(self._watch.finished(segmentID)).items()
+        ]
+        return PromptSnapshot(tuple(sorted(taken, key=lambda each: each.key)))
+
+    # Changing them
+
+    def adopt(self, node, segmentID: str, isPositive: bool = True) -> None:
+        """Make a markups node of the user's own the prompts of a segment.
+
+        Args:
+            node: A list of points, a region of interest, an open or a closed curve.
+            segmentID: The segment.
+            isPositive: Whether it lies in the segment.
+
+        Raises:
+            PromptError: If the node is of another class.
+        """
+        kind = kindOfNode(node)
+        if kind is None:
+            raise PromptError(
+                _("{name} is no list of points, region of interest or curve.").format(
+                    name=node.GetName()
+                )
+            )
+        self._watch.forget(node)
+        tag = PromptTag(segmentID, kind, isPositive or kind in BOXES)
+        with self._watch.quietly():
+            tag.write(node, self._segmentationNode)
+            dress(node, tag)
+            show(node, self._isShown(segmentID))
+            self._watch.watch(node)
+        self._watch.finished(segmentID)
+
+    def setMaskPrior(self, segmentID: str, mask: Mask | PackedMask, volumeNode) -> None:
+        """Make a segment that was edited by hand its latest prompt, from which the next go on.
+
+        It replaces an earlier one, and is kept in the scene.
+
+        Args:
+            segmentID: The segment.
+            mask: What it covers now, bool (D, H, W); an empty one only removes the earlier one.
+            volumeNode: The scan on whose grid that is.
+        """
+        packed = mask if isinstance(mask, PackedMask) else PackedMask.of(mask)
+        tag = PromptTag(segmentID, None)
+        node = self._nodeTagged(tag)
+        with self._watch.quietly():
+            if packed.box is None:
+                if node is not None:
+                    removeNode(node)
+                return
+            node = node or self._add(tag)
+            MaskPrior(packed, tuple(ijkToRas(volumeNode).ravel().tolist())).write(node)
+            makeLatest(node, self._watch.finished(segmentID))
+
+    def restore(self, segmentID: str, snapshot: PromptSnapshot) -> None:
+        """Make a segment's prompts what they were; what is being drawn is dropped.
+
+        Points go on being placed, and another box or curve can be drawn.
+        """
+        isDrawing = self.isPlacing and self._placing[0] is not PromptKind.POINT
+        if isDrawing:
+            self.stopPlacing()
+        wanted = {each.key: each for each in snapshot.nodes}
+        with self._watch.quietly():
+            present = nodesByKey(promptNodesOf(self._segmentationNode, segmentID))
+            for key, node in present.items():
+                if key not in wanted:
+                    self._removeOrEmpty(node)
+            for key, each in wanted.items():
+                each.apply(present.get(key) or self._addAgain(each))
+        removeEmptyFolders(self._scene)
+        if isDrawing:
+            self.startPlacing(*self._placing)
+
+    def clear(self, segmentID: str) -> None:
+        """Remove all prompts of a segment; points go on being placed."""
+        with self._watch.quietly():
+            for node in promptNodesOf(self._segmentationNode, segmentID):
+                self._removeOrEmpty(node)
+        removeEmptyFolders(self._scene)
+
+    def removeLast(self, segmentID: str) -> None:
+        """Remove the prompt of a segment that was given last, if there is any."""
+        nodes = self._watch.finished(segmentID)
+        numbered = [(n, key, node) for node in nodes for key, n in numbersOf(node).items()]
+        if not numbered:
+            return
+        _number, key, node = max(numbered, key=lambda entry: entry[0])
+        with self._watch.quietly():
+            if self._isList(node):
+                removePoints(node, {key})
+            else:
+                removeNode(node)
+
+    def removeSegment(self, segmentID: str) -> None:
+        """Remove a segment's prompts and their nodes, because the segment is gone."""
+        if self.isPlacing and self._placing[1] == segmentID:
+            self.stopPlacing()
+        self._removeNodes(promptNodesOf(self._segmentationNode, segmentID))
+
+    def showOnly(self, segmentID: str | None) -> None:
+        """Show the prompts of one segment, or of none; hidden ones are locked."""
+        self._isEverythingShown, self._shownID = False, segmentID or ""
+        with self._watch.quietly():
+            for node in self._watch.nodes():
+                show(node, self._isShown(self._watch.tag(node).segmentID))
+
+    def close(self) -> None:
+        """End placing and leave no observer; the nodes stay in the scene."""
+        with self._watch.quietly(isReported=True):
+            self._placeMode.close()
+        if not self._scene.IsClosing():
+            self._dropUnfinished()
+        self._watch.close()
+        self._follower.close()
+        self.removeObservers()
+
+    # Nodes
+
+    def _isList(self, node) -> bool:
+        return node in self._watch and self._watch.tag(node).kind is PromptKind.POINT
+
+    def _isBeingDrawn(self, node) -> bool:
+        return node.GetID() == self._placeMode.nodeID and not self._isList(node)
+
+    def _isShown(self, segmentID: str) -> bool:
+        return self._isEverythingShown or segmentID == self._shownID
+
+    def _nodeTagged(self, tag: PromptTag):
+        """The first node with a tag, or None."""
+        nodes = promptNodesOf(self._segmentationNode, tag.segmentID)
+        return next((n for n in nodes if tagOf(n, self._segmentationNode) == tag), None)
+
+    def _add(self, tag: PromptTag):
+        with self._watch.quietly():
+            node = addPromptNode(self._segmentationNode, tag)
+            show(node, self._isShown(tag.segmentID))
+            self._watch.watch(node)
+        return node
+
+    def _addAgain(self, snapshot: NodeSnapshot):
+        node = self._add(snapshot.tag)
+        node.SetName(snapshot.name)
+        setKey(node, snapshot.key)
+        if snapshot.transformID and self._scene.GetNodeByID(snapshot.transformID):
+            node.SetAndObserveTransformNodeID(snapshot.transformID)
+        return node
+
+    def _removeOrEmpty(self, node) -> None:
+        """Remove a node, unless points are being placed into it."""
+        if node.GetID() == self._placeMode.nodeID and self._isList(node):
+            removePoints(node, set(keysOf(node)))
+        else:
+            removeNode(node)
+
+    def _removeNodes(self, nodes: list) -> None:
+        with self._watch.quietly():
+            for node in nodes:
+                removeNode(node)
+        removeEmptyFolders(self._scene)
+
+    def _dropUnfinished(self) -> None:
+        """Remove boxes and curves that were begun and left.
+
+        Never from within an event of theirs: the view that draws them is still at work then.
+        """
+        self._removeNodes(
+            [
+                node
+                for node in self._watch.nodes()
+                if not self._isList(node) and not isFinished(node, self._watch.tag(node))
+            ]
+        )
+
+    def _transformables(self) -> list:
+        return [n for n in self._watch.nodes() if n.IsA("vtkMRMLTransformableNode")]
+
+    def _namesNow(self) -> dict[str, str]:
+        segmentation = self._segmentationNode.GetSegmentation()
+        return {
+            each: segmentation.GetSegment(each).GetName() for each in segmentation.GetSegmentIDs()
+        }
+
+    # Reactions to the scene
+
+    def _onTouched(self, node) -> None:
+        if self._drawing is not None and self._isBeingDrawn(node):
+            self._drawing.follow()
+        elif self._watch.tag(node).kind is PromptKind.BOX_2D:
+            with self._watch.quietly(isReported=True):
+                keepFlat(node)
+
+    def _onStroke(self) -> None:
+        self._placeMode.stop()
+        self.startPlacing(*self._placing)
+
+    def _onPlacingEnded(self, nodeID: str) -> None:
+        if self._freehand is not None:
+            self._freehand.close()
+            self._freehand = None
+        drawing, self._drawing = self._drawing, None
+        node = self._scene.GetNodeByID(nodeID)
+        if node not in self._watch:
+            return
+        if drawing is not None and isFinished(node, self._watch.tag(node)):
+            with self._watch.quietly(isReported=True):
+                drawing.finish()
+        self._watch.look(node)
+
+    @vtk.calldata_type(vtk.VTK_OBJECT)
+    def _onNodeRemoved(self, caller, event, node) -> None:
+        if node.GetID() and node.GetID() == self._placeMode.nodeID:
+            self._placeMode.stop()
+        if node is self._segmentationNode:
+            nodes = [n for n in self._watch.nodes() if n.GetScene() is not None]
+            self.close()
+            if not self._scene.IsClosing():
+                self._removeNodes(nodes)
+
+    def _onSceneClosing(self, caller, event) -> None:
+        self.close()
+
+    @vtk.calldata_type(vtk.VTK_STRING)
+    def _onSegmentRemoved(self, caller, event, segmentID) -> None:
+        if not self._scene.IsClosing():
+            self.removeSegment(segmentID)
+
+    @vtk.calldata_type(vtk.VTK_STRING)
+    def _onSegmentModified(self, caller, event, segmentID="") -> None:  # collected: no ID
+        names = self._namesNow()
+        old, new = self._segmentNames.get(segmentID), names.get(segmentID)
+        self._segmentNames = names
+        if old is not None and new is not None and old != new:
+            with self._watch.quietly():
+                for node in promptNodesOf(self._segmentationNode, segmentID):
+                    rename(node, tagOf(node, self._segmentationNode), old, new)

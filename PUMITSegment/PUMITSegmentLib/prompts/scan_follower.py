@@ -1,0 +1,77 @@
+"""Lets prompts stay on the scan when it is put under another transform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import slicer
+from PUMITSlicerLib.mrml import ijkToRas
+from slicer.util import VTKObservationMixin
+
+from PUMITSegmentLib.prompts.making import referenceVolume
+
+
+class ScanFollower(VTKObservationMixin):
+    """Puts prompt nodes under the transform that their scan was put under, keeping their place.
+
+    A transform that changes moves scan and prompts alike, without this.
+
+    Args:
+        segmentationNode: Its reference volume is the scan.
+        nodes: All prompt nodes that can be transformed.
+    """
+
+    def __init__(self, segmentationNode, nodes: Callable[[], list]) -> None:
+        super().__init__()
+        self._segmentationNode = segmentationNode
+        self._nodes = nodes
+        self._volumeNode = None
+        changed = slicer.vtkMRMLSegmentationNode.ReferenceImageGeometryChangedEvent
+        self.addObserver(segmentationNode, changed, self._onReferenceChanged)
+        self._onReferenceChanged()
+
+    def close(self) -> None:
+        """Leave no observer."""
+        self.removeObservers()
+
+    def _onReferenceChanged(self, caller=None, event=None) -> None:
+        volumeNode = referenceVolume(self._segmentationNode)
+        if volumeNode is self._volumeNode:
+            return
+        moved = slicer.vtkMRMLTransformableNode.TransformModifiedEvent
+        if self._volumeNode is not None:
+            self.removeObserver(self._volumeNode, moved, self._onMoved)
+        self._volumeNode = volumeNode
+        if volumeNode is not None:
+            self.addObserver(volumeNode, moved, self._onMoved)
+            self._remember()
+
+    def _remember(self) -> None:
+        self._transformNode = self._volumeNode.GetParentTransformNode()
+        self._ijkToRas = ijkToRas(self._volumeNode)
+
+    def _onMoved(self, caller, event) -> None:
+        old, new = self._transformNode, self._volumeNode.GetParentTransformNode()
+        if new is old:
+            return
+        # A deleted transform leaves the scan where its voxels are.
+        isHardened = new is None and old.GetScene() is not None and self._isMovedBy(old)
+        for node in self._nodes():
+            if node.GetParentTransformNode() is not old:
+                continue
+            if isHardened:
+                node.HardenTransform()
+            else:
+                node.SetAndObserveTransformNodeID(new.GetID() if new is not None else None)
+        self._remember()
+
+    def _isMovedBy(self, transformNode) -> bool:
+        """Whether the scan's own geometry changed as a transform says: that was made permanent."""
+        now = ijkToRas(self._volumeNode)
+        if not transformNode.IsTransformToWorldLinear():
+            return not np.allclose(now, self._ijkToRas)
+        matrix = slicer.util.vtkMatrixFromArray(np.eye(4))
+        transformNode.GetMatrixTransformToWorld(matrix)
+        moved = slicer.util.arrayFromVTKMatrix(matrix) @ self._ijkToRas
+        return bool(np.allclose(now, moved) and not np.allclose(now, self._ijkToRas))

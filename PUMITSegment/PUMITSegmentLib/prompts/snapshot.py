@@ -1,0 +1,140 @@
+"""A segment's prompts at one moment: taken from its nodes, and put back into them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import slicer
+
+from PUMITSegmentLib.prompts.box_on_slice import planeText, setPlaneText
+from PUMITSegmentLib.prompts.geometry import definedPoints
+from PUMITSegmentLib.prompts.kinds import BOXES, PromptKind
+from PUMITSegmentLib.prompts.mask_prior import MaskPrior
+from PUMITSegmentLib.prompts.order import keysOf, numbersOf, setNumbers
+from PUMITSegmentLib.prompts.tag import PromptTag
+
+Point = tuple[float, float, float]
+_BYTES_PER_POINT = 100  # three Python numbers and the tuple that holds them
+
+
+@dataclass(frozen=True)
+class BoxShape:
+    """A region of interest: its size, its 4 x 4 matrix and, of a flat one, its plane."""
+
+    size: tuple[float, ...]
+    objectToNode: tuple[float, ...]
+    plane: str
+
+    @staticmethod
+    def of(node) -> BoxShape:
+        """The shape of a node."""
+        matrix = slicer.util.arrayFromVTKMatrix(node.GetObjectToNodeMatrix())
+        return BoxShape(tuple(node.GetSize()), tuple(matrix.ravel().tolist()), planeText(node))
+
+    def apply(self, node) -> None:
+        """Give a node this shape."""
+        matrix = np.array(self.objectToNode).reshape(4, 4)
+        setPlaneText(node, self.plane)
+        node.SetAndObserveObjectToNodeMatrix(slicer.util.vtkMatrixFromArray(matrix))
+        node.SetSize(*self.size)
+
+
+@dataclass(frozen=True)
+class NodeSnapshot:
+    """One prompt node.
+
+    Attributes:
+        key: What the node is recognised by.
+        tag: What it says about itself.
+        numbers: Places in the order, of each point of a list or of all of the node.
+        points: Control points of a list or curve, in the node's own coordinates.
+        box: Of a box.
+        prior: Of a mask prior.
+        name: What the node is called.
+        transformID: The parent transform that a deleted node is put under again.
+    """
+
+    key: str
+    tag: PromptTag
+    numbers: tuple[int, ...]
+    points: tuple[Point, ...] = ()
+    box: BoxShape | None = None
+    prior: MaskPrior | None = None
+    name: str = field(default="", compare=False)
+    transformID: str = field(default="", compare=False)
+
+    @staticmethod
+    def of(key: str, node, tag: PromptTag) -> NodeSnapshot:
+        """Take it of a node that holds finished, numbered prompts."""
+        known = numbersOf(node)
+        isDrawn = tag.kind is not None and tag.kind not in BOXES
+        return NodeSnapshot(
+            key,
+            tag,
+            numbers=tuple(known[each] for each in keysOf(node)),
+            points=tuple((x, y, z) for x, y, z in definedPoints(node).tolist()) if isDrawn else (),
+            box=BoxShape.of(node) if tag.kind in BOXES else None,
+            prior=MaskPrior.read(node) if tag.kind is None else None,
+            name=node.GetName(),
+            transformID=(node.GetTransformNodeID() or "") if tag.kind else "",
+        )
+
+    @property
+    def byteCount(self) -> int:
+        """Memory that it takes, about."""
+        return _BYTES_PER_POINT * len(self.points) + (self.prior.byteCount if self.prior else 0)
+
+    def apply(self, node) -> None:
+        """Make a node hold this; control points that stay are moved, not replaced."""
+        modified = node.StartModify()
+        if self.tag.kind is PromptKind.POINT:
+            self._applyList(node)
+        elif self.prior is not None:
+            self.prior.write(node)
+        elif self.box is not None:
+            self.box.apply(node)
+        else:
+            node.RemoveAllControlPoints()
+            for point in self.points:
+                node.AddControlPoint(list(point))
+        if self.tag.kind is not PromptKind.POINT:
+            setNumbers(node, dict(zip(keysOf(node), self.numbers, strict=True)))
+        node.EndModify(modified)
+
+    def _applyList(self, node) -> None:
+        keys = {number: key for key, number in numbersOf(node).items()}
+        removePoints(node, {key for number, key in keys.items() if number not in self.numbers})
+        numbers: dict[str, int] = {}
+        for number, point in zip(self.numbers, self.points, strict=True):
+            index = node.GetNthControlPointIndexByID(keys[number]) if number in keys else -1
+            if index < 0:
+                index = node.AddControlPoint(list(point))
+            elif tuple(node.GetNthControlPointPosition(index)) != point:
+                node.SetNthControlPointPosition(index, *point)
+            numbers[node.GetNthControlPointID(index)] = number
+        removePoints(node, set(keysOf(node)) - set(numbers))
+        setNumbers(node, numbers)
+
+
+def removePoints(node, keys: set[str]) -> None:
+    """Remove placed control points of a list by their IDs; the one being placed stays."""
+    for index in reversed(range(node.GetNumberOfControlPoints())):
+        if node.GetNthControlPointID(index) in keys:
+            node.RemoveNthControlPoint(index)
+
+
+@dataclass(frozen=True)
+class PromptSnapshot:
+    """All prompts of a segment; immutable, and equal to another that holds the same prompts."""
+
+    nodes: tuple[NodeSnapshot, ...] = ()
+
+    @property
+    def byteCount(self) -> int:
+        """Memory that it takes, about."""
+        return sum(node.byteCount for node in self.nodes)
+
+    def __bool__(self) -> bool:
+        """Whether there is any prompt."""
+        return bool(self.nodes)

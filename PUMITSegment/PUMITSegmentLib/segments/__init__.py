@@ -1,0 +1,1 @@
+"""Segments: written, read, named, coded and shown."""

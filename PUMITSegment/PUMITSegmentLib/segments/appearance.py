@@ -1,0 +1,53 @@
+"""What brings a removed segment back beside its mask: name, colour, coded term, provenance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import slicer
+import vtk
+
+from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf, setProvenance
+
+
+@dataclass(frozen=True)
+class Appearance:
+    """A segment without its voxels.
+
+    Attributes:
+        place: Row in the table.
+        name: Its name.
+        color: Red, green and blue, 0 to 1.
+        terminology: Slicer's terminology entry.
+        provenance: What made it.
+    """
+
+    place: int
+    name: str
+    color: tuple[float, ...]
+    terminology: str
+    provenance: Provenance
+
+    @staticmethod
+    def of(segmentationNode, segmentID: str) -> Appearance:
+        """Appearance of a segment that exists."""
+        segmentation = segmentationNode.GetSegmentation()
+        segment = segmentation.GetSegment(segmentID)
+        terminology = vtk.mutable("")
+        segment.GetTag(slicer.vtkSegment.GetTerminologyEntryTagName(), terminology)
+        return Appearance(
+            segmentation.GetSegmentIndex(segmentID),
+            segment.GetName(),
+            tuple(segment.GetColor()),
+            str(terminology),
+            provenanceOf(segment),
+        )
+
+    def addTo(self, segmentationNode, segmentID: str) -> None:
+        """Add an empty segment that looks like this."""
+        segmentation = segmentationNode.GetSegmentation()
+        segmentation.AddEmptySegment(segmentID, self.name, list(self.color))
+        segment = segmentation.GetSegment(segmentID)
+        segment.SetTag(slicer.vtkSegment.GetTerminologyEntryTagName(), self.terminology)
+        setProvenance(segment, self.provenance)
+        segmentation.SetSegmentIndex(segmentID, self.place)

@@ -1,0 +1,154 @@
+"""Where the Segment Editor's masking settings allow a segment to change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import slicer
+import vtk
+from pumit.errors import PumitError
+from pumit.segmentation import Mask
+from pumit.volume import Array, Floats
+from PUMITSlicerLib.mrml import ijkToRas
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.segments.labelmap_grid import Box, GridMap, sampled
+from PUMITSegmentLib.segments.occupied import occupied
+
+_TAG = "SegmentEditor"
+
+
+def segmentEditorNode():
+    """The Segment Editor's own parameter node, made as the Segment Editor makes it."""
+    name = "vtkMRMLSegmentEditorNode"
+    node = slicer.mrmlScene.GetSingletonNode(_TAG, name)
+    if node is None:
+        node = slicer.mrmlScene.CreateNodeByClass(name)  # with the user's defaults
+        node.UnRegister(None)
+        node.SetSingletonTag(_TAG)
+        node = slicer.mrmlScene.AddNode(node)
+    return node
+
+
+@dataclass(frozen=True)
+class EditableArea:
+    """What a user set under "Masking" in the Segment Editor.
+
+    Attributes:
+        mode: One of vtkMRMLSegmentationNode's EditAllowed...
+        maskSegmentID: The segment that the mode speaks of, or "".
+        intensities: Lowest and highest intensity that may change, or None for all.
+    """
+
+    mode: int
+    maskSegmentID: str = ""
+    intensities: tuple[float, float] | None = None
+
+    @staticmethod
+    def ofSegmentEditor(segmentationNode) -> EditableArea:
+        """Read the settings, for a segmentation.
+
+        Raises:
+            PumitError: If they name a segment that this segmentation does not have.
+        """
+        node = segmentEditorNode()
+        mode, segmentID = node.GetMaskMode(), node.GetMaskSegmentID() or ""
+        if mode == slicer.vtkMRMLSegmentationNode.EditAllowedInsideSingleSegment:
+            isOurs = node.GetSegmentationNode() in (None, segmentationNode)
+            if not isOurs or segmentationNode.GetSegmentation().GetSegment(segmentID) is None:
+                raise PumitError(
+                    _(
+                        "The Segment Editor's editable area is a segment that this segmentation "
+                        'does not have; choose it anew in the Segment Editor, under "Masking".'
+                    )
+                )
+        intensities = None
+        if node.GetSourceVolumeIntensityMask():
+            low, high = node.GetSourceVolumeIntensityMaskRange()
+            intensities = (low, high)
+        return EditableArea(mode, segmentID, intensities)
+
+    @property
+    def isEverything(self) -> bool:
+        """Whether every voxel may change."""
+        everywhere = slicer.vtkMRMLSegmentationNode.EditAllowedEverywhere
+        return self.mode == everywhere and self.intensities is None
+
+    def on(self, box: Box, grid: Floats, segmentationNode, segmentID: str, volumeNode) -> Mask:
+        """Where a segment may change.
+
+        Args:
+            box: Where this is asked, on `grid`.
+            grid: From (i, j, k) to the segmentation's RAS.
+            segmentationNode: The segmentation whose segments allow or forbid.
+            segmentID: The segment to be changed.
+            volumeNode: The volume of the intensity range.
+
+        Returns:
+            bool, fills `box`.
+        """
+        if self.mode == slicer.vtkMRMLSegmentationNode.EditAllowedEverywhere:
+            allowed = np.ones(box.shape, dtype=bool)
+        else:
+            allowed = self._bySegments(box, grid, segmentationNode, segmentID)
+        if self.intensities is not None:
+            low, high = self.intensities
+            values = _intensities(box, grid, segmentationNode, volumeNode)
+            allowed &= _within(values, low, high)
+        return allowed
+
+    def _bySegments(self, box: Box, grid: Floats, segmentationNode, segmentID: str) -> Mask:
+        modes = slicer.vtkMRMLSegmentationNode
+        everyID = list(segmentationNode.GetSegmentation().GetSegmentIDs())
+        named = {
+            modes.EditAllowedInsideAllSegments: everyID,
+            modes.EditAllowedOutsideAllSegments: everyID,
+            modes.EditAllowedInsideVisibleSegments: visibleSegmentIDs(segmentationNode),
+            modes.EditAllowedOutsideVisibleSegments: visibleSegmentIDs(segmentationNode),
+            modes.EditAllowedInsideSingleSegment: [self.maskSegmentID],
+        }[self.mode]
+        isOutside = self.mode in (
+            modes.EditAllowedOutsideAllSegments,
+            modes.EditAllowedOutsideVisibleSegments,
+        )
+        if isOutside:  # a segment never stands in its own way
+            named = [other for other in named if other != segmentID]
+        inside = occupied(segmentationNode.GetSegmentation(), named, box, grid)
+        return ~inside if isOutside else inside
+
+
+def visibleSegmentIDs(segmentationNode) -> list[str]:
+    """Segments that are shown, as the Segment Editor counts them."""
+    if segmentationNode.GetDisplayNode() is None:
+        segmentationNode.CreateDefaultDisplayNodes()
+    display = segmentationNode.GetDisplayNode()
+    everyID = segmentationNode.GetSegmentation().GetSegmentIDs()
+    return [segmentID for segmentID in everyID if display.GetSegmentVisibility(segmentID)]
+
+
+def _within(values: Array, low: float, high: float) -> Mask:
+    if values.dtype.kind in "iu":  # integers are compared many times as fast with integers
+        limits = np.iinfo(values.dtype)
+        low, high = max(np.ceil(low), limits.min), min(np.floor(high), limits.max)
+        if low > high:
+            return np.zeros(values.shape, dtype=bool)
+        low, high = int(low), int(high)
+    result = values >= low
+    result &= values <= high
+    return result
+
+
+def _intensities(box: Box, grid: Floats, segmentationNode, volumeNode):
+    """First component of a volume on a box of a segmentation's grid, interpolated linearly."""
+    image = volumeNode.GetImageData()
+    if image.GetNumberOfScalarComponents() > 1:
+        extract = vtk.vtkImageExtractComponents()
+        extract.SetInputData(image)
+        extract.SetComponents(0)
+        extract.Update()
+        image = extract.GetOutput()
+    parents = segmentationNode.GetParentTransformNode(), volumeNode.GetParentTransformNode()
+    toVolume = GridMap(grid, ijkToRas(volumeNode), *parents)
+    background = volumeNode.GetImageBackgroundScalarComponentAsDouble(0)
+    return sampled(image, box, toVolume, isLinear=True, background=background)

@@ -1,0 +1,201 @@
+"""3D surfaces of segments that follow the voxels without holding up the program.
+
+Slicer converts a segment to its surface each time the segment is written, 0.3 to 1 s for an organ,
+and nothing else happens meanwhile. Here the old surface stays until a thread has made the new one,
+by the filters and settings of Slicer's own conversion; VTK's filters run without Python's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import slicer
+import vtk
+from PUMITSlicerLib.background import Background
+
+from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
+
+CLOSED_SURFACE = "Closed surface"
+_FLYING_EDGES = "0"
+
+
+@dataclass(frozen=True)
+class SurfaceSettings:
+    """How a segmentation's surfaces are made; vtkBinaryLabelmapToClosedSurfaceConversionRule's."""
+
+    smoothing: float
+    decimation: float
+    hasNormals: bool
+
+    @staticmethod
+    def of(segmentation) -> SurfaceSettings | None:
+        """A segmentation's settings; None where only Slicer itself can follow them."""
+        rule = slicer.vtkBinaryLabelmapToClosedSurfaceConversionRule
+
+        def number(name: str, default: float) -> float:
+            return float(segmentation.GetConversionParameter(name) or default)
+
+        method = segmentation.GetConversionParameter(rule.GetConversionMethodParameterName())
+        smoothing = number(rule.GetSmoothingFactorParameterName(), 0.5)
+        isJoint = number(rule.GetJointSmoothingParameterName(), 0) > 0 and smoothing > 0
+        if isJoint or method not in ("", _FLYING_EDGES):
+            return None
+        return SurfaceSettings(
+            smoothing,
+            number(rule.GetDecimationFactorParameterName(), 0.0),
+            number(rule.GetComputeSurfaceNormalsParameterName(), 1) > 0,
+        )
+
+
+def surfaceOf(image, label: int, settings: SurfaceSettings) -> vtk.vtkPolyData:
+    """The surface of a label, as Slicer's conversion makes it; any thread may do this.
+
+    Args:
+        image: A vtkOrientedImageData that nobody else uses.
+        label: The voxels' value.
+        settings: How.
+    """
+    i, i2, j, j2, k, k2 = image.GetExtent()
+    matrix = vtk.vtkMatrix4x4()
+    image.GetImageToWorldMatrix(matrix)
+    toWorld = vtk.vtkTransform()
+    toWorld.SetMatrix(matrix)
+    plain = vtk.vtkImageData()
+    plain.ShallowCopy(image)
+    plain.SetOrigin(0, 0, 0)
+    plain.SetSpacing(1, 1, 1)
+    plain.SetDirectionMatrix(1, 0, 0, 0, 1, 0, 0, 0, 1)
+    # A border of nothing, so that what touches the image's own is closed.
+    padded = vtk.vtkImageConstantPad()
+    padded.SetInputData(plain)
+    padded.SetOutputWholeExtent(i - 1, i2 + 1, j - 1, j2 + 1, k - 1, k2 + 1)
+    edges = vtk.vtkDiscreteFlyingEdges3D()
+    edges.SetInputConnection(padded.GetOutputPort())
+    edges.ComputeGradientsOff()
+    edges.ComputeNormalsOff()
+    edges.SetValue(0, label)
+    last = edges
+    if settings.decimation > 0:
+        last = _after(last, vtk.vtkDecimatePro())
+        last.SetFeatureAngle(60)
+        last.SplittingOff()
+        last.PreserveTopologyOn()
+        last.SetMaximumError(1)
+        last.SetTargetReduction(settings.decimation)
+    if settings.smoothing > 0:
+        last = _after(last, vtk.vtkWindowedSincPolyDataFilter())
+        last.SetNumberOfIterations(int(20 + settings.smoothing * 40))
+        last.SetPassBand(10.0 ** (-4.0 * settings.smoothing))
+        last.BoundarySmoothingOff()
+        last.FeatureEdgeSmoothingOff()
+        last.NonManifoldSmoothingOn()
+        last.NormalizeCoordinatesOn()
+    last = _after(last, vtk.vtkTransformPolyDataFilter())
+    last.SetTransform(toWorld)
+    if settings.hasNormals:
+        last = _after(last, vtk.vtkPolyDataNormals())
+        last.ConsistencyOn()
+        last.SplittingOff()
+    edges.Update()
+    result = vtk.vtkPolyData()
+    if edges.GetOutput().GetNumberOfPolys():
+        last.Update()
+        result.ShallowCopy(last.GetOutput())
+        result.GetPointData().RemoveArray("ImageScalars")
+    return result
+
+
+def _after(first: Any, then: Any) -> Any:
+    then.SetInputConnection(first.GetOutputPort())
+    return then
+
+
+class SurfaceRefresh:
+    """Makes surfaces anew, one at a time for each segment, and the newest voxels win.
+
+    Args:
+        background: Where the work is done.
+        changing: A context in which the scene is changed by us.
+    """
+
+    def __init__(self, background: Background, changing: Callable[[Any], Any]) -> None:
+        self._background = background
+        self._changing = changing
+        # Segments whose surface is being made, and the voxels that it is made from.
+        self._running: dict[tuple[Any, str], tuple[Any, int]] = {}
+
+    @contextmanager
+    def postponed(self, segmentationNode, segmentIDs: Iterable[str]) -> Iterator[None]:
+        """Change segments inside the block without waiting for their surfaces.
+
+        Args:
+            segmentationNode: Whose segments are changed.
+            segmentIDs: All that may be changed.
+        """
+        segmentation = segmentationNode.GetSegmentation()
+        kept = {}
+        if SurfaceSettings.of(segmentation) is not None:
+            for segmentID in segmentIDs:
+                segment = segmentation.GetSegment(segmentID)
+                surface = segment.GetRepresentation(CLOSED_SURFACE)
+                if surface is not None:
+                    kept[segmentID] = (segment, surface, _voxels(segment))
+                    segment.RemoveRepresentation(CLOSED_SURFACE)
+        try:
+            yield
+        finally:
+            for segment, surface, _before in kept.values():
+                segment.AddRepresentation(CLOSED_SURFACE, surface)
+        for segmentID, (segment, _surface, before) in kept.items():
+            if _voxels(segment) != before:
+                self._begin(segmentationNode, segmentID)
+
+    def _begin(self, segmentationNode, segmentID: str) -> None:
+        key = (segmentationNode, segmentID)
+        if key in self._running:
+            return  # it begins anew when it ends and finds other voxels
+        segment = segmentationNode.GetSegmentation().GetSegment(segmentID)
+        settings = SurfaceSettings.of(segmentationNode.GetSegmentation())
+        if segment is None or settings is None:
+            return
+        voxels = _voxels(segment)
+        copy = slicer.vtkOrientedImageData()
+        copy.DeepCopy(voxels[0])
+        label = segment.GetLabelValue()
+        self._running[key] = voxels
+        self._background.submit(
+            lambda: surfaceOf(copy, label, settings),
+            lambda surface: self._show(key, surface),
+            lambda error: self._fail(key, error),
+        )
+
+    def _fail(self, key: tuple[Any, str], error: Exception) -> None:
+        self._running.pop(key)
+        raise error
+
+    def _show(self, key: tuple[Any, str], result: vtk.vtkPolyData) -> None:
+        voxels = self._running.pop(key)
+        segmentationNode, segmentID = key
+        if segmentationNode.GetScene() is None:
+            return
+        segment = segmentationNode.GetSegmentation().GetSegment(segmentID)
+        surface = segment.GetRepresentation(CLOSED_SURFACE) if segment is not None else None
+        if surface is None:
+            return
+        if _voxels(segment) != voxels:
+            self._begin(segmentationNode, segmentID)
+            return
+        with self._changing(segmentationNode):
+            surface.ShallowCopy(result)
+            segmentationNode.GetSegmentation().InvokeEvent(
+                slicer.vtkSegmentation.RepresentationModified, segmentID
+            )
+
+
+def _voxels(segment) -> tuple[Any, int]:
+    """Tells a segment's voxels from those it has later."""
+    image = segment.GetRepresentation(BINARY_LABELMAP)
+    return (image, image.GetMTime() if image is not None else 0)

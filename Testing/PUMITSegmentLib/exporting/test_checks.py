@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import os
+from collections import namedtuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pumit.export.dicom_series import write_dicom_series
+from pumit.volume import Volume
+
+SHAPE = (6, 16, 20)
+
+
+@pytest.fixture
+def database(scene):
+    from export_scene import DicomDatabase
+
+    return DicomDatabase()
+
+
+@pytest.fixture
+def volume_node(scene, database, tmp_path):
+    from export_scene import loadSeries
+
+    noise = np.random.default_rng(0).normal(0, 200, SHAPE).round().astype(np.int16)
+    series = write_dicom_series(Volume(noise, (2.0, 1.0, 1.0)), tmp_path / "series")
+    return loadSeries(series.source.files[0].parent, database)
+
+
+@pytest.fixture
+def node(scene, volume_node):
+    """A segmentation with one segment, "liver", in the middle of the volume."""
+    node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Segments")
+    node.CreateDefaultDisplayNodes()
+    node.SetReferenceImageGeometryParameterFromVolumeNode(volume_node)
+    add(node, "liver", volume_node)
+    return node
+
+
+def add(node, name: str, volume_node, corner=(2, 4, 5), size=3) -> str:
+    from PUMITSegmentLib.segments.terms import newSegment
+    from PUMITSlicerLib.mrml import ijkToRas, orientedImage
+
+    segment_id = newSegment(node, name)
+    segment = node.GetSegmentation().GetSegment(segment_id)
+    if size:
+        image = orientedImage(np.ones((size,) * 3, bool), ijkToRas(volume_node), corner)
+        copy = type(image)()
+        copy.DeepCopy(image)
+        segment.AddRepresentation("Binary labelmap", copy)
+        segment.SetLabelValue(1)
+    return segment_id
+
+
+@pytest.fixture
+def problems(tmp_path, database):
+    """Problems of an export, as (severity, sentence)."""
+    from PUMITSegmentLib.exporting.checks import findProblems
+    from PUMITSegmentLib.exporting.export import ExportChoice, Format
+
+    def find(node, volume_node, format_="DICOM_SEG", folder=tmp_path, **more):
+        choice = ExportChoice(Format[format_], Path(folder), **more.pop("choice", {}))
+        more.setdefault("database", database)
+        return findProblems(node, volume_node, choice, **more)
+
+    return find
+
+
+def only(found):
+    assert len(found) == 1, [p.sentence for p in found]
+    return found[0]
+
+
+def stops(found) -> list[str]:
+    return [p.sentence for p in found if p.severity.value == "stops"]
+
+
+@pytest.mark.parametrize("format_", ["DICOM_SEG", "SEG_NRRD", "NIFTI", "NRRD"])
+def test_sound_export_has_no_problem(problems, node, volume_node, format_):
+    assert problems(node, volume_node, format_) == []
+
+
+def test_nothing_at_all_is_said_in_a_sentence_each(problems, scene):
+    found = problems(None, None)
+    assert len(stops(found)) == 2
+    assert "segment something" in found[0].sentence
+    assert "no volume" in found[1].sentence
+
+
+def test_every_sentence_says_what_to_do(problems, node, volume_node, tmp_path):
+    add(node, "x" * 100, volume_node, size=0)
+    volume_node.SetAttribute("DICOM.instanceUIDs", None)
+    for problem in problems(node, volume_node, folder=tmp_path / "series" / "slice_0001.dcm"):
+        assert problem.sentence.endswith(".")
+        assert ";" in problem.sentence, problem.sentence
+        assert "\n" not in problem.sentence
+
+
+def test_hidden_segments(problems, node, volume_node):
+    node.GetDisplayNode().SetAllSegmentsVisibility(False)
+    assert "hidden" in only(problems(node, volume_node)).sentence
+    assert problems(node, volume_node, choice={"onlyVisible": False}) == []
+
+
+def test_empty_segment_names_itself(problems, node, volume_node):
+    empty = add(node, "spleen", volume_node, size=0)
+    problem = only(problems(node, volume_node))
+    assert '"spleen" is empty' in problem.sentence
+    assert problem.segmentIDs == (empty,)
+    node.GetDisplayNode().SetSegmentVisibility(empty, False)
+    assert problems(node, volume_node) == []
+
+
+def test_segment_that_was_erased_again_is_empty(problems, node, volume_node):
+    segment = node.GetSegmentation().GetNthSegment(0)
+    segment.GetRepresentation("Binary labelmap").GetPointData().GetScalars().Fill(0)
+    assert "empty" in only(problems(node, volume_node)).sentence
+
+
+def test_missing_code_warns_and_can_be_assigned(problems, node, volume_node):
+    from PUMITSegmentLib.exporting.checks import Repair
+    from PUMITSegmentLib.segments.term_search import TermSearch
+    from PUMITSegmentLib.segments.terms import assignTerm
+
+    segment_id = add(node, "thing", volume_node)
+    problem = only(problems(node, volume_node))
+    assert problem.severity.value == "warns"
+    assert (problem.repair, problem.segmentIDs) == (Repair.ASSIGN_TERM, (segment_id,))
+    assignTerm(node, segment_id, TermSearch().named("spleen"))
+    assert problems(node, volume_node) == []
+
+
+def test_same_name_twice_stops_dicom_and_warns_elsewhere(problems, node, volume_node):
+    from PUMITSegmentLib.exporting.checks import Repair
+
+    second = add(node, "liver", volume_node)
+    node.GetSegmentation().GetSegment(second).SetName("liver")
+    problem = only(problems(node, volume_node))
+    assert (problem.severity.value, problem.repair) == ("stops", Repair.RENAME)
+    assert len(problem.segmentIDs) == 2
+    assert stops(problems(node, volume_node, "SEG_NRRD")) == []
+
+
+@pytest.mark.parametrize("name", ["x" * 100, "a\\b", "line\nbreak"])
+def test_name_that_dicom_cannot_hold_can_be_changed(problems, node, volume_node, name):
+    from PUMITSegmentLib.exporting.checks import Repair
+
+    node.GetSegmentation().GetNthSegment(0).SetName(name)
+    problem = only(problems(node, volume_node))
+    assert (problem.severity.value, problem.repair) == ("stops", Repair.RENAME)
+    assert problems(node, volume_node, "NIFTI") == []
+
+
+def test_unicode_name_is_no_problem(problems, node, volume_node):
+    node.GetSegmentation().GetNthSegment(0).SetName("Läsion 病变")
+    assert problems(node, volume_node) == []
+
+
+def test_volume_that_is_not_from_dicom(problems, node, volume_node):
+    volume_node.SetAttribute("DICOM.instanceUIDs", None)
+    assert "does not come from DICOM" in only(problems(node, volume_node)).sentence
+    assert problems(node, volume_node, "SEG_NRRD") == []
+
+
+def test_deleted_source_files_are_counted(problems, node, volume_node, tmp_path):
+    for file in sorted((tmp_path / "series").iterdir())[:2]:
+        file.unlink()
+    assert only(problems(node, volume_node)).sentence.startswith("2 of 6 DICOM files")
+
+
+def test_database_that_does_not_know_the_scan(problems, node, volume_node, database):
+    database.files.clear()
+    assert only(problems(node, volume_node)).sentence.startswith("6 of 6 DICOM files")
+
+
+def test_multi_frame_without_places(problems, node, volume_node, database, tmp_path):
+    from pydicom import dcmread
+
+    file = sorted((tmp_path / "series").iterdir())[0]
+    dataset = dcmread(file)
+    dataset.NumberOfFrames = 6
+    dataset.save_as(file)
+    volume_node.SetAttribute("DICOM.instanceUIDs", str(dataset.SOPInstanceUID))
+    assert "multi-frame" in only(problems(node, volume_node)).sentence
+
+
+def test_segment_elsewhere_and_segment_half_outside(problems, node, volume_node):
+    outside = add(node, "spleen", volume_node, corner=(2, 4, 60))
+    half = add(node, "aorta", volume_node, corner=(2, 4, 18))
+    found = problems(node, volume_node)
+    assert [(p.severity.value, p.segmentIDs) for p in found] == [
+        ("stops", (outside,)),
+        ("warns", (half,)),
+    ]
+
+
+def test_overlap_warns_for_label_maps_only(problems, node, volume_node):
+    add(node, "spleen", volume_node)
+    assert "overlap" in only(problems(node, volume_node, "NIFTI")).sentence
+    assert problems(node, volume_node, "SEG_NRRD") == []
+
+
+def test_transformed_volume_warns_where_slicers_file_will_lie(problems, scene, node, volume_node):
+    transform = scene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
+    for each in (node, volume_node):
+        each.SetAndObserveTransformNodeID(transform.GetID())
+    assert "transform" in only(problems(node, volume_node, "SEG_NRRD")).sentence
+    assert problems(node, volume_node) == []
+
+
+def test_folder_of_every_bad_kind(problems, node, volume_node, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("x")
+    for folder in ("", tmp_path / "file", tmp_path / "file" / "sub"):
+        assert "folder" in only(problems(node, volume_node, folder=folder)).sentence
+    assert problems(node, volume_node, folder=tmp_path / "new" / "folders") == []
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert "may not write" in only(problems(node, volume_node)).sentence
+
+
+def test_full_disk(problems, node, volume_node, monkeypatch):
+    from PUMITSegmentLib.exporting import checks as export_checks
+
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(export_checks.shutil, "disk_usage", lambda path: usage(9, 9, 0))
+    for format_ in ("DICOM_SEG", "SEG_NRRD", "NIFTI"):
+        assert "make room" in only(problems(node, volume_node, format_)).sentence
+
+
+def test_database_that_is_closed_warns_if_it_is_wanted(problems, node, volume_node, tmp_path):
+    # Read from files, so that no database is needed to find them.
+    from export_scene import loadSeries
+
+    dropped = loadSeries(tmp_path / "series", None)
+    found = problems(node, dropped, database=None, addToDatabase=True)
+    assert only(found).severity.value == "warns"
+    assert "database is not open" in found[0].sentence
+    assert problems(node, dropped, database=None) == []
+
+
+def test_missing_library_can_be_installed(problems, node, volume_node, monkeypatch):
+    from PUMITSegmentLib.exporting import checks as export_checks
+
+    monkeypatch.setattr(export_checks.importlib.util, "find_spec", lambda name: None)
+    problem = only(problems(node, volume_node))
+    assert problem.repair is export_checks.Repair.INSTALL
+
+
+def test_what_stops_comes_first(problems, node, volume_node):
+    add(node, "thing", volume_node)
+    volume_node.SetAttribute("DICOM.instanceUIDs", None)
+    found = problems(node, volume_node)
+    assert [p.severity.value for p in found] == ["stops", "warns"]

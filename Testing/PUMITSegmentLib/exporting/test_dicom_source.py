@@ -1,0 +1,240 @@
+"""Which files a volume came from, and which slice is which of them."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK
+from export_checks import OBLIQUE, dciodvfy
+from export_scene import (
+    SHAPE,
+    DicomDatabase,
+    a_series,
+    assert_dicom_holds,
+    blobs,
+    export,
+    loadSeries,
+    segmentation_of,
+)
+from pumit.errors import ExportError
+from pumit.io.read import read_volume
+from pumit.volume import Volume
+from pydicom import dcmread
+
+
+@pytest.fixture
+def database(scene):
+    return DicomDatabase()
+
+
+@pytest.fixture
+def series(tmp_path) -> Volume:
+    return a_series(tmp_path / "series")
+
+
+@pytest.fixture
+def loaded(series, database):
+    return loadSeries(series.source.files[0].parent, database)
+
+
+def test_centred_volume_still_meets_its_files(tmp_path, scene, loaded, database, series):
+    import slicer
+    from PUMITSlicerLib.mrml import ijkToRas
+
+    # As "Center Volume" does: other coordinates, the same pixels.
+    matrix = ijkToRas(loaded)
+    matrix[:3, 3] = (100, 50, -300)
+    loaded.SetIJKToRASMatrix(slicer.util.vtkMatrixFromArray(matrix))
+    masks = dict(zip(("left kidney", "cyst"), blobs(SHAPE), strict=True))
+    node = segmentation_of(scene, loaded, masks)
+    written = export(node, loaded, "DICOM_SEG", tmp_path / "out", database)
+    assert_dicom_holds(written.path, tmp_path / "read", series, masks)
+
+
+def test_files_read_in_another_order_than_they_lie_are_refused(tmp_path, scene, loaded, database):
+    node = segmentation_of(scene, loaded, {"a": blobs(SHAPE)[0]})
+    uids = loaded.GetAttribute("DICOM.instanceUIDs").split()
+    loaded.SetAttribute("DICOM.instanceUIDs", " ".join([uids[1], uids[0], *uids[2:]]))
+    loaded.SetOrigin(0, 0, 0)
+    with pytest.raises(ExportError, match="order"):
+        export(node, loaded, "DICOM_SEG", tmp_path / "out", database)
+
+
+def sheared(series: Volume, by_mm: float) -> None:
+    """Tilt the gantry afterwards: each slice is shifted along its columns."""
+    for k, file in enumerate(series.source.files):
+        dataset = dcmread(file)
+        position = np.array(dataset.ImagePositionPatient, dtype=float)
+        column = np.array(dataset.ImageOrientationPatient[3:], dtype=float)
+        dataset.ImagePositionPatient = [round(x, 5) for x in position + k * by_mm * column]
+        dataset.save_as(file)
+
+
+def test_tilted_gantry_is_written_on_the_slices_it_was_drawn_on(tmp_path, scene, series, database):
+    sheared(series, 1.1)
+    node = loadSeries(series.source.files[0].parent, database)
+    # Straightened, as Slicer does where slices are uneven: the rest is a transform's.
+    axes = np.diag([-1.0, -1.0, 1.0]) @ OBLIQUE
+    node.SetIJKToRASDirections(*axes.ravel())
+    first, second = blobs(SHAPE)
+    written = export(
+        segmentation_of(scene, node, {"a": first, "b": second}),
+        node,
+        "DICOM_SEG",
+        tmp_path / "out",
+        database,
+    )
+    assert dciodvfy(written.path) == []
+    frames = frames_by_source(written.path)
+    for number, mask in enumerate((first, second), start=1):
+        for file, plane in zip(series.source.files, mask, strict=True):
+            uid = str(dcmread(file, stop_before_pixels=True).SOPInstanceUID)
+            found = frames.get((number, uid), np.zeros(plane.shape, bool))
+            np.testing.assert_array_equal(found, plane)
+
+
+def frames_by_source(path: Path) -> dict[tuple[int, str], np.ndarray]:
+    """Planes by segment number and the instance they refer to."""
+    dataset = dcmread(path)
+    pixels = dataset.pixel_array.reshape(-1, dataset.Rows, dataset.Columns)
+    shared = dataset.SharedFunctionalGroupsSequence[0]
+    frames = {}
+    for group, plane in zip(dataset.PerFrameFunctionalGroupsSequence, pixels, strict=True):
+        # What all frames share stands there once.
+        owner = group if "SegmentIdentificationSequence" in group else shared
+        number = int(owner.SegmentIdentificationSequence[0].ReferencedSegmentNumber)
+        source = group.DerivationImageSequence[0].SourceImageSequence[0]
+        frames[number, str(source.ReferencedSOPInstanceUID)] = plane > 0
+    return frames
+
+
+def unpacked(archive: Path, folder: Path) -> Path:
+    folder.mkdir()
+    with zipfile.ZipFile(archive) as packed:
+        for number, member in enumerate(m for m in packed.infolist() if not m.is_dir()):
+            (folder / f"{number:04d}.dcm").write_bytes(packed.read(member))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_database", [True, False])
+def test_real_ct_in_slicers_reader(tmp_path, scene, shared_data, database, has_database):
+    folder = unpacked(shared_data / "dicom" / "chaos_ct" / "dicom.zip", tmp_path / "ct")
+    volume = read_volume(folder)
+    known = database if has_database else None
+    node = loadSeries(folder, known)
+    liver = SimpleITK.GetArrayFromImage(
+        SimpleITK.ReadImage(str(shared_data / "cases" / "ct_chaos_liver" / "label.nii.gz"))
+    )
+    import slicer
+
+    voxels = slicer.util.arrayFromVolume(node)
+    # Slicer's slices run as pumit's do, or the other way round.
+    is_same = np.array_equal(voxels, volume.array)
+    assert is_same or np.array_equal(voxels[::-1], volume.array)
+    rng = np.random.default_rng(0)
+    mask = (liver > 0) if liver.shape == volume.shape else volume.array > 100
+    mask &= rng.random(mask.shape) > 0.3
+    segmentation = segmentation_of(scene, node, {"liver": mask if is_same else mask[::-1]})
+    written = export(segmentation, node, "DICOM_SEG", tmp_path / "out", known)
+    assert_dicom_holds(written.path, tmp_path / "read", volume, {"liver": mask})
+
+
+@pytest.mark.slow
+def test_real_tilted_mr(tmp_path, scene, shared_data, database):
+    source = shared_data / "dicom" / "brain_mr" / "Study3" / "11-T1post-18670"
+    volume = read_volume(source)
+    node = loadSeries(source, database)
+    import slicer
+
+    voxels = slicer.util.arrayFromVolume(node)
+    is_same = np.array_equal(voxels, volume.array)
+    assert is_same or np.array_equal(voxels[::-1], volume.array)
+    first, second = blobs(volume.shape)
+    masks = {"brain": first, "mass": second}
+    shown = {name: mask if is_same else mask[::-1] for name, mask in masks.items()}
+    written = export(
+        segmentation_of(scene, node, shown), node, "DICOM_SEG", tmp_path / "out", database
+    )
+    assert_dicom_holds(written.path, tmp_path / "read", volume, masks)
+
+
+def test_volume_from_nowhere_has_no_source(scene):
+    from PUMITSegmentLib.exporting.dicom_source import DicomFiles, findDicomFiles
+
+    node = scene.AddNewNodeByClass("vtkMRMLScalarVolumeNode")
+    assert findDicomFiles(node) == findDicomFiles(None) == DicomFiles()
+
+
+def test_volume_from_another_kind_of_file_has_no_source(tmp_path, scene, loaded, database):
+    import slicer
+    from PUMITSegmentLib.exporting.dicom_source import findDicomFiles
+
+    assert slicer.util.saveNode(loaded, str(tmp_path / "scan.nrrd"))
+    again = slicer.util.loadVolume(str(tmp_path / "scan.nrrd"), {})
+    assert not findDicomFiles(again, database).isFromDicom
+
+
+def test_closed_database_is_not_asked(scene, loaded, database, monkeypatch):
+    import slicer
+    from PUMITSegmentLib.exporting.dicom_source import findDicomFiles
+
+    monkeypatch.setattr(slicer, "dicomDatabase", database, raising=False)
+    assert findDicomFiles(loaded).missing == 0
+    database.isOpen = False
+    assert findDicomFiles(loaded).missing == SHAPE[0]
+
+
+@pytest.mark.parametrize("is_left_handed", [False, True])
+def test_files_are_listed_in_slice_order(series, loaded, database, is_left_handed):
+    from dataclasses import replace
+
+    from PUMITSegmentLib.exporting.dicom_source import findDicomFiles, withSource
+
+    files = series.source.files
+    volume, given = series, findDicomFiles(loaded, database).paths
+    if is_left_handed:
+        last = tuple(series.index_to_world((SHAPE[0] - 1, 0, 0)))
+        direction = series.direction @ np.diag([1.0, 1.0, -1.0])
+        volume = replace(series, origin_lps=last, direction=direction)
+        files = files[::-1]
+    assert withSource(volume, given).source.files == files
+
+
+def test_cropped_volume_is_placed_by_its_coordinates(tmp_path, scene, series, loaded, database):
+    from PUMITSlicerLib.mrml import addVolumeNode
+
+    inner = Volume(
+        series.array[2:7, 3:, 4:],
+        series.spacing_mm,
+        tuple(series.index_to_world((2, 3, 4))),
+        series.direction,
+    )
+    node = addVolumeNode("Cropped", inner)
+    node.SetAttribute("DICOM.instanceUIDs", loaded.GetAttribute("DICOM.instanceUIDs"))
+    mask, _second = blobs(SHAPE)
+    mask[:2] = mask[7:] = False
+    mask[:, :3] = False
+    mask[:, :, :4] = False
+    part = segmentation_of(scene, node, {"part": mask[2:7, 3:, 4:]})
+    written = export(part, node, "DICOM_SEG", tmp_path / "out", database)
+    assert_dicom_holds(written.path, tmp_path / "read", series, {"part": mask})
+
+
+def test_single_slice_is_exported(tmp_path, scene, database):
+    from pumit.export.dicom_series import write_dicom_series
+
+    first, _second = blobs(SHAPE)
+    plane = first[4:5]
+    values = np.where(plane, 100, 0).astype(np.int16)
+    series = write_dicom_series(Volume(values, (1e8, 0.7, 0.8)), tmp_path / "series")
+    node = loadSeries(tmp_path / "series", database)
+    written = export(
+        segmentation_of(scene, node, {"a": plane}), node, "DICOM_SEG", tmp_path / "out", database
+    )
+    assert dciodvfy(written.path) == []
+    uid = str(dcmread(series.source.files[0]).SOPInstanceUID)
+    np.testing.assert_array_equal(frames_by_source(written.path)[1, uid], plane[0])

@@ -1,0 +1,199 @@
+"""DICOM-SEG out of the scene, read back by dcmqi and held to the standard by dciodvfy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from export_checks import OBLIQUE, dciodvfy
+from export_scene import (
+    SHAPE,
+    DicomDatabase,
+    a_series,
+    assert_dicom_holds,
+    blobs,
+    export,
+    linear,
+    loadSeries,
+    segmentation_of,
+)
+from pumit.errors import ExportError
+from pumit.volume import Volume
+from pydicom import dcmread
+
+
+@pytest.fixture
+def database(scene):
+    return DicomDatabase()
+
+
+@pytest.fixture
+def series(tmp_path) -> Volume:
+    return a_series(tmp_path / "series")
+
+
+@pytest.fixture
+def loaded(series, database):
+    return loadSeries(series.source.files[0].parent, database)
+
+
+@pytest.fixture
+def kidneys(scene, loaded):
+    first, second = blobs(SHAPE)
+    return segmentation_of(scene, loaded, {"left kidney": first, "cyst": second})
+
+
+def test_dicom_seg_keeps_every_voxel_and_overlap(tmp_path, kidneys, loaded, database, series):
+    written = export(kidneys, loaded, "DICOM_SEG", tmp_path / "out", database)
+    assert written.path.name == "My segments.dcm"
+    first, second = blobs(SHAPE)
+    masks = {"left kidney": first, "cyst": second}
+    assert_dicom_holds(written.path, tmp_path / "read", series, masks)
+
+
+def test_dicom_seg_names_the_codes_and_the_algorithm(tmp_path, kidneys, loaded, database):
+    written = export(kidneys, loaded, "DICOM_SEG", tmp_path / "out", database)
+    kidney, cyst = dcmread(written.path).SegmentSequence
+    kind = kidney.SegmentedPropertyTypeCodeSequence[0]
+    assert (kind.CodeValue, kind.CodingSchemeDesignator) == ("64033007", "SCT")
+    assert kind.SegmentedPropertyTypeModifierCodeSequence[0].CodeMeaning == "Left"
+    for item in (kidney, cyst):
+        assert item.SegmentAlgorithmType == "SEMIAUTOMATIC"
+        assert item.SegmentAlgorithmName == "pumit default 0.1.0"
+        identified = item.SegmentationAlgorithmIdentificationSequence[0]
+        assert identified.AlgorithmVersion == "0.1.0"
+
+
+def test_each_segment_says_what_made_it(tmp_path, scene, loaded, database):
+    first, second = blobs(SHAPE)
+    masks = {"by model": first, "by hand": second, "by prompts": first}
+    types = {"by model": "AUTOMATIC", "by hand": "MANUAL"}
+    node = segmentation_of(scene, loaded, masks, **types)
+    written = export(node, loaded, "DICOM_SEG", tmp_path / "out", database)
+    assert dciodvfy(written.path) == []
+    items = dcmread(written.path).SegmentSequence
+    assert [i.SegmentAlgorithmType for i in items] == ["AUTOMATIC", "MANUAL", "SEMIAUTOMATIC"]
+    assert [i.get("SegmentAlgorithmName") for i in items] == [
+        "pumit default 0.1.0",
+        None,
+        "pumit default 0.1.0",
+    ]
+
+
+def shift_by_voxels(volume_node, ijk: tuple[int, int, int]) -> np.ndarray:
+    from PUMITSlicerLib.mrml import ijkToRas
+
+    matrix = np.eye(4)
+    matrix[:3, 3] = ijkToRas(volume_node)[:3, :3] @ ijk
+    return matrix
+
+
+def test_common_transform_changes_nothing_in_dicom(
+    tmp_path, scene, kidneys, loaded, database, series
+):
+    turn = np.eye(4)
+    turn[:3, :3], turn[:3, 3] = OBLIQUE, (30, -20, 5)
+    for node in (kidneys, loaded):
+        node.SetAndObserveTransformNodeID(linear(scene, turn).GetID())
+    written = export(kidneys, loaded, "DICOM_SEG", tmp_path / "out", database)
+    first, second = blobs(SHAPE)
+    masks = {"left kidney": first, "cyst": second}
+    assert_dicom_holds(written.path, tmp_path / "read", series, masks)
+
+
+def test_segmentation_moved_on_its_volume_is_written_where_it_is_seen(
+    tmp_path, scene, kidneys, loaded, database, series
+):
+    kidneys.SetAndObserveTransformNodeID(linear(scene, shift_by_voxels(loaded, (2, -1, 1))).GetID())
+    written = export(kidneys, loaded, "DICOM_SEG", tmp_path / "out", database)
+    # i, j, k are w, h, d; nothing leaves the volume.
+    masks = dict(zip(("left kidney", "cyst"), blobs(SHAPE), strict=True))
+    moved = {name: np.roll(mask, (1, -1, 2), (0, 1, 2)) for name, mask in masks.items()}
+    assert_dicom_holds(written.path, tmp_path / "read", series, moved)
+
+
+def test_bent_transform_is_followed(tmp_path, scene, loaded, database, series):
+    import vtk
+
+    box = np.zeros(SHAPE, bool)
+    box[3:6, 8:14, 10:20] = True
+    node = segmentation_of(scene, loaded, {"box": box})
+    # A thin-plate spline that moves everything by the same two columns.
+    step = shift_by_voxels(loaded, (2, 0, 0))[:3, 3]
+    source, target = vtk.vtkPoints(), vtk.vtkPoints()
+    for corner in np.array(np.meshgrid(*[(-200, 200)] * 3)).reshape(3, -1).T.astype(float):
+        source.InsertNextPoint(corner)
+        target.InsertNextPoint(corner + step)
+    spline = vtk.vtkThinPlateSplineTransform()
+    spline.SetSourceLandmarks(source)
+    spline.SetTargetLandmarks(target)
+    spline.SetBasisToR()
+    bent = scene.AddNewNodeByClass("vtkMRMLTransformNode")
+    bent.SetAndObserveTransformToParent(spline)
+    node.SetAndObserveTransformNodeID(bent.GetID())
+    written = export(node, loaded, "DICOM_SEG", tmp_path / "out", database)
+    assert_dicom_holds(written.path, tmp_path / "read", series, {"box": np.roll(box, 2, 2)})
+
+
+def test_hidden_segments_stay_out_unless_asked_for(tmp_path, kidneys, loaded, database):
+    segmentation = kidneys.GetSegmentation()
+    kidneys.GetDisplayNode().SetSegmentVisibility(segmentation.GetNthSegmentID(0), False)
+    seen = export(kidneys, loaded, "DICOM_SEG", tmp_path, database)
+    every = export(kidneys, loaded, "DICOM_SEG", tmp_path, database, onlyVisible=False)
+    assert [s.SegmentLabel for s in dcmread(seen.path).SegmentSequence] == ["cyst"]
+    assert len(dcmread(every.path).SegmentSequence) == 2
+
+
+def test_database_gets_the_file(tmp_path, kidneys, loaded, database):
+    from PUMITSegmentLib.exporting.dicom_database import addToDatabase
+
+    written = export(kidneys, loaded, "DICOM_SEG", tmp_path, database)
+    addToDatabase(written.path, database)
+    uid = str(dcmread(written.path).SOPInstanceUID)
+    assert database.fileForInstance(uid) == str(written.path)
+
+
+def test_database_that_is_absent_or_refuses_ends_in_one_sentence(
+    tmp_path, kidneys, loaded, database
+):
+    from PUMITSegmentLib.exporting.dicom_database import addToDatabase
+
+    written = export(kidneys, loaded, "DICOM_SEG", tmp_path, database)
+    with pytest.raises(ExportError, match="not open"):
+        addToDatabase(written.path)
+    database.insert = lambda path: None
+    with pytest.raises(ExportError, match="did not take"):
+        addToDatabase(written.path, database)
+
+
+def test_names_in_any_script_are_kept(tmp_path, scene, loaded, database, series):
+    first, second = blobs(SHAPE)
+    masks = {"Läsion 病变": first, 'a "b", <c> & d': second}
+    node = segmentation_of(scene, loaded, masks)
+    written = export(node, loaded, "DICOM_SEG", tmp_path / "out", database)
+    assert_dicom_holds(written.path, tmp_path / "read", series, masks)
+
+
+def test_surface_is_exported_as_the_voxels_inside_it(tmp_path, scene, loaded, database):
+    import vtk
+    from PUMITSegmentLib.segments.terms import newSegment
+
+    node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Surfaces")
+    node.CreateDefaultDisplayNodes()
+    node.SetReferenceImageGeometryParameterFromVolumeNode(loaded)
+    segmentation = node.GetSegmentation()
+    segmentation.SetSourceRepresentationName("Closed surface")
+    bounds = [0.0] * 6
+    loaded.GetRASBounds(bounds)
+    ball = vtk.vtkSphereSource()
+    ball.SetCenter(*[(bounds[i] + bounds[i + 1]) / 2 for i in (0, 2, 4)])
+    ball.SetRadius(5.0)
+    ball.SetThetaResolution(32)
+    ball.SetPhiResolution(32)
+    ball.Update()
+    segment = segmentation.GetSegment(newSegment(node, "mass"))
+    segment.AddRepresentation("Closed surface", ball.GetOutput())
+    written = export(node, loaded, "DICOM_SEG", tmp_path / "out", database)
+    assert dciodvfy(written.path) == []
+    voxel_mm3 = np.prod(loaded.GetSpacing())
+    volume_mm3 = dcmread(written.path).pixel_array.sum() * voxel_mm3
+    assert volume_mm3 == pytest.approx(4 / 3 * np.pi * 5**3, rel=0.15)

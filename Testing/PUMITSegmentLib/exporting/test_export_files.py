@@ -1,0 +1,250 @@
+"""Files for Slicer and for other programs, and the names of all files that are exported."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+import SimpleITK
+from export_checks import OBLIQUE, dciodvfy
+from export_scene import (
+    SHAPE,
+    DicomDatabase,
+    a_series,
+    add_segment,
+    blobs,
+    export,
+    linear,
+    loadSeries,
+    segmentation_of,
+)
+from pumit.errors import Cancelled, ExportError
+from pumit.volume import Volume
+
+
+@pytest.fixture
+def database(scene):
+    return DicomDatabase()
+
+
+@pytest.fixture
+def series(tmp_path) -> Volume:
+    return a_series(tmp_path / "series")
+
+
+@pytest.fixture
+def loaded(series, database):
+    return loadSeries(series.source.files[0].parent, database)
+
+
+@pytest.fixture
+def kidneys(scene, loaded):
+    first, second = blobs(SHAPE)
+    return segmentation_of(scene, loaded, {"left kidney": first, "cyst": second})
+
+
+def test_existing_files_are_never_replaced(tmp_path, kidneys, loaded, database):
+    paths = [
+        export(kidneys, loaded, format_, tmp_path / "a/b", database, fileName="liver").path
+        for format_ in ("DICOM_SEG", "DICOM_SEG", "NIFTI", "NIFTI", "SEG_NRRD", "SEG_NRRD")
+    ]
+    assert [p.name for p in paths] == [
+        *("liver.dcm", "liver_2.dcm", "liver.nii.gz", "liver_2.nii.gz"),
+        *("liver.seg.nrrd", "liver_2.seg.nrrd"),
+    ]
+    tables = sorted(p.name for p in (tmp_path / "a/b").glob("*.csv"))
+    assert tables == ["liver.csv", "liver_2.csv"]
+    assert len(list((tmp_path / "a/b").iterdir())) == 8
+
+
+@pytest.mark.parametrize(
+    "name", ["Läsion 病变 🫀", "a/b\\c:d*?", "con", "..", "x" * 300, "é" * 200]
+)
+def test_any_name_of_a_segmentation_makes_a_file(tmp_path, kidneys, loaded, database, name):
+    kidneys.SetName(name)
+    written = export(kidneys, loaded, "DICOM_SEG", tmp_path, database)
+    assert written.path.parent == tmp_path
+    assert dciodvfy(written.path) == []
+
+
+def test_folder_that_is_a_file_ends_in_one_sentence(tmp_path, kidneys, loaded, database):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ExportError, match="folder"):
+        export(kidneys, loaded, "DICOM_SEG", tmp_path / "file" / "sub", database)
+
+
+@pytest.mark.parametrize("format_", ["DICOM_SEG", "SEG_NRRD", "NIFTI"])
+def test_cancelled_export_leaves_nothing(tmp_path, kidneys, loaded, database, format_):
+    from PUMITSegmentLib.exporting.export import ExportChoice, Format, collect, write
+
+    collected = collect(kidneys, loaded, ExportChoice(Format[format_], tmp_path), database)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(Cancelled):
+        write(collected, lambda: True)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+# --- .seg.nrrd ------------------------------------------------------------------------------------
+
+
+def reloaded(scene, path):
+    import slicer
+
+    return slicer.modules.segmentations.logic().LoadSegmentationFromFile(str(path), True, "again")
+
+
+def world_voxels(node, name: str) -> np.ndarray:
+    """World positions of a segment's voxels, rounded, in some order."""
+    from PUMITSegmentLib.segments.labelmap_grid import imageGrid
+    from PUMITSlicerLib.mrml import orientedImageArray
+
+    segmentation = node.GetSegmentation()
+    segment = segmentation.GetSegment(segmentation.GetSegmentIdBySegmentName(name))
+    image = segment.GetRepresentation("Binary labelmap")
+    kji = np.argwhere(orientedImageArray(image) == segment.GetLabelValue())
+    ijk = kji[:, ::-1] + image.GetExtent()[::2]
+    grid = imageGrid(image)
+    points = ijk @ grid[:3, :3].T + grid[:3, 3]
+    transform = node.GetParentTransformNode()
+    if transform is not None:
+        import slicer
+        import vtk
+
+        matrix = vtk.vtkMatrix4x4()
+        transform.GetMatrixTransformToWorld(matrix)
+        array = slicer.util.arrayFromVTKMatrix(matrix)
+        points = points @ array[:3, :3].T + array[:3, 3]
+    return points[np.lexsort(points.round(2).T)]
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_slicers_file_keeps_place_overlap_and_all_tags(tmp_path, scene, kidneys, loaded, is_moved):
+    segmentation = kidneys.GetSegmentation()
+    ids = [segmentation.GetNthSegmentID(i) for i in range(2)]
+    segmentation.GetSegment(ids[0]).SetTag("Another.Module", "its note")
+    if is_moved:
+        turn = np.eye(4)
+        turn[:3, :3], turn[:3, 3] = OBLIQUE, (30, -20, 5)
+        for node in (kidneys, loaded):
+            node.SetAndObserveTransformNodeID(linear(scene, turn).GetID())
+    written = export(kidneys, loaded, "SEG_NRRD", tmp_path)
+    again = reloaded(scene, written.path)
+    assert [again.GetSegmentation().GetNthSegmentID(i) for i in range(2)] == ids
+    for segment_id in ids:
+        before, after = (n.GetSegmentation().GetSegment(segment_id) for n in (kidneys, again))
+        assert (after.GetName(), after.GetTerminology()) == (
+            before.GetName(),
+            before.GetTerminology(),
+        )
+        assert after.GetColor() == pytest.approx(before.GetColor(), abs=1e-3)
+        here, there = (world_voxels(node, before.GetName()) for node in (kidneys, again))
+        np.testing.assert_allclose(there, here, atol=1e-3)
+    import vtk
+
+    note = vtk.mutable("")
+    assert again.GetSegmentation().GetSegment(ids[0]).GetTag("Another.Module", note)
+    assert str(note) == "its note"
+
+
+def test_slicers_file_is_packed_and_the_scene_unchanged(tmp_path, scene, kidneys, loaded):
+    count = scene.GetNumberOfNodes()
+    segment = kidneys.GetSegmentation().GetNthSegment(0)
+    image = segment.GetRepresentation("Binary labelmap")
+    written = export(kidneys, loaded, "SEG_NRRD", tmp_path)
+    assert b"\nencoding: gzip\n" in written.path.read_bytes()[:4000]
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == [written.path.name]
+    assert scene.GetNumberOfNodes() == count
+    assert segment.GetRepresentation("Binary labelmap") is image
+
+
+def test_slicers_file_needs_no_volume(tmp_path, kidneys):
+    assert export(kidneys, None, "SEG_NRRD", tmp_path).path.is_file()
+
+
+def test_labels_of_hidden_segments_stay_out_of_slicers_file(tmp_path, scene, loaded):
+    first, second = blobs(SHAPE)
+    node = segmentation_of(scene, loaded, {"a": first, "b": second & ~first})
+    segmentation = node.GetSegmentation()
+    # Both in one label map, as Slicer keeps them where they do not overlap.
+    segmentation.CollapseBinaryLabelmaps(True)
+    assert segmentation.GetNumberOfLayers() == 1
+    shown = world_voxels(node, "b")
+    node.GetDisplayNode().SetSegmentVisibility(segmentation.GetNthSegmentID(0), False)
+    written = export(node, loaded, "SEG_NRRD", tmp_path)
+    again = reloaded(scene, written.path)
+    assert again.GetSegmentation().GetNumberOfSegments() == 1
+    np.testing.assert_allclose(world_voxels(again, "b"), shown, atol=1e-3)
+    image = SimpleITK.ReadImage(str(written.path))
+    assert len(np.unique(SimpleITK.GetArrayFromImage(image))) == 2
+
+
+def test_segments_on_different_grids_go_into_one_file(tmp_path, scene, loaded):
+    from PUMITSlicerLib.mrml import addVolumeNode
+
+    first, _second = blobs(SHAPE)
+    node = segmentation_of(scene, loaded, {"a": first})
+    box = np.zeros((10, 10, 10), bool)
+    box[3:7, 3:7, 3:7] = True
+    other = addVolumeNode("Other", Volume(box.astype(np.uint8), (2.0, 2.0, 2.0), (0, 30, 45)))
+    add_segment(node, "b", box, other)
+    centre = world_voxels(node, "b").mean(axis=0)
+    written = export(node, loaded, "SEG_NRRD", tmp_path)
+    again = reloaded(scene, written.path)
+    assert again.GetSegmentation().GetNumberOfSegments() == 2
+    # Slicer resamples what lies on another grid.
+    np.testing.assert_allclose(world_voxels(again, "b").mean(axis=0), centre, atol=1.0)
+
+
+# --- label maps -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format_", ["NIFTI", "NRRD"])
+def test_label_map_lies_on_the_volume(tmp_path, scene, loaded, series, format_):
+    first, second = blobs(SHAPE)
+    second &= ~first
+    node = segmentation_of(scene, loaded, {"left kidney": first, 'a "b", c': second})
+    written = export(node, loaded, format_, tmp_path)
+    image = SimpleITK.ReadImage(str(written.path))
+    np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(image), first + 2 * second)
+    np.testing.assert_allclose(image.GetOrigin(), series.origin_lps, atol=1e-4)
+    np.testing.assert_allclose(np.reshape(image.GetDirection(), (3, 3)), OBLIQUE, atol=1e-5)
+
+
+def test_label_table_is_read_by_slicer_and_by_people(tmp_path, scene, loaded):
+    import slicer
+
+    first, second = blobs(SHAPE)
+    node = segmentation_of(scene, loaded, {"left kidney": first, 'Läsion, "2"': second & ~first})
+    written = export(node, loaded, "NIFTI", tmp_path)
+    rows = list(csv.DictReader(written.colorTablePath.open(encoding="utf-8")))
+    assert [r["Name"] for r in rows] == ["Background", "left kidney", "Läsion, '2'"]
+    assert rows[1]["Type_CodeValue"] == "64033007"
+    table = scene.AddNewNodeByClass("vtkMRMLColorTableNode")
+    storage = scene.AddNewNodeByClass("vtkMRMLColorTableStorageNode")
+    storage.SetFileName(str(written.colorTablePath))
+    assert storage.ReadData(table)
+    assert [table.GetColorName(i) for i in (1, 2)] == ["left kidney", "Läsion, '2'"]
+    rgba = [0.0] * 4
+    table.GetColor(1, rgba)
+    color = node.GetSegmentation().GetNthSegment(0).GetColor()
+    assert rgba[:3] == pytest.approx(color, abs=1 / 255)
+    assert "64033007" in table.GetTerminologyAsString(1)
+    assert isinstance(table, slicer.vtkMRMLColorTableNode)
+
+
+def test_label_map_of_the_same_and_of_endless_names(tmp_path, scene, loaded):
+    first, second = blobs(SHAPE)
+    node = segmentation_of(scene, loaded, {"x" * 100: first, "y": second & ~first})
+    node.GetSegmentation().GetNthSegment(1).SetName("x" * 100)
+    written = export(node, loaded, "NIFTI", tmp_path)
+    rows = list(csv.DictReader(written.colorTablePath.open(encoding="utf-8")))
+    assert [r["Name"] for r in rows[1:]] == ["x" * 100] * 2
+
+
+def test_later_segment_wins_where_a_label_map_cannot_hold_both(tmp_path, scene, loaded):
+    first, second = blobs(SHAPE)
+    node = segmentation_of(scene, loaded, {"a": first, "b": second})
+    written = export(node, loaded, "NIFTI", tmp_path)
+    labels = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(written.path)))
+    np.testing.assert_array_equal(labels, np.where(second, 2, first))

@@ -1,0 +1,246 @@
+"""What a user set in the Segment Editor under "Masking" holds, and others give way as asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pumit.errors import PumitError
+
+MODES = [
+    "EditAllowedEverywhere",
+    "EditAllowedInsideAllSegments",
+    "EditAllowedInsideVisibleSegments",
+    "EditAllowedOutsideAllSegments",
+    "EditAllowedOutsideVisibleSegments",
+    "EditAllowedInsideSingleSegment",
+]
+RANGE = (85.0, 130.0)
+
+
+class Edited:
+    """An oblique scan, and segments A (to be written), B and C (hidden), that overlap.
+
+    Attributes:
+        masks: What each segment holds, on the scan's grid.
+        new: What is to be written into A.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        import slicer
+        import writing_scene as w
+        from PUMITSegmentLib.segments.editable_area import segmentEditorNode
+        from PUMITSegmentLib.segments.writer import SegmentWriter
+
+        self.volume = w.addScan(axes=w.turned(seed, isLeftHanded=bool(seed % 2)))
+        self.segmentation = w.addSegmentation(self.volume)
+        self.writer = SegmentWriter()
+        self.masks = {
+            "A": w.ball(centre=(5, 6, 6), radius=(4, 5, 5)),
+            "B": w.ball(centre=(6, 12, 12), radius=(5, 4, 5)),
+            "C": w.ball(centre=(4, 9, 14), radius=(3, 6, 6)),
+        }
+        for name, mask in self.masks.items():
+            self.writer.write(self.segmentation, name, mask, self.volume)
+        self.segmentation.GetDisplayNode().SetSegmentVisibility("C", False)
+        self.new = w.ball(centre=(6, 9, 10), radius=(4, 6, 6))
+        self.node = segmentEditorNode()
+        self.modes = slicer.vtkMRMLSegmentationNode
+        self.intensities = slicer.util.arrayFromVolume(self.volume)
+
+    def restrict(self, mode: str, intensities: tuple[float, float] | None = None) -> np.ndarray:
+        """Set the Segment Editor's masking; returns where A may change, by hand."""
+        self.node.SetMaskMode(getattr(self.modes, mode))
+        self.node.SetMaskSegmentID("B")
+        a, b, c = (self.masks[name] for name in "ABC")
+        editable = {
+            "EditAllowedEverywhere": np.ones_like(a),
+            "EditAllowedInsideAllSegments": a | b | c,
+            "EditAllowedInsideVisibleSegments": a | b,
+            "EditAllowedOutsideAllSegments": ~(b | c),
+            "EditAllowedOutsideVisibleSegments": ~b,
+            "EditAllowedInsideSingleSegment": b,
+        }[mode]
+        self.node.SetSourceVolumeIntensityMask(intensities is not None)
+        if intensities is not None:
+            self.node.SetSourceVolumeIntensityMaskRange(*intensities)
+            editable = (
+                editable
+                & (self.intensities >= intensities[0])
+                & (self.intensities <= intensities[1])
+            )
+        return editable
+
+    def write(self, overwrite: str = "NONE", segmentID: str = "A") -> None:
+        from PUMITSegmentLib.segments.writer import OverwriteMode
+
+        self.writer.write(
+            self.segmentation, segmentID, self.new, self.volume, OverwriteMode[overwrite]
+        )
+
+    def read(self, name: str) -> np.ndarray:
+        return self.writer.read(self.segmentation, name, self.volume)
+
+
+@pytest.fixture
+def edited(scene: Any) -> Any:
+    return Edited()
+
+
+@pytest.mark.parametrize("intensities", [None, RANGE], ids=["all", "range"])
+@pytest.mark.parametrize("mode", MODES)
+def test_segment_changes_inside_the_editable_area_alone(edited, mode, intensities) -> None:
+    editable = edited.restrict(mode, intensities)
+    edited.write()
+    expected = (edited.new & editable) | (edited.masks["A"] & ~editable)
+    np.testing.assert_array_equal(edited.read("A"), expected)
+    for name in "BC":
+        np.testing.assert_array_equal(edited.read(name), edited.masks[name])
+
+
+@pytest.mark.parametrize("intensities", [None, RANGE], ids=["all", "range"])
+@pytest.mark.parametrize("mode", MODES)
+def test_result_is_that_of_the_segment_editors_own_logic(scene, edited, mode, intensities) -> None:
+    import slicer
+    import writing_scene as w
+    from PUMITSlicerLib.mrml import orientedImage
+
+    other = Edited()
+    edited.restrict(mode, intensities)
+    edited.write()
+    ours = edited.read("A")
+
+    # The same by Slicer alone, with the whole volume as the modifier.
+    node = scene.AddNewNodeByClass("vtkMRMLSegmentEditorNode")
+    node.Copy(edited.node)
+    node.SetAndObserveSegmentationNode(other.segmentation)
+    node.SetAndObserveSourceVolumeNode(other.volume)
+    node.SetSelectedSegmentID("A")
+    node.SetOverwriteMode(node.OverwriteNone)
+    logic = slicer.vtkSlicerSegmentEditorLogic()
+    logic.SetMRMLScene(scene)
+    logic.SetSegmentEditorNode(node)
+    modifier = orientedImage(other.new, w.gridOf(other.volume))
+    set_ = logic.ModificationModeSet
+    logic.ModifySegmentByLabelmap(other.segmentation, "A", modifier, set_, False, False)
+    np.testing.assert_array_equal(ours, other.read("A"))
+
+
+@pytest.mark.parametrize("isShared", [False, True])
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("overwrite", ["NONE", "VISIBLE", "ALL"])
+def test_only_those_give_way_that_are_asked_to(scene, overwrite, seed, isShared) -> None:
+    edited = Edited(seed)
+    if isShared:  # B and C in one layer
+        edited.masks["C"] &= ~edited.masks["B"]
+        edited.writer.write(edited.segmentation, "C", edited.masks["C"], edited.volume)
+        edited.segmentation.GetSegmentation().CollapseBinaryLabelmaps(False)
+        assert edited.segmentation.GetSegmentation().GetNumberOfLayers() == 2
+    edited.write(overwrite)
+    np.testing.assert_array_equal(edited.read("A"), edited.new)
+    for name, giving in (("B", ("VISIBLE", "ALL")), ("C", ("ALL",))):
+        before = edited.masks[name]
+        assert (before & edited.new).any()
+        expected = before & ~edited.new if overwrite in giving else before
+        np.testing.assert_array_equal(edited.read(name), expected)
+
+
+@pytest.mark.parametrize("overwrite", ["VISIBLE", "ALL"])
+def test_nothing_is_taken_from_others_where_the_segment_may_not_change(edited, overwrite) -> None:
+    # The segment and its neighbour overlap outside the editable area.
+    edited.masks["B"] |= edited.masks["A"]
+    edited.writer.write(edited.segmentation, "B", edited.masks["B"], edited.volume)
+    editable = edited.restrict("EditAllowedEverywhere", RANGE)
+    edited.write(overwrite)
+    expected = edited.masks["B"] & ~(edited.new & editable)
+    np.testing.assert_array_equal(edited.read("B"), expected)
+
+
+def test_segments_overlap_unless_asked_whatever_the_segment_editor_has(edited) -> None:
+    for mode in (edited.node.OverwriteAllSegments, edited.node.OverwriteVisibleSegments):
+        edited.node.SetOverwriteMode(mode)
+        edited.write()
+        for name in "BC":
+            np.testing.assert_array_equal(edited.read(name), edited.masks[name])
+        assert edited.node.GetOverwriteMode() == mode
+
+
+def test_segment_editors_node_is_only_read(edited) -> None:
+    edited.restrict("EditAllowedInsideSingleSegment", RANGE)
+    edited.node.SetSelectedSegmentID("C")
+    edited.node.SetActiveEffectName("Paint")
+    time = edited.node.GetMTime()
+    edited.write("ALL")
+    assert edited.node.GetMTime() == time
+    assert edited.node.GetSelectedSegmentID() == "C"
+    assert edited.node.GetSegmentationNode() is None
+
+
+def test_intensities_are_taken_where_voxels_lie_in_the_world(scene) -> None:
+    """Volume and segmentation on different grids, and under different transforms."""
+    import writing_scene as w
+
+    edited = Edited()
+    low = np.broadcast_to(np.arange(w.SHAPE[2]) < 11, w.SHAPE)
+    edited.intensities[...] = np.where(low, 0, 1000)  # half of the scan
+    edited.volume.GetImageData().Modified()
+    w.moveUnder(edited.volume, w.addMatrixTransform(w.affine(5)))
+    edited.masks["A"][...] = False
+    edited.writer.write(edited.segmentation, "A", edited.masks["A"], edited.volume)
+    edited.node.SetSourceVolumeIntensityMask(True)
+    edited.node.SetSourceVolumeIntensityMaskRange(400, 2000)
+    edited.write()
+    found, matrix = w.stored(edited.segmentation, "A")
+    nodes = (edited.volume, edited.segmentation, found.shape, matrix)
+    all_ = w.expectedInScene(edited.new, *nodes)
+    allowed = w.expectedInScene(edited.new & ~low, *nodes)
+    assert (found & ~all_).sum() == 0
+    # Interpolated intensities shift the border by part of a voxel.
+    assert (found ^ allowed).sum() < 0.15 * allowed.sum()
+
+
+def test_colour_volumes_first_component_counts(scene) -> None:
+    import slicer
+    import writing_scene as w
+    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
+    from PUMITSegmentLib.segments.writer import SegmentWriter
+
+    array = np.random.default_rng(1).integers(0, 255, (*w.SHAPE, 3)).astype(np.uint8)
+    volume = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLVectorVolumeNode")
+    slicer.util.updateVolumeFromArray(volume, array)
+    segmentation = w.addSegmentation(volume)
+    segmentEditorNode().SetSourceVolumeIntensityMask(True)
+    segmentEditorNode().SetSourceVolumeIntensityMaskRange(100, 255)
+    writer = SegmentWriter()
+    writer.write(segmentation, "A", w.ball(), volume)
+    expected = w.ball() & (array[..., 0] >= 100)
+    np.testing.assert_array_equal(writer.read(segmentation, "A", volume), expected)
+
+
+@pytest.mark.parametrize("maskSegmentID", ["missing", "", None])
+def test_mask_segment_that_is_not_there_is_said(edited, maskSegmentID) -> None:
+    edited.restrict("EditAllowedInsideSingleSegment")
+    edited.node.SetMaskSegmentID(maskSegmentID)
+    with pytest.raises(PumitError, match="Masking"):
+        edited.write()
+    np.testing.assert_array_equal(edited.read("A"), edited.masks["A"])
+
+
+def test_mask_segment_of_another_segmentation_does_not_count(edited) -> None:
+    import writing_scene as w
+
+    edited.restrict("EditAllowedInsideSingleSegment")
+    edited.node.SetAndObserveSegmentationNode(w.addSegmentation(edited.volume))
+    with pytest.raises(PumitError, match="Masking"):
+        edited.write()
+
+
+def test_segment_editors_node_is_made_as_slicer_makes_it(scene) -> None:
+    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
+
+    node = segmentEditorNode()
+    assert node.GetSingletonTag() == "SegmentEditor"
+    assert node.GetHideFromEditors()
+    assert segmentEditorNode() is node
+    assert scene.GetSingletonNode("SegmentEditor", "vtkMRMLSegmentEditorNode") is node

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import pytest
+from pumit.export.terminology import concept_for
+
+
+@pytest.fixture
+def search(scene):
+    from PUMITSegmentLib.segments.term_search import TermSearch
+
+    return TermSearch()
+
+
+@pytest.fixture
+def bare_search(scene):
+    """As in a Slicer whose terminology files are gone."""
+    import slicer
+    from PUMITSegmentLib.segments.term_search import TermSearch
+
+    return TermSearch(slicer.vtkSlicerTerminologiesModuleLogic())
+
+
+@pytest.fixture
+def segmentation_node(scene):
+    node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode")
+    node.CreateDefaultDisplayNodes()
+    return node
+
+
+def code(term) -> str:
+    return concept_for(term.entry).type.value
+
+
+def test_name_of_an_organ_comes_first(search):
+    liver = search.search("liver")[0]
+    assert (liver.name, code(liver)) == ("Liver", "10200004")
+    lung, *others = search.search("lung")
+    assert lung.name == "Lung"
+    assert "Upper lobe of lung" in [term.name for term in others]
+
+
+@pytest.mark.parametrize("text", ["kidney left", "LEFT kidney", "left kid"])
+def test_words_are_found_in_any_order_and_case(search, text):
+    first = search.search(text)[0]
+    meaning = concept_for(first.entry)
+    assert first.name == "Left kidney"
+    assert (meaning.type.value, meaning.type_modifier.value) == ("64033007", "7771000")
+
+
+def test_everyday_names_and_codes_are_found(search):
+    assert search.search("urinary bladder")[0].name == "Bladder"
+    assert "Liver" in [term.name for term in search.search("10200004")]
+
+
+def test_lesion_in_an_organ_keeps_both_codes(search):
+    meaning = concept_for(search.search("right kidney cyst")[0].entry)
+    assert meaning.type.meaning == "Cyst"
+    assert meaning.anatomic_region.value == "64033007"
+    assert meaning.region_modifier.meaning == "Right"
+
+
+def test_nonsense_finds_nothing_and_nothing_typed_shows_the_common(search):
+    assert search.search("xyzzy") == []
+    assert search.search(" ")[0].name == "Liver"
+    assert len(search.common()) == len({term.entry for term in search.common()})
+
+
+def test_every_loaded_term_is_an_entry_that_export_reads(search):
+    from PUMITSegmentLib.segments.term_search import meaningOf
+
+    terms = search.search("a", limit=10_000)
+    assert len(terms) > 500
+    assert len({meaningOf(term.entry) for term in terms}) == len(terms)
+    for term in terms:
+        assert concept_for(term.entry).type.value
+        assert all(0 <= part <= 1 for part in term.colorRgb)
+
+
+def test_slicer_reads_its_own_entry_back(search):
+    import slicer
+
+    logic = slicer.modules.terminologies.logic()
+    for term in search.common():
+        entry = slicer.vtkSlicerTerminologyEntry()
+        assert logic.DeserializeTerminologyEntry(term.entry, entry)
+        assert entry.GetTypeObject().GetCodeValue() == code(term)
+
+
+def test_bundled_table_serves_where_slicers_lists_are_absent(bare_search):
+    assert bare_search.search("liver")[0].name == "Liver"
+    assert bare_search.named("left lung") is not None
+    assert concept_for(bare_search.generic().entry).type.meaning == "Tissue"
+    assert [t.name for t in bare_search.common()]
+
+
+def test_segment_named_as_an_organ_is_coded_as_one(segmentation_node):
+    from PUMITSegmentLib.segments.terms import hasCode, newSegment
+
+    segmentID = newSegment(segmentation_node, "spleen")
+    segment = segmentation_node.GetSegmentation().GetSegment(segmentID)
+    assert segment.GetName() == "spleen"
+    assert concept_for(segment.GetTerminology()).type.meaning == "Spleen"
+    assert hasCode(segment)
+
+
+def test_segment_of_any_other_name_is_tissue_without_a_code(segmentation_node):
+    from PUMITSegmentLib.segments.terms import hasCode, newSegment
+
+    for name in ("", "Läsion 3 ~^|", "x" * 100):
+        segmentID = newSegment(segmentation_node, name)
+        assert not hasCode(segmentation_node.GetSegmentation().GetSegment(segmentID))
+
+
+def test_successive_segments_have_names_and_colours_of_their_own(segmentation_node, search):
+    from PUMITSegmentLib.segments.terms import newSegment
+
+    segmentation = segmentation_node.GetSegmentation()
+    term = search.named("liver")
+    segments = [segmentation.GetSegment(newSegment(segmentation_node, term=term)) for _ in range(6)]
+    assert [s.GetName() for s in segments[:3]] == ["Liver", "Liver 2", "Liver 3"]
+    assert segments[0].GetColor() == pytest.approx(term.colorRgb)
+    colours = [s.GetColor() for s in segments]
+    for i, first in enumerate(colours):
+        for second in colours[i + 1 :]:
+            assert max(abs(a - b) for a, b in zip(first, second, strict=True)) > 0.1
+
+
+def test_assigning_a_term_keeps_what_somebody_chose(segmentation_node, search):
+    from PUMITSegmentLib.segments.terms import assignTerm, newSegment
+
+    segmentation = segmentation_node.GetSegmentation()
+    unnamed = newSegment(segmentation_node)
+    named = newSegment(segmentation_node, "My own")
+    segmentation.GetSegment(named).SetColor(0.1, 0.2, 0.3)
+    segmentation.GetSegment(named).SetColorAutoGenerated(False)
+    for segmentID in (unnamed, named):
+        assignTerm(segmentation_node, segmentID, search.named("pancreas"))
+    first, second = segmentation.GetSegment(unnamed), segmentation.GetSegment(named)
+    assert (first.GetName(), second.GetName()) == ("Pancreas", "My own")
+    assert second.GetColor() == (0.1, 0.2, 0.3)
+    assert first.GetTerminology() == second.GetTerminology()
+
+
+def test_term_without_a_recommended_colour_leaves_the_colour(segmentation_node, search):
+    from PUMITSegmentLib.segments.terms import assignTerm, newSegment
+
+    segment_id = newSegment(segmentation_node)
+    segment = segmentation_node.GetSegmentation().GetSegment(segment_id)
+    before = segment.GetColor()
+    found = next(t for t in search.search("neoplasm", limit=50) if len(set(t.colorRgb)) == 1)
+    assignTerm(segmentation_node, segment_id, found)
+    assert segment.GetColor() == before
+    assert found.entry in segment.GetTerminology()

@@ -1,0 +1,376 @@
+"""Masks are written where they lie in the world, and nothing else changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pumit.errors import PumitError, VolumeError
+
+
+@pytest.fixture
+def w(scene: Any) -> Any:
+    import writing_scene
+
+    return writing_scene
+
+
+@pytest.fixture
+def writer(scene: Any) -> Any:
+    from PUMITSegmentLib.segments.writer import SegmentWriter
+
+    return SegmentWriter()
+
+
+def assertWritten(w: Any, mask: np.ndarray, volumeNode: Any, segmentationNode: Any, segmentID="A"):
+    """A segment holds exactly the mask, voxel by voxel of the segmentation, in world space."""
+    found, matrix = w.stored(segmentationNode, segmentID)
+    inside = w.expectedInScene(mask, volumeNode, segmentationNode, found.shape, matrix)
+    np.testing.assert_array_equal(found, inside)
+    # A voxel further out on every side, to see that nothing is missing.
+    matrix = matrix.copy()
+    matrix[:3, 3] -= matrix[:3, :3].sum(axis=1)
+    shape = tuple(s + 2 for s in found.shape)
+    around = w.expectedInScene(mask, volumeNode, segmentationNode, shape, matrix)
+    assert around.sum() == found.sum() > 0
+
+
+@pytest.mark.parametrize("isLeftHanded", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_mask_on_the_volumes_grid_is_stored_voxel_by_voxel(w, writer, seed, isLeftHanded) -> None:
+    volume = w.addScan(axes=w.turned(seed, isLeftHanded))
+    segmentation = w.addSegmentation(volume)
+    mask = np.random.default_rng(seed).random(w.SHAPE) < 0.1
+    writer.write(segmentation, "A", mask, volume)
+    assertWritten(w, mask, volume, segmentation)
+    np.testing.assert_array_equal(writer.read(segmentation, "A", volume), mask)
+    import slicer
+
+    bySlicer = slicer.util.arrayFromSegmentBinaryLabelmap(segmentation, "A", volume)
+    np.testing.assert_array_equal(bySlicer > 0, mask)
+
+
+@pytest.mark.parametrize("kind", ["affine", "bent"])
+@pytest.mark.parametrize("parents", ["volume", "segmentation", "same", "different"])
+def test_mask_lies_right_in_the_world_under_transforms(w, writer, kind, parents) -> None:
+    volume = w.addScan(axes=w.turned(4))
+    segmentation = w.addSegmentation(volume)
+    first = w.addMatrixTransform(w.affine(5)) if kind == "affine" else w.addBendingTransform()
+    second = w.addMatrixTransform(w.affine(2))
+    if parents != "segmentation":
+        w.moveUnder(volume, first)
+    if parents != "volume":
+        w.moveUnder(segmentation, second if parents == "different" else first)
+    under = segmentation.GetTransformNodeID()
+    mask = w.ball()
+    writer.write(segmentation, "A", mask, volume)
+    assertWritten(w, mask, volume, segmentation)
+    assert segmentation.GetTransformNodeID() == under
+    read = writer.read(segmentation, "A", volume)
+    np.testing.assert_array_equal(read, w.expectedOnVolume(segmentation, "A", volume))
+    if parents == "same":
+        np.testing.assert_array_equal(read, mask)
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        {"spacing_dhw": (5.0, 2.3, 2.1), "origin": (-19.7, 10.2, 4.6)},
+        {"spacing_dhw": (1.3, 0.7, 0.6), "origin": (-19.7, 10.2, 4.6)},
+        {"origin": (-25.3, 5.1, 2.2), "turn": 5},
+    ],
+    ids=["coarser", "finer", "rotated"],
+)
+def test_segmentation_keeps_its_own_grid(w, writer, grid) -> None:
+    volume = w.addScan()
+    grid = dict(grid)
+    axes = w.turned(grid.pop("turn")) if "turn" in grid else None
+    segmentation = w.addSegmentation(w.addScan(np.zeros(w.SHAPE, np.int16), axes=axes, **grid))
+    _shape, matrix = w.referenceGrid(segmentation)
+    writer.write(segmentation, "A", w.ball(), volume)
+    assertWritten(w, w.ball(), volume, segmentation)
+    np.testing.assert_allclose(
+        w.stored(segmentation, "A")[1][:3, :3], matrix[:3, :3], rtol=1e-6, atol=1e-9
+    )
+    np.testing.assert_array_equal(
+        writer.read(segmentation, "A", volume), w.expectedOnVolume(segmentation, "A", volume)
+    )
+
+
+def test_mask_outside_a_cropped_reference_geometry_is_kept(w, writer) -> None:
+    volume = w.addScan(axes=w.turned(0))
+    matrix = w.gridOf(volume)
+    corner = (matrix @ [5, 4, 3, 1])[:3]
+    cropped = w.addScan(np.zeros((4, 5, 6), np.int16), axes=w.turned(0), origin=corner)
+    segmentation = w.addSegmentation(cropped)
+    writer.write(segmentation, "A", w.ball(), volume)
+    np.testing.assert_array_equal(writer.read(segmentation, "A", volume), w.ball())
+
+
+def test_segmentation_without_geometry_takes_the_volumes(scene, w, writer) -> None:
+    volume = w.addScan(axes=w.turned(7))
+    w.moveUnder(volume, w.addMatrixTransform(w.affine(3)))
+    segmentation = w.addSegmentation()
+    writer.write(segmentation, "B", w.ball(), volume)
+    assert segmentation.GetTransformNodeID() == volume.GetTransformNodeID()
+    role = segmentation.GetReferenceImageGeometryReferenceRole()
+    assert segmentation.GetNodeReference(role) is volume
+    assertWritten(w, w.ball(), volume, segmentation, "B")
+    np.testing.assert_array_equal(writer.read(segmentation, "B", volume), w.ball())
+
+
+def test_new_segmentation_goes_beside_the_volume_in_its_study(scene, w, writer) -> None:
+    import slicer
+
+    volume, segmentation = w.addScan(), w.addSegmentation()
+    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
+    study = hierarchy.CreateStudyItem(hierarchy.GetSceneItemID(), "Study")
+    hierarchy.SetItemParent(hierarchy.GetItemByDataNode(volume), study)
+    writer.write(segmentation, "A", w.ball(), volume)
+    assert hierarchy.GetItemParent(hierarchy.GetItemByDataNode(segmentation)) == study
+
+
+def test_segmentation_with_content_but_no_geometry_keeps_its_grid(w, writer) -> None:
+    import slicer
+
+    other = w.addScan(np.zeros(w.SHAPE, np.int16), spacing_dhw=(3.0, 2.0, 2.0))
+    segmentation = w.addSegmentation(other)
+    writer.write(segmentation, "B", w.ball(), other)
+    parameter = slicer.vtkSegmentationConverter.GetReferenceImageGeometryParameterName()
+    segmentation.GetSegmentation().SetConversionParameter(parameter, "")
+    before = w.stored(segmentation, "B")[0]
+    volume = w.addScan()
+    writer.write(segmentation, "A", w.ball(), volume)
+    assertWritten(w, w.ball(), volume, segmentation)
+    np.testing.assert_array_equal(w.stored(segmentation, "B")[0], before)
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_planar_volume(w, writer, axis) -> None:
+    shape = [13, 14, 15]
+    shape[axis] = 1
+    volume = w.addScan(np.zeros(shape, np.int16), axes=w.turned(9))
+    segmentation = w.addSegmentation(volume)
+    mask = w.ball(shape, centre=[s // 2 for s in shape], radius=(4, 4, 4))
+    writer.write(segmentation, "A", mask, volume)
+    np.testing.assert_array_equal(writer.read(segmentation, "A", volume), mask)
+
+
+def test_shrinking_and_emptying_a_segment(w, writer) -> None:
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    writer.write(segmentation, "A", w.ball(), volume)
+    small = w.ball(centre=(3, 4, 5), radius=(1, 1, 1))
+    writer.write(segmentation, "A", small, volume)
+    np.testing.assert_array_equal(writer.read(segmentation, "A", volume), small)
+    for _ in range(2):
+        writer.write(segmentation, "A", np.zeros(w.SHAPE, bool), volume)
+        assert not writer.read(segmentation, "A", volume).any()
+    writer.write(segmentation, "A", w.ball(), volume)
+    np.testing.assert_array_equal(writer.read(segmentation, "A", volume), w.ball())
+
+
+def sharedLayer(w: Any, volume: Any, segmentation: Any) -> dict[str, np.ndarray]:
+    """Put three segments, side by side, into one layer; returns their masks."""
+    import slicer
+    import vtk
+
+    labels = np.zeros(w.SHAPE, np.uint8)
+    labels[2:9, 2:8, 2:8], labels[2:9, 8:15, 2:8], labels[2:9, 2:15, 8:18] = 1, 2, 3
+    labelNode = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLabelMapVolumeNode")
+    slicer.util.updateVolumeFromArray(labelNode, labels)
+    labelNode.CopyOrientation(volume)
+    logic = slicer.modules.segmentations.logic()
+    ids = vtk.vtkStringArray()
+    for name in "ABC":
+        ids.InsertNextValue(name)
+    logic.ImportLabelmapToSegmentationNode(labelNode, segmentation, ids)
+    slicer.mrmlScene.RemoveNode(labelNode)
+    assert segmentation.GetSegmentation().GetNumberOfLayers() == 1
+    return {name: labels == number for number, name in enumerate("ABC", start=1)}
+
+
+def test_writing_a_segment_of_a_shared_layer_touches_no_other(w, writer) -> None:
+    volume = w.addScan(axes=w.turned(2))
+    segmentation = w.addSegmentation(volume)
+    masks = sharedLayer(w, volume, segmentation)
+    new = w.ball()
+    assert (new & masks["A"]).any()
+    assert (new & masks["C"]).any()
+    writer.write(segmentation, "B", new, volume)
+    np.testing.assert_array_equal(writer.read(segmentation, "B", volume), new)
+    for name in "AC":
+        np.testing.assert_array_equal(writer.read(segmentation, name, volume), masks[name])
+    # Nothing of it is left behind for a segment that gets its label there.
+    segmentation.GetSegmentation().AddEmptySegment("D", "D")
+    assert not writer.read(segmentation, "D", volume).any()
+
+
+@pytest.mark.parametrize("isShared", [False, True])
+def test_edits_by_hand_are_still_noticed_after_a_write(w, writer, isShared) -> None:
+    import slicer
+
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    if isShared:
+        sharedLayer(w, volume, segmentation)
+    writer.write(segmentation, "B", w.ball(), volume)
+    seen: list[bool] = []
+    event = slicer.vtkSegmentation.SourceRepresentationModified
+    segmentation.AddObserver(event, lambda caller, event: seen.append(writer.isWriting))
+    for name in "ABC":
+        segmentation.GetBinaryLabelmapInternalRepresentation(name).Modified()
+        assert seen.pop() is False
+
+
+def test_neighbour_on_another_grid_keeps_every_voxel(w, writer) -> None:
+    fine = w.addScan(np.zeros((20, 30, 30), np.int16), spacing_dhw=(1.1, 0.6, 0.6))
+    segmentation = w.addSegmentation(fine)
+    masks = {"A": w.ball((20, 30, 30)), "B": w.ball((20, 30, 30), (9, 20, 20))}
+    for name, mask in masks.items():
+        writer.write(segmentation, name, mask, fine)
+    before = {name: w.stored(segmentation, name) for name in masks}
+    volume = w.addScan()
+    segmentation.SetReferenceImageGeometryParameterFromVolumeNode(volume)
+    writer.write(segmentation, "A", w.ball(), volume)
+    assertWritten(w, w.ball(), volume, segmentation)
+    np.testing.assert_array_equal(w.stored(segmentation, "B")[0], before["B"][0])
+    np.testing.assert_array_equal(w.stored(segmentation, "B")[1], before["B"][1])
+
+
+@pytest.mark.parametrize("isShared", [False, True])
+def test_surfaces_of_all_segments_stay_and_follow(w, writer, isShared) -> None:
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    if isShared:
+        sharedLayer(w, volume, segmentation)
+    else:
+        for name, z in (("A", 3), ("B", 8)):
+            writer.write(segmentation, name, w.ball(centre=(z, 8, 10), radius=(2, 3, 3)), volume)
+    segmentation.CreateClosedSurfaceRepresentation()
+
+    def points(name: str) -> int:
+        segment = segmentation.GetSegmentation().GetSegment(name)
+        surface = segment.GetRepresentation("Closed surface")
+        return surface.GetNumberOfPoints() if surface else -1
+
+    before = {name: points(name) for name in "AB"}
+    assert min(before.values()) > 0
+    writer.write(segmentation, "A", w.ball(), volume)
+    assert points("A") > 0
+    assert points("A") != before["A"]
+    assert points("B") == before["B"]
+    writer.write(segmentation, "A", np.zeros(w.SHAPE, bool), volume)
+    assert points("A") == 0
+    assert points("B") == before["B"]
+
+
+def test_observers_can_tell_writes_from_edits_and_see_the_final_voxels(w, writer) -> None:
+    import slicer
+
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    seen = []
+
+    def onModified(caller: Any, event: str) -> None:
+        seen.append((writer.isWriting, int(writer.read(segmentation, "A", volume).sum())))
+
+    event = slicer.vtkSegmentation.SourceRepresentationModified
+    segmentation.AddObserver(event, onModified)
+    mask = w.ball()
+    writer.write(segmentation, "A", mask, volume)
+    assert seen[-1] == (True, mask.sum())
+    assert not writer.isWriting
+    with pytest.raises(PumitError):
+        writer.write(segmentation, "missing", mask, volume)
+    assert not writer.isWriting
+
+
+def test_segment_is_in_progress_once_written(w, writer) -> None:
+    import slicer
+
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    logic = slicer.vtkSlicerSegmentationsModuleLogic
+    segment = segmentation.GetSegmentation().GetSegment("A")
+    assert logic.GetSegmentStatus(segment) == logic.NotStarted
+    writer.write(segmentation, "A", w.ball(), volume)
+    assert logic.GetSegmentStatus(segment) == logic.InProgress
+
+
+def test_prepared_mask_is_written_as_the_mask_itself(w, writer) -> None:
+    from PUMITSegmentLib.segments.writer import prepare
+
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    prepared = prepare(w.ball())
+    assert prepared.voxels.size < w.ball().size
+    assert prepared.voxels.flags.c_contiguous
+    writer.write(segmentation, "A", prepared, volume)
+    np.testing.assert_array_equal(writer.read(segmentation, "A", volume), w.ball())
+
+
+def test_nothing_is_left_in_the_scene_but_what_the_segment_editor_makes(scene, w, writer) -> None:
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    before = {scene.GetNthNode(i).GetID() for i in range(scene.GetNumberOfNodes())}
+    writer.write(segmentation, "A", w.ball(), volume)
+    added = [scene.GetNthNode(i) for i in range(scene.GetNumberOfNodes())]
+    added = [node for node in added if node.GetID() not in before]
+    assert [node.GetSingletonTag() for node in added] in ([], ["SegmentEditor"])
+
+
+def test_what_cannot_be_written_is_said_in_a_sentence(w, writer) -> None:
+    import slicer
+
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    with pytest.raises(PumitError, match="no longer there"):
+        writer.write(segmentation, "missing", w.ball(), volume)
+    with pytest.raises(PumitError, match="no segmentation"):
+        writer.read(None, "A", volume)
+    with pytest.raises(VolumeError, match="does not fit"):
+        writer.write(segmentation, "A", np.zeros((2, 3, 4), bool), volume)
+    with pytest.raises(VolumeError, match="bool"):
+        writer.write(segmentation, "A", w.ball().astype(np.uint8), volume)
+    empty = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode")
+    with pytest.raises(VolumeError, match="no voxels"):
+        writer.write(segmentation, "A", w.ball(), empty)
+    writer.write(segmentation, "A", w.ball(), volume)
+    segmentation.CreateClosedSurfaceRepresentation()
+    segmentation.GetSegmentation().SetSourceRepresentationName("Closed surface")
+    for call in (writer.write, lambda *a: writer.read(a[0], a[1], a[3])):
+        with pytest.raises(PumitError, match="surfaces"):
+            call(segmentation, "A", w.ball(), volume)
+
+
+def test_writer_knows_whether_masks_are_stored_exactly(w, writer) -> None:
+    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
+
+    volume = w.addScan(axes=w.turned(3))
+    assert writer.isExact(w.addSegmentation(), volume)
+    segmentation = w.addSegmentation(volume)
+    assert writer.isExact(segmentation, volume)
+    assert not writer.isExact(w.addSegmentation(w.addScan()), volume)
+    w.moveUnder(volume, w.addMatrixTransform(w.affine(1)))
+    assert not writer.isExact(segmentation, volume)
+    w.moveUnder(segmentation, volume.GetParentTransformNode())
+    assert writer.isExact(segmentation, volume)
+    segmentEditorNode().SetSourceVolumeIntensityMask(True)
+    assert not writer.isExact(segmentation, volume)
+
+
+def test_slicer_joins_the_layers_of_segments_where_it_saves_them(w, writer, tmp_path) -> None:
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    masks = {name: w.ball(centre=(6, 8, x), radius=(3, 3, 2)) for name, x in (("A", 4), ("B", 14))}
+    for name, mask in masks.items():
+        writer.write(segmentation, name, mask, volume)
+    assert segmentation.GetSegmentation().GetNumberOfLayers() == 3
+    segmentation.AddDefaultStorageNode()
+    segmentation.GetStorageNode().SetFileName(str(tmp_path / "saved.seg.nrrd"))
+    assert segmentation.GetStorageNode().WriteData(segmentation)
+    assert segmentation.GetSegmentation().GetNumberOfLayers() == 1
+    for name, mask in masks.items():
+        np.testing.assert_array_equal(writer.read(segmentation, name, volume), mask)

@@ -1,0 +1,143 @@
+"""Walks through the tutorial on a real scan, and makes its pictures.
+
+`PUMIT_SCREENSHOTS=Resources/tutorial` writes them where the tutorial shows them; else they go to a
+temporary folder. The scan may be shown: STS_001 of the TCIA collection Soft-tissue-Sarcoma, CC BY.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+MODULE = Path(__file__).resolve().parents[2] / "PUMITSegment" / "PUMITSegment.py"
+CASE = "cases/ct_sts001"
+# Where a user would click, RAS mm: in the middle of the tumour, beside it, and in the femur.
+TUMOUR, BESIDE, FEMUR = (-69.3, -9.8, -796.3), (-28.3, -13.7, -809.4), (-135.0, 28.0, -796.3)
+FEMUR_BOX = ((-116.0, 10.0), (-155.0, 50.0))
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Where pictures go."""
+    folder = Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def waitFor(condition: Callable[[], object], seconds: float = 300.0) -> None:
+    import slicer
+
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        slicer.app.processEvents()
+        time.sleep(0.002)
+
+
+def click(widget: Any) -> None:
+    from Qt import QtCore, QtTest
+
+    QtTest.QTest.mouseClick(widget, QtCore.Qt.LeftButton)
+
+
+def hasSurface(segment: Any) -> bool:
+    surface = segment.GetRepresentation("Closed surface")
+    return surface is not None and surface.GetNumberOfCells() > 0
+
+
+def dice(a: np.ndarray, b: np.ndarray) -> float:
+    return 2.0 * float((a & b).sum()) / max(float(a.sum() + b.sum()), 1.0)
+
+
+@pytest.mark.slow
+def test_tutorial_on_a_real_scan(
+    loadModule: Any, sliceView: Any, threeDView: Any, shared_data: Path, pictures: Path
+) -> None:
+    pytest.importorskip("torch")
+    import slicer
+    from harness.picture import compose
+    from Qt import QtCore, QtTest
+
+    scan = shared_data / CASE / "image.nii.gz"
+    if not scan.is_file():
+        pytest.skip("the tutorial's scan is absent")
+    frame = loadModule(MODULE).widgetRepresentation()
+    gui = slicer.util.getModuleWidget("PUMITSegment")
+    ui, logic = gui.panel.ui, gui.logic
+
+    # 1. Load a scan and open the module.
+    volumeNode = slicer.util.loadVolume(str(scan), {"name": "Thigh CT"})
+    display = volumeNode.GetDisplayNode()
+    display.SetAutoWindowLevel(False)
+    display.SetWindowLevel(350, 50)
+    placed = (("Red", "Axial"), ("Green", "Coronal"), ("Yellow", "Sagittal"))
+    views = [sliceView(name, orientation) for name, orientation in placed]
+    axial = views[0]
+    for view in views:
+        view.show(volumeNode)
+        view.jumpTo(TUMOUR)
+    solid = threeDView()
+    frame.show()
+    gui.enter()
+
+    def picture(name: str) -> None:
+        slicer.app.processEvents()
+        compose(frame, [*views, solid], pictures / f"{name}.png")
+
+    picture("1_scan")
+
+    # 2. A new segment, and one click in the tumour.
+    click(ui.newSegmentButton)
+    click(ui.pointButton)
+    axial.clickAt(TUMOUR)
+    waitFor(lambda: not logic.isComputing)
+    expert = slicer.util.loadLabelVolume(str(shared_data / CASE / "label.nii.gz"))
+    truth = slicer.util.arrayFromVolume(expert) > 0
+    slicer.mrmlScene.RemoveNode(expert)
+    tumour = logic.segmentID
+    first = dice(logic.maskOf(tumour), truth)
+    assert first > 0.6
+    picture("2_first_click")
+
+    # 3. What does not belong is taken away by a click outside.
+    click(ui.negativeButton)
+    axial.clickAt(BESIDE)
+    waitFor(lambda: not logic.isComputing)
+    assert dice(logic.maskOf(tumour), truth) > 0.6
+    picture("3_correction")
+    print(f"Dice after one click {first:.2f}, two {dice(logic.maskOf(tumour), truth):.2f}")
+
+    # 4. A second segment, from a box on the slice.
+    click(ui.newSegmentButton)
+    click(ui.box2dButton)
+    axial.jumpTo(FEMUR)
+    for x, y in FEMUR_BOX:
+        axial.click(*axial.rasToXy((x, y, FEMUR[2])))
+    waitFor(lambda: not logic.isComputing)
+    assert logic.segmentID != tumour
+    assert logic.maskOf(logic.segmentID).any(), logic.status.current.text
+    picture("4_box")
+
+    # 5. What it is, by its coded name, and all of it in 3D.
+    for segmentID, name in ((tumour, "neoplasm"), (logic.segmentID, "femur")):
+        logic.selectSegment(segmentID)
+        QtTest.QTest.keyClicks(ui.termEdit, name)
+        QtTest.QTest.keyClick(ui.termEdit, QtCore.Qt.Key_Return)
+    click(ui.show3DButton)
+    segmentation = logic.segmentationNode.GetSegmentation()
+    waitFor(lambda: all(hasSurface(segmentation.GetSegment(i)) for i in (tumour, logic.segmentID)))
+    solid.resetFocalPoint()
+    picture("5_in_3d")
+
+    # 6. Export.
+    for section in (ui.inputSection, ui.promptsSection):
+        section.collapsed = True
+    ui.exportSection.collapsed = False
+    picture("6_export")
+    gui.exit()
