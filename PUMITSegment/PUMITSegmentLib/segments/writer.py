@@ -8,6 +8,7 @@ the old and the new mask, with the same result, and the logic adds that box to a
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ from PUMITSegmentLib.segments.editable_area import EditableArea, visibleSegmentI
 from PUMITSegmentLib.segments.labelmap_grid import Box, GridMap, emptyImage, imageGrid, sampled
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP, occupied
 from PUMITSegmentLib.segments.surface_refresh import SurfaceRefresh
+
+# VTK ends the program where it cannot have the memory. On the scan's own grid no mask is larger
+# than the scan, which is in memory already.
+_MOST_VOXELS = 1 << 30
 
 
 class OverwriteMode(enum.Enum):
@@ -276,6 +281,13 @@ class _Target:
     def placed(self, prepared: PreparedMask) -> tuple[Box, Mask]:
         """A mask of the volume, on a box of this grid."""
         box = self._fromVolume.covering(prepared.box)
+        if math.prod(box.shape) > max(_MOST_VOXELS, math.prod(prepared.shape)):
+            raise PumitError(
+                _(
+                    "The voxels of this segmentation are far smaller than those of the scan, and "
+                    "the mask needs too many of them; use a new segmentation."
+                )
+            )
         image = orientedImage(prepared.voxels, np.eye(4), prepared.box.start)
         return box, sampled(image, box, self._toVolume).view(bool)
 

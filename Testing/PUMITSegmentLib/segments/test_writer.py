@@ -345,6 +345,18 @@ def test_what_cannot_be_written_is_said_in_a_sentence(w, writer) -> None:
             call(segmentation, "A", w.ball(), volume)
 
 
+def test_mask_on_a_far_finer_grid_is_refused_and_changes_nothing(w, writer) -> None:
+    # Such as a scan's organ in the segmentation of a small surface. VTK would end the program.
+    volume, fine = w.addScan(), w.addScan(spacing_dhw=(1e-3, 1e-3, 1e-3))
+    segmentation = w.addSegmentation(fine)
+    small = np.zeros(w.SHAPE, dtype=bool)
+    small[2:5, 3:6, 4:7] = True
+    writer.write(segmentation, "A", small, fine)
+    with pytest.raises(PumitError, match="far smaller"):
+        writer.write(segmentation, "A", w.ball(), volume)
+    assert np.array_equal(writer.read(segmentation, "A", fine), small)
+
+
 def test_writer_knows_whether_masks_are_stored_exactly(w, writer) -> None:
     from PUMITSegmentLib.segments.editable_area import segmentEditorNode
 
