@@ -82,9 +82,10 @@ class SceneSession:
         self.parameters = self._owner.getParameterNode()
         self._watch.watchParameterNode(self.parameters.parameterNode)
         if self.parameters.sourceVolume is None:
-            first = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLScalarVolumeNode")
-            if first is not None and not first.IsA("vtkMRMLLabelMapVolumeNode"):
-                self.parameters.sourceVolume = first
+            volumes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
+            scans = [node for node in volumes if not node.IsA("vtkMRMLLabelMapVolumeNode")]
+            if scans:
+                self.parameters.sourceVolume = scans[0]
         self.onParametersModified()
         self._owner.onSegmentShown()
 
@@ -190,10 +191,18 @@ class SceneSession:
 
     def _closeWorking(self) -> None:
         self._watch.watchSegmentation(None)
-        if self.working is not None:
-            working, self.working = self.working, None
+        working, self.working, self.segmentID = self.working, None, ""
+        if working is None:
+            return
+        # What is not finished is removed from the scene, which must not open anything again.
+        wasFollowing, self._isFollowing = self._isFollowing, True
+        try:
+            if not slicer.mrmlScene.IsClosing():
+                # Nothing would follow a prompt that is moved from now on.
+                working.prompts.showOnly(None)
             working.close()
-        self.segmentID = ""
+        finally:
+            self._isFollowing = wasFollowing
 
     def _showSegment(self, segmentID: str) -> None:
         self.segmentID = segmentID

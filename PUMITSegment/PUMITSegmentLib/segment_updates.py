@@ -120,8 +120,8 @@ class SegmentUpdates:
                 return
             self._running = None
             self._status.done(
-                _("{name}: updated in {seconds:.1f} s, expected overlap {percent:.0f} %.").format(
-                    name=name, seconds=prediction.seconds, percent=100 * prediction.estimatedIou
+                _("{name}: updated in {seconds:.1f} s.").format(
+                    name=name, seconds=prediction.seconds
                 )
             )
             self._onMask(segmentID, prediction)

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of prompts."""
+"""Fixtures of the tests of the module: prompts, logic and panel."""
 
 from __future__ import annotations
 
@@ -35,3 +35,23 @@ def axial(prompted: Any, sliceView: Any) -> Any:
     made = sliceView("Red", "Axial")
     made.show(prompted.volumeNode)
     return made
+
+
+@pytest.fixture
+def made(slicerApp: Any) -> Iterator[Any]:
+    """The logic on a small scan, with answers that a test gives; see `LogicScene`."""
+    from scripted_predictor import LogicScene
+
+    made = LogicScene()
+    yield made
+    made.logic.close()
+
+
+@pytest.fixture
+def panel(loadModule: Any) -> Iterator[Any]:
+    """The unmodified module's panel, with answers that a test gives; see `Panel`."""
+    from panel_scene import Panel
+
+    panel = Panel(loadModule)
+    yield panel
+    panel.close()
