@@ -116,7 +116,7 @@ def test_tutorial_on_a_real_scan(
     # 4. A second segment, from a box on the slice.
     click(ui.newSegmentButton)
     click(ui.box2dButton)
-    axial.jumpTo(FEMUR)
+    axial.sliceNode.JumpSliceByOffsetting(*FEMUR)
     for x, y in FEMUR_BOX:
         axial.click(*axial.rasToXy((x, y, FEMUR[2])))
     waitFor(lambda: not logic.isComputing)
@@ -132,7 +132,7 @@ def test_tutorial_on_a_real_scan(
     click(ui.show3DButton)
     segmentation = logic.segmentationNode.GetSegmentation()
     waitFor(lambda: all(hasSurface(segmentation.GetSegment(i)) for i in (tumour, logic.segmentID)))
-    solid.resetFocalPoint()
+    solid.lookFrom((-0.5, 1.0, 0.3))
     picture("5_in_3d")
 
     # 6. Export.
