@@ -69,11 +69,17 @@ class NodeSnapshot:
         """Take it of a node that holds finished, numbered prompts."""
         known = numbersOf(node)
         isDrawn = tag.kind is not None and tag.kind not in BOXES
+        numbers = [known[each] for each in keysOf(node)]
+        points = [(x, y, z) for x, y, z in definedPoints(node).tolist()] if isDrawn else []
+        if tag.kind is PromptKind.POINT:
+            # A point that comes back stands last in its list, but counts where it was given.
+            points = [point for _, point in sorted(zip(numbers, points, strict=True))]
+            numbers.sort()
         return NodeSnapshot(
             key,
             tag,
-            numbers=tuple(known[each] for each in keysOf(node)),
-            points=tuple((x, y, z) for x, y, z in definedPoints(node).tolist()) if isDrawn else (),
+            numbers=tuple(numbers),
+            points=tuple(points),
             box=BoxShape.of(node) if tag.kind in BOXES else None,
             prior=MaskPrior.read(node) if tag.kind is None else None,
             name=node.GetName(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 MOVES = (
@@ -82,6 +82,7 @@ def change(prompted, move: str, random: np.random.Generator) -> None:
     max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 @given(moves=st.lists(st.sampled_from(MOVES), max_size=14), seed=st.integers(0, 10**6))
+@example(moves=["positive point"] * 3 + ["delete point"], seed=0)
 def test_any_earlier_moment_comes_back(prompted, moves: list[str], seed: int) -> None:
     random = np.random.default_rng(seed)
     prompted.prompts.clear("liver")
