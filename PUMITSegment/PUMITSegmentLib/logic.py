@@ -12,7 +12,7 @@ from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
 from PUMITSegmentLib.automatic import FoundStructures
 from PUMITSegmentLib.collaborators import Collaborators, localCollaborators
-from PUMITSegmentLib.next_step import nextStepInWords
+from PUMITSegmentLib.next_step import nextStepInWords, whyEmpty, whyNoSegment
 from PUMITSegmentLib.parameters import SegmentParameters
 from PUMITSegmentLib.predictor import Prediction
 from PUMITSegmentLib.prompts.kinds import PromptKind
@@ -163,7 +163,8 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         if working is None:
             return
         added = working.addFound(found, self.parameters.overwriteMode)
-        if added:
+        # Who is giving prompts goes on with that segment.
+        if added and not (self.isPlacing or self.isComputing):
             self.selectSegment(added[0])
         self.status.done(found.sentence())
         self.onSessionChanged()
@@ -365,17 +366,23 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     def _onMask(self, segmentID: str, prediction: Prediction) -> None:
         model = (self.compute.capabilities or {}).get("model") or {}
         with self._saying():
-            self._session.working.answer(
+            working = self._session.working
+            isFilled = working.answer(
                 segmentID, prediction.prepared, self.parameters.overwriteMode, model
             )
+            if not isFilled:
+                isFound = prediction.prepared.packed.box is not None
+                self.status.waiting(whyEmpty(working.node, segmentID, isFound))
         self.onSessionChanged()
 
     def _ensureSegmentation(self) -> WorkingSegmentation | None:
-        if self.volumeNode is None:
-            self.status.problem(_("Choose a scan first: load one with Add data, or Sample Data."))
-        elif self._session.working is None:
+        reason = whyNoSegment(self.volumeNode)
+        if reason:
+            self.status.problem(reason)
+            return None
+        if self._session.working is None:
             self.parameters.segmentation = newSegmentation(self.volumeNode)
-        return self._session.working if self.volumeNode is not None else None
+        return self._session.working
 
     @contextmanager
     def _saying(self) -> Iterator[None]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.segments.editable_area import EditableArea
 from PUMITSegmentLib.segments.segment_list import segmentName
+from PUMITSegmentLib.segments.writer import noVoxels
 
 
 def nextStepInWords(logic) -> str:
@@ -23,3 +25,30 @@ def nextStepInWords(logic) -> str:
         else _("{name}: choose a kind of prompt, then click in a slice view.")
     )
     return words.format(name=segmentName(logic.segmentationNode, logic.segmentID))
+
+
+def whyNoSegment(volumeNode) -> str:
+    """Why there can be no segment on a scan; empty where there can."""
+    if volumeNode is None:
+        return _("Choose a scan first: load one with Add data, or Sample Data.")
+    return noVoxels() if volumeNode.GetImageData() is None else ""
+
+
+def whyEmpty(segmentationNode, segmentID: str, isFound: bool) -> str:
+    """One sentence on a segment that is empty after an answer.
+
+    Args:
+        segmentationNode: The segmentation.
+        segmentID: The segment.
+        isFound: Whether the answer itself holds something.
+    """
+    if not isFound:
+        words = _("{name}: nothing was found there; move the prompt, or add another one.")
+    elif not EditableArea.ofSegmentEditor(segmentationNode).isEverything:
+        words = _("{name} is empty: the Segment Editor's masking allows nothing of what was found.")
+    else:
+        words = _(
+            "{name} is empty: the voxels of this segmentation are too large for what was found; "
+            "use a new segmentation."
+        )
+    return words.format(name=segmentName(segmentationNode, segmentID))

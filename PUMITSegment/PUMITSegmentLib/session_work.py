@@ -55,8 +55,21 @@ class SessionWork:
             return
         cancelled = self._cancelled = threading.Event()
 
+        def isGone() -> bool:
+            isSame = node.GetScene() is not None and logic.volumeNode is node
+            return not isSame or volumeKey(node) != key
+
+        def drop() -> None:
+            self.cancel()
+            logic.status.waiting(_("The scan changed meanwhile; nothing was added."))
+            self._onChanged()
+
         def tell(fraction: float) -> None:
-            if not cancelled.is_set():
+            if cancelled.is_set():
+                return
+            if isGone():
+                drop()  # what computes has better things to do
+            else:
                 logic.status.working(text, fraction, self._cancelByUser)
 
         def work() -> Any:
@@ -71,10 +84,10 @@ class SessionWork:
         def done(result: Any) -> None:
             if cancelled.is_set():
                 return
-            self._end()
-            if node.GetScene() is None or logic.volumeNode is not node or volumeKey(node) != key:
-                logic.status.waiting(_("The scan changed meanwhile; nothing was added."))
+            if isGone():
+                drop()
                 return
+            self._end()
             try:
                 onDone(result)
             except PumitError as error:

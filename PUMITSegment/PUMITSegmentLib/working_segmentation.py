@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from pumit.errors import VolumeError
 from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
 
 from PUMITSegmentLib.automatic import FoundStructures, addStructures
@@ -20,7 +21,13 @@ from PUMITSegmentLib.segments.labelmap_grid import Box
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 from PUMITSegmentLib.segments.provenance import byModel, editedByHand, setProvenance
 from PUMITSegmentLib.segments.segment_list import segmentIDs
-from PUMITSegmentLib.segments.writer import OverwriteMode, PreparedMask, SegmentWriter, prepare
+from PUMITSegmentLib.segments.writer import (
+    OverwriteMode,
+    PreparedMask,
+    SegmentWriter,
+    noVoxels,
+    prepare,
+)
 
 Mask = npt.NDArray[np.bool_]
 
@@ -131,7 +138,7 @@ class WorkingSegmentation:
     def takeUpEdits(self, segmentID: str, *, isPrompted: bool = False) -> None:
         """Let a mask that was edited by hand become the prompt from which the next one goes on.
 
-        A segment that holds something but has no prompt counts as edited by hand.
+        So does one that holds something but has no prompt, such as one that was loaded.
 
         Args:
             segmentID: The segment.
@@ -145,19 +152,19 @@ class WorkingSegmentation:
         if segmentID in self._suspects:
             self._suspects.discard(segmentID)
             packed = self._read(segmentID)
-        isEdited = packed != known
-        if not isEdited and not isPrompted and packed.box is not None:
-            isEdited = not self.promptCount(segmentID)
-        if not isEdited:
-            return
-        editedByHand(self._segment(segmentID))
-        if packed.box is not None:
+        if packed != known:
+            editedByHand(self._segment(segmentID))
+            if packed.box is not None:
+                self.prompts.setMaskPrior(segmentID, packed.mask(), self.volumeNode)
+            self._record({segmentID: self._state(segmentID, packed)})
+        elif not isPrompted and packed.box is not None and not self.promptCount(segmentID):
             self.prompts.setMaskPrior(segmentID, packed.mask(), self.volumeNode)
-        self._record({segmentID: self._state(segmentID, packed)})
+            # Nobody did anything yet that could be taken back.
+            self._history.amend(segmentID, self._state(segmentID, packed))
 
     def answer(
         self, segmentID: str, answer: Answer, overwrite: OverwriteMode, model: dict[str, str]
-    ) -> None:
+    ) -> bool:
         """Write the mask that answers a segment's present prompts.
 
         Args:
@@ -165,6 +172,10 @@ class WorkingSegmentation:
             answer: The mask.
             overwrite: What happens to other segments under it.
             model: Name and version of the model that made it.
+
+        Returns:
+            Whether the segment holds something now. It may not though the mask does: where the
+            user allows no change, or in voxels much larger than the scan's.
         """
         isEverything = EditableArea.ofSegmentEditor(self.node).isEverything
         self._writer.write(self.node, segmentID, answer.prepared, self.volumeNode, overwrite)
@@ -180,11 +191,12 @@ class WorkingSegmentation:
         others = {} if overwrite is OverwriteMode.NONE else self._overwritten(segmentID)
         if not others:
             self._history.amend(segmentID, state)
-            return
-        if self._latest == segmentID:
-            # The step that placed the prompt is also the one that took from others.
-            self._history.undo()
-        self._record({segmentID: state, **others})
+        else:
+            if self._latest == segmentID:
+                # The step that placed the prompt is also the one that took from others.
+                self._history.undo()
+            self._record({segmentID: state, **others})
+        return packed.box is not None and not isEmptySegment(self.node, segmentID)
 
     def empty(self, segmentID: str) -> None:
         """Erase a segment whose last prompt was removed; part of the same step."""
@@ -317,7 +329,10 @@ class WorkingSegmentation:
         return PackedMask.of(self.mask(segmentID))
 
     def _emptyMask(self) -> PackedMask:
-        width, height, depth = self.volumeNode.GetImageData().GetDimensions()
+        image = self.volumeNode.GetImageData()
+        if image is None:
+            raise VolumeError(noVoxels())
+        width, height, depth = image.GetDimensions()
         return PackedMask((depth, height, width), None, b"")
 
     def _restoreMask(self, segmentID: str, packed: PackedMask) -> None:

@@ -351,10 +351,15 @@ def _segment(segmentationNode, segmentID: str):
     return segment
 
 
+def noVoxels() -> str:
+    """What is wrong with a volume that was added, and not filled (yet)."""
+    return _("The volume has no voxels; choose another one.")
+
+
 def _shape(volumeNode) -> tuple[int, int, int]:
     image = volumeNode.GetImageData() if volumeNode is not None else None
     if image is None:
-        raise VolumeError(_("The volume has no voxels; choose another one."))
+        raise VolumeError(noVoxels())
     width, height, depth = image.GetDimensions()
     return (depth, height, width)
 

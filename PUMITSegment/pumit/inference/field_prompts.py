@@ -86,7 +86,9 @@ def to_index(
             limit = np.array([volume.shape[a] for a in order]) - 1.0
             low, high = corners.min(0), corners.max(0)
             if (high < -0.5).any() or (low > limit + 0.5).any():
-                raise PromptError("The box lies outside of the volume; draw it around a structure.")
+                raise PromptError(
+                    "The box lies outside of the volume; remove it and draw it around a structure."
+                )
             out.box = (np.clip(low, 0, limit), np.clip(high, 0, limit))
         elif isinstance(prompt, MaskPrompt):
             out.mask = prompt.mask.transpose(order)
@@ -104,10 +106,10 @@ def check_prompt(prompt: Prompt, volume: Volume) -> None:
     if isinstance(prompt, PointPrompt) and not volume.contains(prompt.point_lps):
         raise PromptError(
             f"The point {tuple(round(c, 1) for c in prompt.point_lps)} mm (LPS) lies outside of "
-            "the volume; click inside the image."
+            "the volume; remove it and click inside the image."
         )
     if isinstance(prompt, ScribblePrompt) and not all(map(volume.contains, prompt.points_lps)):
-        raise PromptError("The scribble leaves the volume; draw it inside the image.")
+        raise PromptError("The scribble leaves the volume; remove it and draw it inside the image.")
     if isinstance(prompt, BoxPrompt):
         to_index([prompt], volume, (0, 1, 2))
     if isinstance(prompt, MaskPrompt):

@@ -1,0 +1,173 @@
+"""What a careless user does to the scene while the module works on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from panel_scene import Panel
+from scripted_predictor import LogicScene, box
+
+A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
+
+
+def found(*masks: np.ndarray) -> Any:
+    """What an automatic model found."""
+    from PUMITSegmentLib.automatic import FoundStructure, FoundStructures
+    from PUMITSegmentLib.segments.writer import prepare
+
+    structures = tuple(
+        FoundStructure(f"Organ {i}", "", (0.5, 0.5, 0.5), prepare(mask), int(mask.sum()))
+        for i, mask in enumerate(masks)
+    )
+    return FoundStructures(structures, (), "model", "1")
+
+
+def isShown(node: Any) -> bool:
+    return bool(node.GetDisplayVisibility()) and not node.GetLocked()
+
+
+# --- what is worked on changes --------------------------------------------------------------------
+
+
+def test_prompts_of_a_segmentation_that_was_left_are_out_of_the_way(made: LogicScene) -> None:
+    import slicer
+
+    made.click()
+    made.answer(A)
+    left = made.logic.segmentationNode
+    (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+    other = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Other")
+    made.logic.parameters.segmentation = other
+    assert not isShown(points)
+    made.logic.parameters.segmentation = left
+    assert isShown(points)
+    assert made.logic.promptCount(made.logic.segmentID) == 1
+
+
+@pytest.mark.parametrize("what", ["parameters", "segmentation"])
+def test_deleting_a_node_while_a_box_is_drawn(panel: Panel, sliceView: Any, what: str) -> None:
+    import slicer
+    from PUMITSegmentLib.prompts.kinds import PromptKind
+
+    panel.load()
+    panel.click()
+    panel.answer(A)
+    view = sliceView("Red", "Axial")
+    view.show(panel.volumeNode)
+    panel.logic.startPlacing(PromptKind.BOX_3D)
+    view.click(*view.rasToXy((8, 8, 10)))
+    node = panel.logic.segmentationNode
+    if what == "parameters":
+        node = panel.logic.parameters.parameterNode
+    slicer.mrmlScene.RemoveNode(node)
+    panel.process()
+    assert not panel.logic.isPlacing
+    assert slicer.util.getNodesByClass("vtkMRMLMarkupsROINode") == []
+    panel.click()
+    panel.answer(B)
+    assert np.array_equal(panel.mask(panel.logic.segmentID), B)
+
+
+def test_the_first_scan_is_chosen_though_a_label_map_comes_before_it(made: LogicScene) -> None:
+    import slicer
+
+    slicer.mrmlScene.Clear()
+    slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLabelMapVolumeNode")
+    made.logic.close()
+    scan = made.addScan()
+    made.logic.open()
+    assert made.logic.volumeNode is scan
+
+
+def test_a_volume_without_voxels_is_said_to_be_so(made: LogicScene) -> None:
+    import slicer
+    from PUMITSegmentLib.status import Activity
+
+    empty = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", "Empty")
+    made.logic.parameters.sourceVolume = empty
+    assert made.logic.newSegment() == ""
+    assert made.logic.status.current.activity is Activity.PROBLEM
+    assert "no voxels" in made.status
+    made.logic.parameters.sourceVolume = made.volumeNode
+    made.click()
+    made.answer(A)
+    empty_again = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", "Empty")
+    made.logic.parameters.sourceVolume = empty_again
+    made.logic.reset()
+    made.logic.removeSegment(made.logic.segmentID)
+    made.logic.undo()
+
+
+# --- answers are told as they are -----------------------------------------------------------------
+
+
+def test_an_empty_answer_is_not_called_an_update(made: LogicScene) -> None:
+    made.click()
+    made.answer(np.zeros_like(A))
+    assert "nothing was found" in made.status
+
+
+def test_an_answer_that_masking_keeps_out_says_so(made: LogicScene) -> None:
+    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
+
+    segmentEditorNode().SetSourceVolumeIntensityMask(True)
+    segmentEditorNode().SetSourceVolumeIntensityMaskRange(-1000, -900)
+    made.click()
+    made.answer(A)
+    assert "masking" in made.status
+
+
+def test_an_answer_that_is_lost_on_a_coarse_grid_says_so(made: LogicScene) -> None:
+    import slicer
+
+    coarse = made.addScan("Coarse")
+    coarse.SetSpacing(100, 100, 100)
+    made.logic.parameters.sourceVolume = coarse
+    made.logic.newSegment()
+    made.logic.newSegment()
+    made.logic.parameters.sourceVolume = made.volumeNode
+    made.click()
+    made.answer(A)
+    assert "too large" in made.status, slicer.util.arrayFromVolume(coarse).shape
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def test_found_structures_are_taken_back_by_one_step_though_points_are_placed(
+    made: LogicScene,
+) -> None:
+    from PUMITSegmentLib.prompts.kinds import PromptKind
+    from PUMITSegmentLib.segments.segment_list import segmentIDs
+
+    made.logic.addFound(found(A, B))
+    made.logic.startPlacing(PromptKind.POINT)
+    made.logic.undo()
+    assert segmentIDs(made.logic.segmentationNode) == []
+
+
+def test_what_is_found_meanwhile_does_not_take_the_prompts(made: LogicScene) -> None:
+    made.click()
+    clicked = made.logic.segmentID
+    made.logic.addFound(found(A, B))
+    assert made.logic.segmentID == clicked
+    made.answer(B)
+    assert np.array_equal(made.mask(clicked), B)
+    made.logic.stopPlacing()
+    made.logic.addFound(found(A))
+    assert made.logic.segmentID != clicked
+
+
+def test_placing_alone_does_not_turn_a_found_structure_into_a_drawn_one(made: LogicScene) -> None:
+    from PUMITSegmentLib.prompts.kinds import PromptKind
+    from PUMITSegmentLib.segments.provenance import provenanceOf
+
+    made.logic.addFound(found(A))
+    segment = made.logic.segmentationNode.GetSegmentation().GetSegment(made.logic.segmentID)
+    before = provenanceOf(segment)
+    made.logic.startPlacing(PromptKind.POINT)
+    assert provenanceOf(segment) == before
+    made.click()
+    assert len(made.predictor.asked[-1].prompts) == 2  # what was found goes on
