@@ -12,6 +12,8 @@ from pumit.preprocessing.fields import Field, field_shape
 
 Floats = npt.NDArray[np.float64]
 PLANAR_LEVELS = 3
+# Where a field of a coarse scan's own voxels is wider than this, an organ is small in it.
+WIDE_MM = 100.0
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,17 @@ class FieldPlanner:
         return Field((centre[0], centre[1], centre[2]), steps, grid, ratio, da0)
 
     def around_click(self, index: npt.ArrayLike) -> list[Field]:
-        """Fields of growing size around a click, the finest first."""
+        """Fields of growing size around a click, the finest first.
+
+        A coarse scan is looked at between its voxels, too, as large as the training's organs are.
+        """
         spacings = [self.finest_mm]
         while spacings[-1] * self.growth < self.coarsest_mm * 0.8:
             spacings.append(spacings[-1] * self.growth)
         if self.coarsest_mm > 1.1 * spacings[-1]:
             spacings.append(self.coarsest_mm)
+        if self.shape[0] > 1 and self.finest_mm * self.size > WIDE_MM:
+            spacings.insert(0, self.finest_mm / 2)
         # A small field on a fine 2D image shows texture only: every answer looks good in it.
         levels = min(self.max_levels, PLANAR_LEVELS) if self.shape[0] == 1 else self.max_levels
         return [self.field(index, s) for s in spacings[-levels:]]
