@@ -171,3 +171,48 @@ def test_placing_alone_does_not_turn_a_found_structure_into_a_drawn_one(made: Lo
     assert provenanceOf(segment) == before
     made.click()
     assert len(made.predictor.asked[-1].prompts) == 2  # what was found goes on
+
+
+# --- what is typed and named ----------------------------------------------------------------------
+
+
+def test_names_are_shown_as_they_are_and_not_as_markup(panel: Panel) -> None:
+    from Qt import QtCore, QtWidgets
+
+    panel.load()
+    panel.click()
+    segment = panel.logic.segmentationNode.GetSegmentation().GetSegment(panel.logic.segmentID)
+    segment.SetName("<img src=x> & <b>T</b>umour")
+    panel.click((3, 3, 3))
+    panel.answer(A)
+    label = panel.ui.statusLabel
+    assert "<b>T</b>umour" in label.text
+    labels = panel.panel.widget.findChildren(QtWidgets.QLabel)
+    rich = [w.name for w in labels if w.name in vars(panel.ui) and w.wordWrap]
+    rich = [n for n in rich if getattr(panel.ui, n).textFormat != QtCore.Qt.PlainText]
+    assert set(rich) <= {"helpLabel", "shortcutsLabel"}
+
+
+def test_an_empty_structure_says_nothing(panel: Panel) -> None:
+    from Qt import QtCore, QtTest
+
+    panel.load()
+    panel.press(panel.ui.newSegmentButton)
+    before = panel.ui.statusLabel.text
+    for text in ("", "   "):
+        panel.ui.termEdit.text = text
+        QtTest.QTest.keyClick(panel.ui.termEdit, QtCore.Qt.Key_Return)
+        assert panel.ui.statusLabel.text == before
+    panel.ui.termEdit.text = "x" * 300
+    QtTest.QTest.keyClick(panel.ui.termEdit, QtCore.Qt.Key_Return)
+    assert "No coded term" in panel.ui.statusLabel.text
+    assert len(panel.ui.statusLabel.text) < 100
+
+
+def test_a_home_folder_that_is_typed_is_the_users(panel: Panel) -> None:
+    from pathlib import Path
+
+    panel.ui.exportFolderEdit.currentPath = "~/scans"
+    assert panel.panel.exportSection.choice.folder == Path.home() / "scans"
+    panel.ui.exportFolderEdit.currentPath = "scans"
+    assert panel.panel.exportSection.choice.folder.is_absolute()

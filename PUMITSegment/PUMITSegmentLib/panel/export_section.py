@@ -55,7 +55,8 @@ class ExportSection:
         folder = ui.exportFolderEdit.currentPath.strip()
         return ExportChoice(
             list(formatTexts())[ui.exportFormatSelector.currentIndex],
-            Path(folder) if folder else Path(),
+            # Where a relative one would lie, nobody knows.
+            Path(folder).expanduser().absolute() if folder else Path(),
         )
 
     def refresh(self, *_arguments) -> None:

@@ -8,6 +8,9 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.segments.term_search import TermSearch
 from PUMITSegmentLib.segments.terms import assignTerm, hasCode
 
+# Longest text that a sentence repeats.
+_MOST_SHOWN = 40
+
 
 class TermEdit:
     """Searches coded terms as the user types, and gives the chosen one to the segment.
@@ -54,10 +57,13 @@ class TermEdit:
         self._assign(self._edit.text)
 
     def _assign(self, text: str) -> None:
-        found = self._search.search(text, limit=1) if text.strip() else []
-        if not self._logic.segmentID or not found:
+        if not text.strip() or not self._logic.segmentID:
+            return
+        found = self._search.search(text, limit=1)
+        if not found:
+            shown = text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
             self._logic.status.problem(
-                _("No coded term is called {text}; try a shorter word.").format(text=text)
+                _("No coded term is called {text}; try a shorter word.").format(text=shown)
             )
             return
         node = self._logic.segmentationNode
