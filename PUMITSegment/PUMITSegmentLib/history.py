@@ -88,6 +88,11 @@ class History:
         moment = self._present.get(segmentID)
         return moment.state if moment else None
 
+    @property
+    def existing(self) -> list[str]:
+        """IDs of the segments that are known here and exist, as far as is known."""
+        return [each for each, moment in self._present.items() if moment.state is not None]
+
     def begin(self, segmentID: str, state: SegmentState | None) -> None:
         """Take note of a segment as it was found; this is no step."""
         self._present.setdefault(segmentID, _Moment(None)).state = state

@@ -155,6 +155,7 @@ class SceneSession:
         """Follow segments that were added, removed or renamed elsewhere."""
         if self.working is None or self.parameters is None:
             return
+        self.working.noteRemoved()
         ids = segmentIDs(self.working.node)
         self._owner.onSegmentsGone(ids)
         if self.segmentID not in ids:

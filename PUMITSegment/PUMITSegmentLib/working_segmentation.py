@@ -82,6 +82,8 @@ class WorkingSegmentation:
         self._history = History()
         # Segments whose masks somebody else may have changed since they were last read.
         self._suspects: set[str] = set()
+        # How segments looked that were taken away.
+        self._appearances: dict[str, Appearance] = {}
         # States whose prompts were never answered.
         self._unanswered: list[SegmentState] = []
         # Whose prompts the latest step changed; empty if it was another kind of step.
@@ -264,6 +266,11 @@ class WorkingSegmentation:
         self._drop(segmentID)
         self._record({segmentID: None})
 
+    def noteRemoved(self) -> None:
+        """Take segments that somebody else removed for a step, so that undo brings them back."""
+        ids = self._history.existing
+        self._record({i: None for i in ids if self._segment(i) is None})
+
     def undo(self) -> list[str] | None:
         """Take back the last step.
 
@@ -285,7 +292,8 @@ class WorkingSegmentation:
                 self._drop(segmentID)
                 continue
             if self._segment(segmentID) is None:
-                state.appearance.addTo(self.node, segmentID)
+                latest = self._appearances.get(segmentID, state.appearance)
+                latest.addTo(self.node, segmentID)
             self.prompts.restore(segmentID, state.prompts)
             if state.mask is not None:
                 self._restoreMask(segmentID, state.mask)
@@ -296,6 +304,8 @@ class WorkingSegmentation:
         return state in self._unanswered
 
     def _record(self, states: dict[str, SegmentState | None]) -> bool:
+        if not states:
+            return False
         self._latest = ""
         return self._history.record(states)
 
@@ -320,7 +330,10 @@ class WorkingSegmentation:
 
     def _drop(self, segmentID: str) -> None:
         self.prompts.removeSegment(segmentID)
-        self.node.GetSegmentation().RemoveSegment(segmentID)
+        if self._segment(segmentID) is not None:
+            # A name may have been given since the state that brings it back.
+            self._appearances[segmentID] = Appearance.of(self.node, segmentID)
+            self.node.GetSegmentation().RemoveSegment(segmentID)
         self._suspects.discard(segmentID)
 
     def _read(self, segmentID: str) -> PackedMask:

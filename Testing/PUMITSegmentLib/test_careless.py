@@ -216,3 +216,38 @@ def test_a_home_folder_that_is_typed_is_the_users(panel: Panel) -> None:
     assert panel.panel.exportSection.choice.folder == Path.home() / "scans"
     panel.ui.exportFolderEdit.currentPath = "scans"
     assert panel.panel.exportSection.choice.folder.is_absolute()
+
+
+def test_a_segment_that_was_removed_elsewhere_comes_back_only_by_undo(made: LogicScene) -> None:
+    from PUMITSegmentLib.segments.segment_list import segmentIDs
+
+    made.click()
+    made.answer(A)
+    gone = made.logic.segmentID
+    made.logic.newSegment()
+    made.click((3, 3, 3))
+    made.answer(B)
+    segmentation = made.logic.segmentationNode.GetSegmentation()
+    segmentation.RemoveSegment(gone)
+    assert segmentIDs(made.logic.segmentationNode) == [made.logic.segmentID]
+    made.logic.undo()
+    assert np.array_equal(made.mask(gone), A)
+    assert made.logic.promptCount(gone) == 1
+    made.logic.redo()
+    assert segmentation.GetSegment(gone) is None
+    while made.logic.canUndo:
+        made.logic.undo()
+    while made.logic.canRedo:
+        made.logic.redo()
+    assert segmentation.GetSegment(gone) is None
+    assert np.array_equal(made.mask(made.logic.segmentID), B)
+
+
+def test_a_name_survives_undo_and_redo_of_the_segment_itself(made: LogicScene) -> None:
+    segmentID = made.logic.newSegment()
+    segmentation = made.logic.segmentationNode.GetSegmentation()
+    segmentation.GetSegment(segmentID).SetName("Liver")
+    made.logic.undo()
+    assert segmentation.GetSegment(segmentID) is None
+    made.logic.redo()
+    assert segmentation.GetSegment(segmentID).GetName() == "Liver"
