@@ -285,9 +285,15 @@ def test_devices_and_models_of_this_computer_can_be_chosen(panel: Panel) -> None
 
 
 def test_the_worker_starts_while_the_user_aims(panel: Panel) -> None:
+    from Qt import QtTest
+
     panel.load()
     assert panel.workers.made == []
     panel.press(panel.ui.pointButton)
+    for _ in range(200):  # a thread starts it
+        if panel.workers.made:
+            break
+        QtTest.QTest.qWait(20)
     assert len(panel.workers.made) == 1, panel.logic.compute.sentence
     panel.press(panel.ui.box3dButton)
     assert len(panel.workers.made) == 1
