@@ -80,12 +80,10 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     def enter(self) -> None:
         """The module is shown: its prompts are, too."""
-        working = self._session.working
-        if working is not None:
-            working.prompts.showOnly(self.segmentID or None)
-            if self.segmentID:
-                with self._saying():
-                    working.takeUpEdits(self.segmentID)
+        self._session.setShown(True)
+        if self.segmentID:
+            with self._saying():
+                self._session.working.takeUpEdits(self.segmentID)
         self.compute.checkInstalled()
         self._sayWhatIsNext()
 
@@ -93,7 +91,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         """Another module is shown: nothing is placed, and no prompt is in its way."""
         if self._session.working is not None:
             self._session.working.prompts.stopPlacing()
-            self._session.working.prompts.showOnly(None)
+        self._session.setShown(False)
 
     def getParameterNode(self) -> SegmentParameters:
         """The typed parameter node."""

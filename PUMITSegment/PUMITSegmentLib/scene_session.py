@@ -58,6 +58,7 @@ class SceneSession:
         self._writer = writer
         self._watch = SceneWatch(self)
         self._isFollowing = False
+        self._isShown = True
         self.parameters: SegmentParameters | None = None
         self.volumeNode = None
         self.working: WorkingSegmentation | None = None
@@ -207,11 +208,19 @@ class SceneSession:
 
     def _showSegment(self, segmentID: str) -> None:
         self.segmentID = segmentID
-        if self.working is not None:
-            self.working.prompts.showOnly(segmentID or None)
+        self._showPrompts()
         self.parameters.isPositive = True
         self._know()
         self._owner.onSegmentShown()
+
+    def setShown(self, isShown: bool) -> None:
+        """Show the prompts of the selected segment, or none: another module is open."""
+        self._isShown = isShown
+        self._showPrompts()
+
+    def _showPrompts(self) -> None:
+        if self.working is not None:
+            self.working.prompts.showOnly((self._isShown and self.segmentID) or None)
 
     def _know(self) -> None:
         """Look at the selected segment, before anything is done to it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -210,7 +212,6 @@ def test_an_empty_structure_says_nothing(panel: Panel) -> None:
 
 
 def test_a_home_folder_that_is_typed_is_the_users(panel: Panel) -> None:
-    from pathlib import Path
 
     panel.ui.exportFolderEdit.currentPath = "~/scans"
     assert panel.panel.exportSection.choice.folder == Path.home() / "scans"
@@ -251,3 +252,47 @@ def test_a_name_survives_undo_and_redo_of_the_segment_itself(made: LogicScene) -
     assert segmentation.GetSegment(segmentID) is None
     made.logic.redo()
     assert segmentation.GetSegment(segmentID).GetName() == "Liver"
+
+
+# --- other modules --------------------------------------------------------------------------------
+
+
+def test_prompts_of_a_scene_loaded_from_another_module_wait(panel: Panel, tmp_path: Path) -> None:
+    import slicer
+
+    panel.load()
+    panel.click()
+    panel.answer(A)
+    path = str(tmp_path / "scene.mrb")
+    slicer.util.saveScene(path)
+    panel.gui.exit()
+    slicer.mrmlScene.Clear()
+    slicer.util.loadScene(path)
+    panel.process()
+    (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+    assert not isShown(points)
+    panel.gui.enter()
+    assert isShown(points)
+
+
+def test_tab_goes_through_the_panel_from_top_to_bottom(panel: Panel) -> None:
+    from Qt import QtCore
+
+    sections = [name for name in vars(panel.ui) if name.endswith("Section")]
+    for name in sections:
+        getattr(panel.ui, name).collapsed = False
+    panel.frame.resize(420, 3000)
+    for _ in range(5):
+        panel.process()
+    order, widget = [], panel.ui.inputSection
+    for _ in range(1000):
+        isStop = widget.isVisible() and int(widget.focusPolicy) & int(QtCore.Qt.TabFocus)
+        if widget.name in vars(panel.ui) and isStop:
+            place = widget.mapTo(panel.panel.widget, QtCore.QPoint(0, 0))
+            order.append((place.y(), widget.name))
+        widget = widget.nextInFocusChain()
+        if widget is panel.ui.inputSection:
+            break
+    assert len(order) > 20
+    for before, after in itertools.pairwise(order):
+        assert after[0] > before[0] - 12, (before, after)  # a row's controls differ by some pixels
