@@ -170,6 +170,8 @@ class SceneSession:
         if self.working is not None:
             if volumeNode is not None:
                 adoptGrid(self.working.node, volumeNode)
+            else:
+                self.working.prompts.stopPlacing()
             self.working.setVolume(volumeNode)
         self._know()
         self._owner.onSegmentShown()

@@ -296,3 +296,38 @@ def test_tab_goes_through_the_panel_from_top_to_bottom(panel: Panel) -> None:
     assert len(order) > 20
     for before, after in itertools.pairwise(order):
         assert after[0] > before[0] - 12, (before, after)  # a row's controls differ by some pixels
+
+
+def test_nothing_is_placed_once_the_scan_is_gone(made: LogicScene) -> None:
+    import slicer
+
+    made.click()
+    assert made.logic.isPlacing
+    slicer.mrmlScene.RemoveNode(made.volumeNode)
+    assert not made.logic.isPlacing
+    assert "scan" in made.status
+
+
+@pytest.mark.parametrize(
+    ("name", "isSaid"), [("NIFTI", True), ("NRRD", True), ("DICOM_SEG", False)]
+)
+def test_a_label_map_of_a_moved_scan_is_said_to_lie_elsewhere(
+    made: LogicScene, tmp_path: Path, name: str, isSaid: bool
+) -> None:
+    import slicer
+    from PUMITSegmentLib.exporting.checks import findProblems
+    from PUMITSegmentLib.exporting.export import ExportChoice, Format
+
+    made.click()
+    made.answer(A)
+    choice = ExportChoice(Format[name], tmp_path)
+
+    def sentences() -> str:
+        problems = findProblems(made.logic.segmentationNode, made.volumeNode, choice)
+        return " ".join(problem.sentence for problem in problems)
+
+    assert "transform" not in sentences()
+    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
+    for node in (made.volumeNode, made.logic.segmentationNode):
+        node.SetAndObserveTransformNodeID(transform.GetID())
+    assert ("transform" in sentences()) is isSaid

@@ -259,6 +259,13 @@ def _volume_problems(segmentationNode, volumeNode, choice: ExportChoice) -> Iter
     except PumitError as error:
         yield _stop(str(error))
         return
+    if choice.format.isLabelMap and volumeNode.GetParentTransformNode() is not None:
+        yield _warn(
+            _(
+                "A transform moves the volume: the label map lies on the image's own file, and not "
+                "where the segments are shown now."
+            )
+        )
     if segmentationNode is not None:
         yield from _place_problems(segmentationNode, volumeNode, choice)
 
