@@ -262,3 +262,13 @@ def test_disconnecting_leaves_no_observer(slicerApp, parameters, node) -> None:
     parameters.disconnectGui(tag)
     assert countPythonObservers(node) == 0
     parameters.disconnectGui(None)
+
+
+def test_only_connecting_by_name_tells_how_to_disconnect(slicerApp, parameters) -> None:
+    import qt
+
+    form = qt.QWidget()
+    check = qt.QCheckBox(form)
+    check.setProperty("SlicerParameterName", "isOn")
+    assert parameters.connectGui(form) is None
+    assert parameters.connectParametersToGui({"isOn": check}) is not None

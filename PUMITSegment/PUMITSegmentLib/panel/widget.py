@@ -100,4 +100,6 @@ class SegmentWidget:
             self._connected.disconnectGui(self._guiTag)
         self._connected, self._guiTag = parameters, None
         if parameters is not None:
-            self._guiTag = parameters.connectGui(self.ui)
+            # Not by `connectGui`: Slicer's gives no tag, so nothing could be disconnected again.
+            named = ((w.property("SlicerParameterName"), w) for w in vars(self.ui).values())
+            self._guiTag = parameters.connectParametersToGui({n: w for n, w in named if n})

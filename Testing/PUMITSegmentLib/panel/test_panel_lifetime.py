@@ -43,6 +43,15 @@ def test_a_scene_that_is_closed_empties_the_panel(panel: Panel) -> None:
     assert "scan" in panel.ui.statusLabel.text
 
 
+def test_a_panel_that_was_closed_lets_go_of_the_parameters(panel: Panel) -> None:
+    panel.load()
+    parameters = panel.logic.parameters
+    assert parameters.updateAutomatically
+    panel.gui.cleanup()
+    panel.ui.updateAutomaticallyCheckBox.checked = False
+    assert parameters.updateAutomatically
+
+
 @pytest.fixture
 def importedAsBefore() -> Iterator[None]:
     """Undoes what a reload imported: other tests hold classes of the modules before it."""

@@ -84,7 +84,13 @@ class BrightVoxelsWidget(ScriptedLoadableModuleWidget, VTKObservationMixin):
             self.removeObserver(self.parameters, vtk.vtkCommand.ModifiedEvent, self.onModified)
         self.parameters = parameters
         if parameters is not None:
-            self.guiTag = parameters.connectGui(self.ui)
+            names = {
+                "volume": self.ui.volumeSelector,
+                "points": self.ui.pointsSelector,
+                "threshold": self.ui.thresholdSlider,
+                "isInverted": self.ui.invertCheckBox,
+            }
+            self.guiTag = parameters.connectParametersToGui(names)
             self.addObserver(parameters, vtk.vtkCommand.ModifiedEvent, self.onModified)
         self.onModified()
 

@@ -67,21 +67,21 @@ class _Wrapper:
         hint = cls.allParameters[top].unalteredType
         return hint.allParameters[rest].unalteredType if rest else hint
 
-    def connectGui(self, gui: Any) -> int:
+    def connectGui(self, gui: Any) -> None:
         """Tie every widget that has a SlicerParameterName.
+
+        Slicer's own returns nothing either, whatever its template makes of that: what was tied
+        this way stays tied.
 
         Args:
             gui: A widget, or what `slicer.util.childWidgetVariables` returns.
-
-        Returns:
-            A tag for `disconnectGui`.
         """
         import qt
 
         isWidget = isinstance(gui, qt.QWidget)
         widgets = gui.findChildren(qt.QWidget) if isWidget else list(vars(gui).values())
         named = ((widget.property(SlicerParameterNamePropertyName), widget) for widget in widgets)
-        return self.connectParametersToGui({name: widget for name, widget in named if name})
+        self.connectParametersToGui({name: widget for name, widget in named if name})
 
     def connectParametersToGui(self, mapping: dict[str, Any]) -> int:
         """Tie parameters, by name, to widgets or connectors."""
