@@ -222,7 +222,18 @@ class Installer:
                 else:
                     end(_failure(step, status, self.log[first:]))
 
-            self._cancelStep = runner.run(step.constrained(constraints), take, finished)
+            try:
+                self._cancelStep = runner.run(step.constrained(constraints), take, finished)
+            except (OSError, RuntimeError, PumitError) as error:
+                # Such as that another module is installing something: Slicer does one at a time.
+                logger.error("The installation did not start", exc_info=error)
+                end(
+                    ServiceError(
+                        _("Installing {name} could not start: {error}").format(
+                            name=step.name, error=error
+                        )
+                    )
+                )
 
         run(0)
 

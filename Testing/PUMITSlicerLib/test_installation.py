@@ -241,6 +241,21 @@ def test_a_step_that_cannot_be_ended_is_the_last_one_after_cancelling(background
     assert len(runner.steps) == 1
 
 
+class BusyRunner:
+    """As Slicer's own installer while another module installs something."""
+
+    def run(self, step, onLine, onFinished):
+        raise RuntimeError("A non-blocking pip_install is already in progress.")
+
+
+def test_a_step_that_cannot_start_is_said_and_can_be_tried_again(background):
+    installer = Installer(background, BusyRunner(), having())
+    told = Told(installer, PLAN)
+    assert [type(end) for end in told.ends] == [ServiceError]
+    assert "already in progress" in str(told.ends[0])
+    assert not installer.isRunning
+
+
 def test_every_step_has_the_constraints_which_are_gone_afterwards(background):
     runner = SlowRunner()
     installer = Installer(background, runner, having())
