@@ -331,3 +331,12 @@ def test_a_label_map_of_a_moved_scan_is_said_to_lie_elsewhere(
     for node in (made.volumeNode, made.logic.segmentationNode):
         node.SetAndObserveTransformNodeID(transform.GetID())
     assert ("transform" in sentences()) is isSaid
+
+
+def test_a_long_name_does_not_widen_the_panel(panel: Panel) -> None:
+    panel.load()
+    width = panel.panel.widget.minimumSizeHint.width()
+    for text in ("x" * 150, "C:\\Users\\" + "abcdefghijklmnop\\" * 9):
+        panel.logic.status.done(text)
+        panel.process()
+        assert panel.panel.widget.minimumSizeHint.width() == width
