@@ -32,3 +32,12 @@ class SegmentParameters:
     promptKind: PromptKind = PromptKind.POINT
     isPositive: bool = True
     automaticRegion: slicer.vtkMRMLMarkupsROINode
+
+
+def nodeOf(parameters: SegmentParameters, name: str):
+    """The node that a parameter names, or None.
+
+    Read through the attribute, a node is still given out while the scene tells that it was
+    removed: Slicer remembers what it has read until the parameter node itself is modified.
+    """
+    return parameters.parameterNode.GetNodeReference(name)

@@ -7,7 +7,7 @@ from typing import Protocol
 import slicer
 from pumit.errors import PumitError
 
-from PUMITSegmentLib.parameters import SegmentParameters
+from PUMITSegmentLib.parameters import SegmentParameters, nodeOf
 from PUMITSegmentLib.scene_watch import SceneWatch
 from PUMITSegmentLib.segments.segment_list import adoptGrid, segmentIDs
 from PUMITSegmentLib.segments.writer import SegmentWriter
@@ -82,7 +82,7 @@ class SceneSession:
     def _attach(self) -> None:
         self.parameters = self._owner.getParameterNode()
         self._watch.watchParameterNode(self.parameters.parameterNode)
-        if self.parameters.sourceVolume is None:
+        if nodeOf(self.parameters, "sourceVolume") is None:
             volumes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
             scans = [node for node in volumes if not node.IsA("vtkMRMLLabelMapVolumeNode")]
             if scans:
@@ -129,10 +129,12 @@ class SceneSession:
         # What is done here changes parameters again.
         self._isFollowing = True
         try:
-            if parameters.sourceVolume is not self.volumeNode:
-                self._openVolume(parameters.sourceVolume)
-            if parameters.segmentation is not self.segmentationNode:
-                self._openSegmentation(parameters.segmentation)
+            volumeNode = nodeOf(parameters, "sourceVolume")
+            if volumeNode is not self.volumeNode:
+                self._openVolume(volumeNode)
+            segmentationNode = nodeOf(parameters, "segmentation")
+            if segmentationNode is not self.segmentationNode:
+                self._openSegmentation(segmentationNode)
             if parameters.segmentID != self.segmentID:
                 self._showSegment(parameters.segmentID)
         finally:

@@ -9,6 +9,7 @@ from PUMITSlicerLib.compute import ComputeState
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, prepareStructures, regionCorners
+from PUMITSegmentLib.parameters import nodeOf
 from PUMITSegmentLib.session_work import SessionWork
 
 _MOST_CLASSES = 12
@@ -103,7 +104,7 @@ class AutomaticSection:
         logic, model = self._logic, self._model()
         if model is None:
             return
-        name, region = model["name"], logic.parameters.automaticRegion
+        name, region = model["name"], nodeOf(logic.parameters, "automaticRegion")
         try:
             corners = regionCorners(region, logic.volumeNode) if region is not None else None
         except PumitError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import slicer
@@ -24,17 +25,37 @@ class _Wrapper:
         for name, parameter in self.allParameters.items():
             if not parameter.kind.isIn(parameterNode, self._prefix + name):
                 parameter.kind.write(parameterNode, self._prefix + name, parameter.default.value)
+        self._values: dict[str, Any] = {}
+        self._remember()
+        seen = weakref.ref(self)
+
+        def onModified(caller: Any, event: str) -> None:
+            wrapper = seen()
+            if wrapper is not None:
+                wrapper._remember()
+
+        tag = parameterNode.AddObserver(vtk.vtkCommand.ModifiedEvent, onModified)
+        weakref.finalize(self, parameterNode.RemoveObserver, tag).atexit = False
+
+    def _remember(self) -> None:
+        """Read every value: like Slicer's, it is given out until the node is modified."""
+        for name in self.allParameters:
+            self._values[name] = self._read(name)
 
     def getValue(self, name: str) -> Any:
         """A parameter's value; "pack.part" reads a part of a pack."""
         top, _, rest = name.partition(".")
-        parameter, stored = self._find(top), self._prefix + top
-        if not parameter.kind.isIn(self.parameterNode, stored):
-            parameter.kind.write(self.parameterNode, stored, parameter.default.value)
-        value = parameter.kind.read(self.parameterNode, stored)
+        self._find(top)
+        value = self._values[top]
         for part in rest.split(".") if rest else ():
             value = getattr(value, part)
         return value
+
+    def _read(self, name: str) -> Any:
+        parameter, stored = self._find(name), self._prefix + name
+        if not parameter.kind.isIn(self.parameterNode, stored):
+            parameter.kind.write(self.parameterNode, stored, parameter.default.value)
+        return parameter.kind.read(self.parameterNode, stored)
 
     def setValue(self, name: str, value: Any) -> None:
         """Set a parameter's value.
@@ -47,7 +68,10 @@ class _Wrapper:
         if top:
             setattr(self.getValue(top), rest, value)
         else:
-            self._find(name).kind.write(self.parameterNode, self._prefix + name, value)
+            parameter = self._find(name)
+            with slicer.util.NodeModify(self.parameterNode):
+                parameter.kind.write(self.parameterNode, self._prefix + name, value)
+                self._values[name] = self._read(name)
 
     def default(self, name: str) -> Any:
         """A parameter's Default."""
