@@ -181,7 +181,7 @@ def readme(repository: Path) -> str:
 
 def test_readme_begins_with_a_picture_and_two_commands(repository: Path, readme: str) -> None:
     first_screen = "\n".join(readme.splitlines()[:40])
-    assert "Resources/demo.png" in first_screen
+    assert "Resources/tutorial/5_in_3d.png" in first_screen
     for command in ("python3 scripts/demo.py", "python3 scripts/test.py"):
         assert command in first_screen
         assert (repository / command.split()[1]).is_file()

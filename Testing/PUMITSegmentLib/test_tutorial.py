@@ -62,6 +62,7 @@ def test_tutorial_on_a_real_scan(
     pytest.importorskip("torch")
     import slicer
     from harness.picture import compose
+    from PIL import Image
     from Qt import QtCore, QtTest
 
     scan = shared_data / CASE / "image.nii.gz"
@@ -88,7 +89,10 @@ def test_tutorial_on_a_real_scan(
 
     def picture(name: str) -> None:
         slicer.app.processEvents()
-        compose(frame, [*views, solid], pictures / f"{name}.png")
+        file = pictures / f"{name}.png"
+        compose(frame, [*views, solid], file)
+        # A palette: half a megabyte each would weigh on every clone.
+        Image.open(file).quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
 
     picture("1_scan")
 

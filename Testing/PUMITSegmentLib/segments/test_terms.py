@@ -151,3 +151,13 @@ def test_term_without_a_recommended_colour_leaves_the_colour(segmentation_node, 
     assignTerm(segmentation_node, segment_id, found)
     assert segment.GetColor() == before
     assert found.entry in segment.GetTerminology()
+
+
+def test_segments_without_a_term_have_slicers_colours_in_its_order(segmentation_node):
+    from PUMITSegmentLib.segments.terms import newSegment
+
+    segmentation = segmentation_node.GetSegmentation()
+    colors = [segmentation.GetSegment(newSegment(segmentation_node)).GetColor() for _ in range(14)]
+    assert [round(255 * part) for part in colors[0]] == [128, 174, 128]
+    assert [round(255 * part) for part in colors[1]] == [241, 214, 145]
+    assert len(set(colors)) == 14
