@@ -87,6 +87,8 @@ def turn(done: Callable[[], bool]) -> None:
         if time.monotonic() > end:
             raise SystemExit("No answer came within ten minutes.")
         slicer.app.processEvents()
+        # As an event loop does: without work it leaves the processor to the worker.
+        time.sleep(0.001)
 
 
 def clicks_around(middle_ras: np.ndarray, count: int) -> list[tuple[float, ...]]:
