@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pumit.training.synthesis.grid import Grid, chance, log_uniform, uniform
-from pumit.training.synthesis.layout import Layout
+from pumit.training.synthesis.painting import Layout
 
 
 def region_means(grid: Grid, layout: Layout) -> Tensor:
@@ -27,6 +27,8 @@ def region_means(grid: Grid, layout: Layout) -> Tensor:
                 pick = room[int(torch.randint(len(room), (), generator=g))]
                 away = (pick - under) * uniform(g, 0.0, 0.8)
                 means[label] = min(max(pick + away, 0.0), 1.0)
+    for label, mean in layout.means.items():
+        means[label] = mean
     for label, other in layout.twins.items():
         means[label] = means[other]
     return means
@@ -37,10 +39,11 @@ def textured(grid: Grid, layout: Layout) -> Tensor:
     g = grid.generator
     means = region_means(grid, layout)
     image = means[layout.labels]
-    strength = torch.rand(layout.count, generator=g) * uniform(g, 0.0, 0.14)
+    calm = 0.25 if layout.means else 1.0  # tissues that differ little have little texture
+    strength = torch.rand(layout.count, generator=g) * uniform(g, 0.0, 0.14) * calm
     image = image + grid.fractal(log_uniform(g, 1.5, 12.0)) * strength[layout.labels]
     if chance(g, 0.5):
-        other = torch.rand(layout.count, generator=g) * uniform(g, 0.0, 0.10)
+        other = torch.rand(layout.count, generator=g) * uniform(g, 0.0, 0.10) * calm
         image = image + grid.fractal(log_uniform(g, 1.5, 5.0), 1) * other[layout.labels]
     if chance(g, 0.3):
         # A gradient across every region, as perfusion or coil sensitivity leaves.
@@ -68,7 +71,7 @@ def gaussian_blur(image: Tensor, sigma: tuple[float, float, float]) -> Tensor:
 def _noise(grid: Grid, image: Tensor) -> Tensor:
     """Gaussian, Rician or speckle noise, sometimes correlated by reconstruction."""
     g = grid.generator
-    sigma = log_uniform(g, 0.004, 0.12)
+    sigma = log_uniform(g, 0.004, 0.09)
     noise = torch.randn(image.shape, generator=g)
     if chance(g, 0.4):
         blur = uniform(g, 0.4, 1.0)
@@ -93,6 +96,21 @@ def _streaks(grid: Grid, image: Tensor) -> Tensor:
     rays = torch.cos(angle * round(uniform(g, 4, 14)) + uniform(g, 0, 6.3)).clamp_min(0) ** 6
     fade = torch.exp(-torch.sqrt(h * h + w * w) / (0.4 * grid.size))
     return image + uniform(g, -0.25, 0.25) * rays * fade
+
+
+def _projected(grid: Grid, image: Tensor) -> Tensor:
+    """What lies before and behind it in a radiograph: bands, lumps and a wide gradient, added."""
+    g = grid.generator
+    h, w = grid.coordinates()[1:, : image.shape[0]] / grid.size
+    strength = uniform(g, 0.03, 0.25)
+    if chance(g, 0.7):  # ribs: curved bands
+        bent = h + uniform(g, -1.5, 1.5) * w.square() + uniform(g, -0.5, 0.5) * w.abs()
+        bands = torch.sin(bent * uniform(g, 25, 70) + uniform(g, 0, 6.3)) - uniform(g, -0.2, 0.6)
+        image = image + strength * (4 * bands).tanh().clamp_min(0)
+    for _ in range(int(uniform(g, 0, 3.99))):
+        lump = grid.fractal(log_uniform(g, 0.08, 0.5) * grid.size)[: image.shape[0]]
+        image = image + uniform(g, -1, 1) * strength * (3 * lump - uniform(g, 0, 3)).sigmoid()
+    return image + uniform(g, -0.4, 0.4) * (h + uniform(g, -1, 1) * w)
 
 
 def _ghost(grid: Grid, image: Tensor) -> Tensor:
@@ -135,6 +153,8 @@ def acquire(grid: Grid, image: Tensor) -> Tensor:
     image = gaussian_blur(image, (along, blur, blur))
     if chance(g, 0.5):
         image = image * torch.exp(coarse.noise(max(grid.extent) * 0.8)[0] * uniform(g, 0.0, 0.3))
+    if grid.depth == 1 and chance(g, 0.35):
+        image = _projected(coarse, image)
     if chance(g, 0.06):
         image = _streaks(coarse, image)
     if chance(g, 0.06):

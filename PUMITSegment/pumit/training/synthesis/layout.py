@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import torch
 from torch import Tensor
 
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
-from pumit.training.synthesis.shapes import draw_shape, ellipsoid, random_centre, rotation
-
-
-@dataclass
-class Layout:
-    """A label map and what belongs together in it.
-
-    Attributes:
-        labels: Integer label per voxel, shape (D', H, W); 0 is the outside.
-        objects: For every object that can be a target, the labels it consists of.
-        parents: What an object was painted on: label -> most frequent label underneath.
-        twins: Labels of the same tissue: label -> an earlier label it looks like.
-    """
-
-    labels: Tensor
-    objects: list[list[int]] = field(default_factory=list)
-    parents: dict[int, int] = field(default_factory=dict)
-    twins: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def count(self) -> int:
-        """Number of labels in use."""
-        return int(self.labels.max()) + 1
+from pumit.training.synthesis.heart import heart
+from pumit.training.synthesis.painting import Layout, paint
+from pumit.training.synthesis.shapes import draw_shape, random_centre
+from pumit.training.synthesis.trunk import trunk
 
 
 def voronoi(grid: Grid, xyz: Tensor, cells: int) -> Tensor:
@@ -82,15 +61,6 @@ def background(grid: Grid, xyz: Tensor) -> Tensor:
     return torch.zeros(grid.shape, dtype=torch.long)
 
 
-def _paint(layout: Layout, mask: Tensor) -> int:
-    """Give the voxels of `mask` a new label; returns it."""
-    label = layout.count
-    under = layout.labels[mask]
-    layout.parents[label] = int(under.mode().values) if under.numel() else 0
-    layout.labels = torch.where(mask, label, layout.labels)
-    return label
-
-
 def _add_parts(grid: Grid, layout: Layout, xyz: Tensor, mask: Tensor, size: float) -> list[int]:
     """Paint vessels, a core or lesions inside an object; they stay part of it."""
     parts = []
@@ -98,42 +68,36 @@ def _add_parts(grid: Grid, layout: Layout, xyz: Tensor, mask: Tensor, size: floa
         inner = draw_shape(grid, xyz, max(size * uniform(grid.generator, 0.15, 0.5), 1.5)) & mask
         # Beyond a third of the object a part would be the object.
         if 8 < int(inner.sum()) < 0.33 * int(mask.sum()):
-            parts.append(_paint(layout, inner))
+            parts.append(paint(layout, inner))
     return parts
 
 
-def _heart(grid: Grid, layout: Layout, xyz: Tensor) -> None:
-    """Nested shells with a neighbour: a cavity in its wall, a crescent beside it."""
+def _add_filling(grid: Grid, layout: Layout, mask: Tensor) -> list[int]:
+    """Fill a share of an object with something else, as air and food fill a stomach."""
     g = grid.generator
-    size = uniform(g, 0.12, 0.36) * grid.size
-    centre = random_centre(grid, 0.2)
-    side = centre + rotation(grid)[0] * size * uniform(g, 1.0, 1.5)
-    state = g.get_state()
-    outer = ellipsoid(grid, xyz, size, centre) > 0
-    g.set_state(state)  # the same deformation, smaller: the cavity follows the wall
-    inner = ellipsoid(grid, xyz, size * uniform(g, 0.45, 0.8), centre) > 0
-    crescent = (ellipsoid(grid, xyz, size * uniform(g, 0.8, 1.3), side) > 0) & ~outer
-    labels = []
-    for mask in (crescent, outer & ~inner, inner & outer):
-        if mask.any():
-            labels.append(_paint(layout, mask))
-            layout.objects.append([labels[-1]])
-    if len(labels) == 3 and chance(g, 0.6):
-        layout.twins[labels[2]] = labels[0]  # the same blood in both
-    if chance(g, 0.15):
-        layout.objects.append([layout.count - 1, layout.count - 2])
+    if chance(g, 0.5):
+        side = grid.coordinates()[1 + int(chance(g, 0.5))]
+        order = side * (1.0 if chance(g, 0.5) else -1.0) + 0.3 * grid.noise(4.0)[0]
+    else:
+        order = grid.fractal(uniform(g, 0.1, 0.4) * grid.size)
+    filled = mask & (order > order[mask].quantile(uniform(g, 0.25, 0.8)))
+    return [paint(layout, filled)] if int(filled.sum()) > 8 else []
 
 
 def draw_layout(grid: Grid) -> Layout:
     """Draw a label map with its objects."""
     g = grid.generator
     xyz = grid.coordinates()
+    if chance(g, 0.2):
+        return _in_trunk(grid, xyz)
     layout = Layout(background(grid, xyz))
-    layout.objects = [[label] for label in range(1, layout.count)] if chance(g, 0.7) else []
-    has_heart = chance(g, 0.35)
-    is_in_front = chance(g, 0.7)
+    has_heart = chance(g, 0.38)
+    is_in_front = chance(g, 0.75)
+    is_alone = has_heart and is_in_front and chance(g, 0.4)
+    shows_background = chance(g, 0.5) and not is_alone
+    layout.objects = [[label] for label in range(1, layout.count)] if shows_background else []
     if has_heart and not is_in_front:
-        _heart(grid, layout, xyz)
+        heart(grid, layout, xyz)
     for _ in range(integer(g, 1, 7)):
         size = log_uniform(g, 0.06, 0.42) * grid.size
         mask = draw_shape(grid, xyz, size)
@@ -143,9 +107,28 @@ def draw_layout(grid: Grid) -> Layout:
             mask &= torch.isin(layout.labels, torch.tensor(host))
         if int(mask.sum()) < 12:
             continue
-        label = _paint(layout, mask)
+        label = paint(layout, mask)
         parts = _add_parts(grid, layout, xyz, mask, size) if chance(g, 0.25) else []
-        layout.objects.append([label, *parts])
+        if not parts and chance(g, 0.12):
+            parts = _add_filling(grid, layout, mask)
+        if not is_alone:
+            layout.objects.append([label, *parts])
     if has_heart and is_in_front:
-        _heart(grid, layout, xyz)
+        heart(grid, layout, xyz)
+    return layout
+
+
+def _in_trunk(grid: Grid, xyz: Tensor) -> Layout:
+    """Organs where they belong, now and then with a lesion in one."""
+    g = grid.generator
+    layout = Layout(torch.zeros(grid.shape, dtype=torch.long))
+    trunk(grid, layout, xyz)
+    if layout.objects and chance(g, 0.5):
+        host = layout.objects[integer(g, 0, len(layout.objects) - 1)]
+        mask = draw_shape(grid, xyz, log_uniform(g, 0.06, 0.2) * grid.size)
+        mask &= torch.isin(layout.labels, torch.tensor(host))
+        if int(mask.sum()) >= 12:
+            label = paint(layout, mask)
+            layout.objects.append([label])
+            host.append(label)  # the organ includes its lesion
     return layout

@@ -1,0 +1,146 @@
+"""Hearts: a cavity in its wall, a crescent beside it, and what lies around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pumit.training.synthesis.grid import Grid, chance, uniform
+from pumit.training.synthesis.painting import Layout, paint
+from pumit.training.synthesis.shapes import random_centre, rotation
+
+
+@dataclass
+class Axes:
+    """Coordinates of a heart, in in-plane voxels.
+
+    Attributes:
+        along: From the base to the apex, 0 at the base.
+        across: Two coordinates across, the first towards the crescent.
+    """
+
+    along: Tensor
+    across: tuple[Tensor, Tensor]
+
+
+def _axes(grid: Grid, xyz: Tensor, centre: Tensor, length: float) -> Axes:
+    """The long axis runs through the slices of a thin stack, as short-axis views have it."""
+    g = grid.generator
+    frame = rotation(grid)
+    if (grid.slice_ratio >= 1.9 and chance(g, 0.8)) or (grid.depth == 1 and chance(g, 0.6)):
+        tilt = torch.tensor([1.0, *(uniform(g, -0.3, 0.3) for _ in range(2))])
+        tilt = tilt / tilt.norm() * (1.0 if chance(g, 0.5) else -1.0)
+        side = torch.linalg.cross(tilt, frame[1], dim=0)
+        side = side / side.norm()
+        frame = torch.stack((tilt, side, torch.linalg.cross(tilt, side, dim=0)))
+    local = torch.einsum("ij,j...->i...", frame, xyz - centre[:, None, None, None])
+    return Axes(local[0] + length * uniform(g, 0.25, 0.75), (local[1], local[2]))
+
+
+def _cone(along: Tensor, length: float, power: float) -> Tensor:
+    """Radius over that of the base: 1 at the base, 0 at the apex and beyond either."""
+    s = along / length
+    inside = (s >= 0) & (s < 1)
+    return torch.where(
+        inside, (1 - s.clamp(0, 1) ** power).clamp_min(0).sqrt(), -torch.ones_like(s)
+    )
+
+
+def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) -> None:
+    """Paint a heart: fat around it, crescent, wall and cavity, each its own object.
+
+    Both cavities hold the same blood most of the time; muscles stand into them and belong to
+    them, as readers draw it.
+
+    Args:
+        grid: Grid to draw on.
+        layout: Label map to paint on.
+        xyz: Coordinates of the grid.
+        size: Radius at the base, in-plane voxels; None draws one that suits the field.
+    """
+    g = grid.generator
+    if size is None:
+        size = uniform(g, 0.13, 0.42) * grid.size
+    length = size * uniform(g, 1.8, 3.4)
+    axes = _axes(grid, xyz, random_centre(grid, 0.2), length)
+    a, b = axes.across
+    wobble = 1 + grid.noise(max(size * uniform(g, 0.6, 1.5), 2.0))[0] * uniform(g, 0.0, 0.07)
+    squeeze = uniform(g, 0.85, 1.15)
+    radius = ((a * squeeze).square() + (b / squeeze).square()).sqrt() * wobble
+    power = uniform(g, 1.5, 4.0)
+    outer = radius < size * _cone(axes.along, length, power)
+
+    wall = size * uniform(g, 0.14, 0.5)
+    bearing = torch.atan2(b, a)
+    uneven = 1 + uniform(g, 0.0, 0.35) * torch.cos(bearing + uniform(g, 0, 6.3))
+    core = _cone(axes.along, length - wall * uniform(g, 0.6, 1.2), power) * size - wall * uneven
+    if chance(g, 0.3):
+        core = torch.minimum(core, (axes.along - wall) * 10)  # closed at the base too
+    inner = (radius < core) & outer
+
+    # The crescent: an ellipse pushed into the wall, shorter than the other cavity.
+    reach = length * uniform(g, 0.55, 1.0)
+    taper = _cone(axes.along - uniform(g, -0.2, 0.1) * length, reach, uniform(g, 1.2, 3.0))
+    offset = size * uniform(g, 0.75, 1.25) * taper.clamp_min(0).sqrt()
+    # Seen across it, the far side is bent round the near one.
+    u = (a - offset) / (size * uniform(g, 0.45, 1.0)) + uniform(g, 0.0, 0.5) * (b / size).square()
+    v = (b - size * uniform(g, -0.3, 0.3)) / (size * uniform(g, 0.7, 1.25))
+    beside = (u.square() + v.square()).sqrt() * wobble
+    crescent = (beside < taper) & ~outer
+
+    if chance(g, 0.6):
+        margin = uniform(g, 1.1, 1.45)
+        fat = (radius < size * margin * (axes.along > -0.3 * length)) | (beside < margin * taper)
+        paint(layout, fat)
+    # Painted in this order, wall and blood are told apart, and so are wall and surroundings.
+    shapes = {"wall": outer, "cavity": inner, "thin": torch.zeros_like(outer), "crescent": crescent}
+    if chance(g, 0.7):
+        # The thin wall of the right side; nobody draws it.
+        shapes["thin"] = (beside < taper + uniform(g, 0.1, 0.22)) & (taper > 0) & ~outer
+    labels = {name: paint(layout, m) for name, m in shapes.items() if bool(m.any())}
+    layout.objects += [[label] for name, label in labels.items() if name != "thin"]
+    if {"wall", "thin"} <= labels.keys():
+        layout.twins[labels["thin"]] = labels["wall"]
+    if {"cavity", "crescent"} <= labels.keys() and chance(g, 0.75):
+        layout.twins[labels["crescent"]] = labels["cavity"]  # the same blood in both
+    _muscles(grid, layout, labels, shapes, size)
+    _vessels(grid, layout, axes, labels, size)
+    if chance(g, 0.1) and {"wall", "cavity"} <= labels.keys():
+        layout.objects.append([labels["wall"], labels["cavity"]])
+
+
+def _muscles(
+    grid: Grid, layout: Layout, labels: dict[str, int], shapes: dict[str, Tensor], size: float
+) -> None:
+    """Papillary muscles and trabeculae: of the wall's tissue, but part of the cavity."""
+    g = grid.generator
+    for name in ("cavity", "crescent"):
+        if name not in labels or "wall" not in labels or chance(g, 0.4):
+            continue
+        lumps = grid.noise(max(size * uniform(g, 0.15, 0.4), 1.5))[0] > uniform(g, 1.0, 2.0)
+        mask = lumps & shapes[name]
+        if not mask.any():
+            continue
+        label = paint(layout, mask)
+        layout.twins[label] = labels["wall"]
+        for parts in layout.objects:
+            if labels[name] in parts:
+                parts.append(label)
+
+
+def _vessels(grid: Grid, layout: Layout, axes: Axes, labels: dict[str, int], size: float) -> None:
+    """Atria and great vessels beyond the base, filled with the same blood; not to be included."""
+    g = grid.generator
+    a, b = axes.across
+    for _ in range(int(uniform(g, 0, 3.99))):
+        centre = [uniform(g, -1.3, 1.3) * size for _ in range(2)]
+        radius = size * uniform(g, 0.3, 0.8)
+        disc = ((a - centre[0]).square() + (b - centre[1]).square()).sqrt() < radius
+        mask = disc & (axes.along < 0) & (axes.along > -size * uniform(g, 0.3, 2.0))
+        if int(mask.sum()) < 8:
+            continue
+        label = paint(layout, mask)
+        if "cavity" in labels and chance(g, 0.7):
+            layout.twins[label] = labels["cavity"]
