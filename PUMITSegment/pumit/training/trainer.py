@@ -19,8 +19,11 @@ from torch import Tensor, nn
 
 from pumit.errors import CheckpointError
 from pumit.io.atomic import atomic_path
+from pumit.training.muon import Muon
 
 logger = logging.getLogger(__name__)
+
+THINNEST = 16  # a matrix with fewer rows or columns has no singular values worth evening out
 
 
 class Task(Protocol):
@@ -50,6 +53,7 @@ class Schedule:
         clip: Largest gradient norm.
         average: Decay of the running average of the weights.
         seconds: Budget after which the run stops at a checkpoint, or None.
+        decay_seconds: How long the rate falls at the end of that budget; 0 leaves it alone.
         checkpoint_seconds: How often to save.
         log_every: Steps per progress line.
     """
@@ -62,13 +66,21 @@ class Schedule:
     clip: float = 1.0
     average: float = 0.998
     seconds: float | None = None
+    decay_seconds: float = 0.0
     checkpoint_seconds: float = 120.0
     log_every: int = 20
 
-    def rate_at(self, step: int) -> float:
-        """Learning rate of a step: warm-up, plateau, linear decay."""
+    def rate_at(self, step: int, elapsed: float = 0.0) -> float:
+        """Learning rate of a step: warm-up, plateau, linear decay.
+
+        Args:
+            step: Steps done so far.
+            elapsed: Seconds of the budget used so far.
+        """
         rise = min(1.0, (step + 1) / max(self.warm_up, 1))
         fall = min(1.0, max(self.steps - step, 0) / max(self.decay, 1))
+        if self.seconds is not None and self.decay_seconds > 0:
+            fall = min(fall, max(self.seconds - elapsed, 0.0) / self.decay_seconds)
         return self.learning_rate * min(rise, fall)
 
 
@@ -86,15 +98,28 @@ class WeightAverage:
             self.state[name].lerp_(value.detach().float(), 1 - decay)
 
 
-def optimizer_for(network: nn.Module, schedule: Schedule) -> torch.optim.AdamW:
-    """AdamW without weight decay on vectors (biases, norms, embeddings of one dimension)."""
-    matrices = [p for p in network.parameters() if p.requires_grad and p.ndim > 1]
-    vectors = [p for p in network.parameters() if p.requires_grad and p.ndim <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": schedule.weight_decay},
+def optimizer_for(network: nn.Module, schedule: Schedule) -> Muon:
+    """Muon on matrices and kernels, AdamW on embeddings, thin matrices and vectors.
+
+    Vectors (biases, norms, embeddings of one dimension) have no weight decay.
+    """
+    tables = {id(m.weight) for m in network.modules() if isinstance(m, nn.Embedding)}
+    matrices, others, vectors = [], [], []
+    for p in network.parameters():
+        if not p.requires_grad:
+            continue
+        if p.ndim <= 1:
+            vectors.append(p)
+        elif id(p) in tables or min(p.shape[0], p[0].numel()) < THINNEST:
+            others.append(p)
+        else:
+            matrices.append(p)
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": schedule.weight_decay, "orthogonal": True},
+        {"params": others, "weight_decay": schedule.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=schedule.learning_rate, betas=(0.9, 0.98))
+    return Muon([g for g in groups if g["params"]], lr=schedule.learning_rate, betas=(0.9, 0.98))
 
 
 def average_gradients(network: nn.Module) -> None:
@@ -146,6 +171,7 @@ def train(
     step = _resume(folder, network, average, optimizer)
     started = saved = time.monotonic()
     seen: dict[str, list[float]] = {}
+    elapsed = 0.0
     shares = torch.tensor(list(degrees.values()))
     while step < schedule.steps:
         shared = torch.Generator().manual_seed(seed * 1_000_003 + step)
@@ -159,7 +185,7 @@ def train(
         average_gradients(network)
         norm = nn.utils.clip_grad_norm_(network.parameters(), schedule.clip)
         for group in optimizer.param_groups:
-            group["lr"] = schedule.rate_at(step)
+            group["lr"] = schedule.rate_at(step, elapsed)
         if bool(norm < 1e3):  # neither infinite nor the garbage of a bad kernel
             optimizer.step()
             average.update(network, step)
@@ -172,7 +198,8 @@ def train(
         if rank == 0 and step % schedule.log_every == 0:
             report({"step": step, "seconds": round(now - started, 1)} | _means(seen))
             seen = {}
-        stop = _agreed(schedule.seconds is not None and now - started > schedule.seconds)
+        elapsed = _latest(now - started)
+        stop = schedule.seconds is not None and elapsed > schedule.seconds
         if rank == 0 and (
             now - saved > schedule.checkpoint_seconds or stop or step == schedule.steps
         ):
@@ -191,13 +218,13 @@ def _means(seen: Mapping[str, list[float]]) -> dict[str, float]:
     return {k: round(sum(v) / len(v), 4) for k, v in finite.items() if v}
 
 
-def _agreed(stop: bool) -> bool:
-    """Whether any process wants to stop: all stop at the same step."""
+def _latest(elapsed: float) -> float:
+    """The longest time of any process: all slow down and stop at the same step."""
     if not dist.is_initialized():
-        return stop
-    flag = torch.tensor(float(stop))
-    dist.all_reduce(flag)
-    return bool(flag > 0)
+        return elapsed
+    seconds = torch.tensor(elapsed, dtype=torch.float64)
+    dist.all_reduce(seconds, dist.ReduceOp.MAX)
+    return float(seconds)
 
 
 def _save(

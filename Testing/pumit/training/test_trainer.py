@@ -107,6 +107,13 @@ def test_a_step_without_a_finite_gradient_is_skipped(tmp_path: Path) -> None:
     assert "loss" in records[4]
 
 
+def test_a_budget_of_seconds_ends_in_a_decay() -> None:
+    schedule = Schedule(steps=10**6, learning_rate=1.0, warm_up=0, seconds=100, decay_seconds=40)
+    rates = [schedule.rate_at(5, elapsed) for elapsed in (0, 60, 80, 100, 130)]
+    assert rates == pytest.approx([1.0, 1.0, 0.5, 0.0, 0.0])
+    assert replace(schedule, decay_seconds=0).rate_at(5, 99) == 1.0
+
+
 def test_weight_decay_spares_vectors() -> None:
     decayed, spared = optimizer_for(LineTask().network, SCHEDULE).param_groups
     assert {p.ndim for p in decayed["params"]} == {2}

@@ -1,0 +1,76 @@
+"""Muon for matrices, AdamW for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# Quintic that drives singular values towards 1 in five steps.
+A, B, C = 3.4445, -4.7750, 2.0315
+
+
+def orthogonalised(matrix: Tensor, steps: int = 5) -> Tensor:
+    """Nearest matrix with all singular values about 1, by Newton-Schulz; shape (m, n)."""
+    x = (matrix / matrix.norm().clamp_min(1e-7)).bfloat16()
+    is_tall = x.shape[0] > x.shape[1]
+    x = x.T if is_tall else x
+    for _ in range(steps):
+        gram = x @ x.T
+        x = A * x + (B * gram + C * gram @ gram) @ x
+    return (x.T if is_tall else x).float()
+
+
+class Muon(torch.optim.AdamW):
+    """AdamW whose parameter groups with `orthogonal` set step along orthogonalised momentum.
+
+    The step of a matrix has the root mean square of a typical AdamW step (0.2), so that one
+    learning rate and one weight decay serve both. Kernels count as matrices (out, rest).
+
+    Args:
+        params: Parameter groups, as of `torch.optim.AdamW`.
+        momentum: Decay of the gradients' running sum.
+        kwargs: As of `torch.optim.AdamW`.
+
+    Source:
+        Jordan et al., Muon, 2024; Liu et al., Muon is Scalable for LLM Training, 2025, eq. 4.
+    """
+
+    def __init__(
+        self, params: Iterable[dict[str, Any]], momentum: float = 0.95, **kwargs: Any
+    ) -> None:
+        super().__init__(params, **kwargs)
+        self.momentum = momentum
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Step the orthogonal groups here, the others as AdamW does."""
+        gradients: list[tuple[nn.Parameter, Tensor]] = []
+        for group in self.param_groups:
+            if not group.get("orthogonal"):
+                continue
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                gradients.append((p, p.grad))
+                self._step_matrix(p, p.grad, group)
+                p.grad = None  # AdamW passes over it
+        out = super().step(closure)
+        for p, gradient in gradients:
+            p.grad = gradient
+        return out
+
+    def _step_matrix(self, p: nn.Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[p]
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(p)
+            state["step"] = torch.tensor(0.0)  # AdamW looks for it where a state is loaded
+        velocity = state["momentum"]
+        velocity.mul_(self.momentum).add_(gradient)
+        ahead = gradient.add(velocity, alpha=self.momentum)  # Nesterov
+        update = orthogonalised(ahead.flatten(1))
+        size = 0.2 * max(update.shape) ** 0.5
+        p.mul_(1 - group["lr"] * group["weight_decay"])
+        p.add_(update.view_as(p), alpha=-group["lr"] * size)
