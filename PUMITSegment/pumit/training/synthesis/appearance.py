@@ -18,19 +18,23 @@ def region_means(grid: Grid, layout: Layout) -> Tensor:
     means = torch.rand(layout.count, generator=g)
     if chance(g, 0.5):
         means[0] = uniform(g, 0.0, 0.08)  # air
-    floor = log_uniform(g, 0.06, 0.35)
-    for label in sorted(layout.parents):
-        under = float(means[layout.parents[label]])
-        if abs(float(means[label]) - under) < floor and chance(g, 0.9):
-            room = [x for x in (under - floor, under + floor) if 0 <= x <= 1]
-            if room:
-                pick = room[int(torch.randint(len(room), (), generator=g))]
-                away = (pick - under) * uniform(g, 0.0, 0.8)
-                means[label] = min(max(pick + away, 0.0), 1.0)
-    for label, mean in layout.means.items():
-        means[label] = mean
-    for label, other in layout.twins.items():
-        means[label] = means[other]
+    least = log_uniform(g, 0.06, 0.35)
+    for label in range(1, layout.count):
+        if label in layout.means:
+            means[label] = layout.means[label]
+        elif label in layout.twins:
+            means[label] = means[layout.twins[label]]
+        elif label in layout.parents:
+            under = float(means[layout.parents[label]])
+            floor = max(least, layout.contrasts.get(label, 0.0))
+            if abs(float(means[label]) - under) < floor and chance(g, 0.9):
+                room = [x for x in (under - floor, under + floor) if 0 <= x <= 1]
+                if room:
+                    pick = room[int(torch.randint(len(room), (), generator=g))]
+                    away = (pick - under) * uniform(g, 0.0, 0.8)
+                    means[label] = min(max(pick + away, 0.0), 1.0)
+    if 0 in layout.means:
+        means[0] = layout.means[0]
     return means
 
 

@@ -90,6 +90,7 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
     beside = (u.square() + v.square()).sqrt() * wobble
     crescent = (beside < taper) & ~outer
 
+    around = layout.count
     if chance(g, 0.6):
         margin = uniform(g, 1.1, 1.45)
         fat = (radius < size * margin * (axes.along > -0.3 * length)) | (beside < margin * taper)
@@ -101,6 +102,11 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
         shapes["thin"] = (beside < taper + uniform(g, 0.1, 0.22)) & (taper > 0) & ~outer
     labels = {name: paint(layout, m) for name, m in shapes.items() if bool(m.any())}
     layout.objects += [[label] for name, label in labels.items() if name != "thin"]
+    if "wall" in labels and around > 1 and chance(g, 0.4):
+        # As dark as what lies about the heart: the blood alone stands out.
+        layout.twins[labels["wall"]] = int(uniform(g, 0, around - 1e-3))
+    if "cavity" in labels and chance(g, 0.6):
+        layout.contrasts[labels["cavity"]] = uniform(g, 0.2, 0.5)
     if {"wall", "thin"} <= labels.keys():
         layout.twins[labels["thin"]] = labels["wall"]
     if {"cavity", "crescent"} <= labels.keys() and chance(g, 0.75):

@@ -17,6 +17,7 @@ class Layout:
         objects: For every object that can be a target, the labels it consists of.
         parents: What an object was painted on: label -> most frequent label underneath.
         twins: Labels of the same tissue: label -> an earlier label it looks like.
+        contrasts: Labels that must differ from what lies underneath by at least so much.
         means: Labels whose mean intensity the layout itself decides, in [0, 1].
     """
 
@@ -24,6 +25,7 @@ class Layout:
     objects: list[list[int]] = field(default_factory=list)
     parents: dict[int, int] = field(default_factory=dict)
     twins: dict[int, int] = field(default_factory=dict)
+    contrasts: dict[int, float] = field(default_factory=dict)
     means: dict[int, float] = field(default_factory=dict)
 
     @property
