@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pumit.errors import Cancelled
+from pumit.inference.field_consensus import consensus
 from pumit.inference.field_planner import FieldPlanner, face_contact
 from pumit.inference.field_prompts import IndexPrompts, for_network
 from pumit.inference.grid_transfer import Patch, to_field, to_volume
@@ -37,6 +38,8 @@ class Settings:
         growth: Ratio of one tried field size to the next.
         contact_penalty: What an answer loses that its field cuts off.
         miss_penalty: What an answer loses that contradicts its clicks.
+        box_penalty: What an answer to a box loses whose own box is another.
+        consensus: Bonus of a first answer that all other fields give too.
         stay: Bonus of the field that was chosen before.
         windows: Most finer windows per answer; 0 switches them off.
         window_agreement: A window that agrees less than this (IoU) with the coarse answer on what
@@ -50,6 +53,8 @@ class Settings:
     growth: float = 2.0
     contact_penalty: float = 0.5
     miss_penalty: float = 0.5
+    box_penalty: float = 0.3
+    consensus: float = 0.35
     stay: float = 0.1
     windows: int = 4
     window_agreement: float = 0.5
@@ -151,15 +156,16 @@ class Responder:
         Raises:
             Cancelled: If `cancelled` says so.
         """
-        views = self._views(prompts, before)
-        out = Answer(views=[], chosen=0, box=prompts.box)
-        best = -np.inf
-        for i, view in enumerate(views):
+        looked = []
+        for view in self._views(prompts, before):
             if cancelled is not None and cancelled():
                 raise Cancelled("The prediction was cancelled.")
-            new = self._look(view, prompts)
+            looked.append(self._look(view, prompts))
+        out = Answer(views=[], chosen=0, box=prompts.box)
+        best = -np.inf
+        for i, new in enumerate(self._best(looked, prompts)):
             score = new.score
-            if before is not None and view.field == before.views[before.chosen].field:
+            if before is not None and new.field == before.views[before.chosen].field:
                 score += self.settings.stay
             out.views.append(new)
             if score > best:
@@ -232,24 +238,35 @@ class Responder:
                 return holding
         return [self.planner.around_box(low, high, margin=1.6)]
 
-    def _look(self, view: View, prompts: IndexPrompts) -> View:
-        """Ask the network about one field."""
+    def _look(self, view: View, prompts: IndexPrompts) -> list[View]:
+        """Ask the network about one field; several answers where the prompt is ambiguous."""
         embedding = self.embedding(view.field)
         prior = None if view.logits is None else view.logits.sigmoid()
         batch = for_network(prompts, view.field, prior)
         logits, iou = self.segmenter.decode(embedding, batch)
-        is_first_click = prior is None and len(prompts.points) == 1 and prompts.box is None
-        count = len(iou) if is_first_click else 1
-        best: View | None = None
-        for i in range(count):
+        # One click or one box may mean several structures: each answer is looked at.
+        is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
+        answers = []
+        for i in range(len(iou) if is_ambiguous else 1):
             mask = (logits[i] > 0).numpy()
             score = float(iou[i])
             score -= self.settings.miss_penalty * _contradicted(mask, view.field, prompts)
             score -= self.settings.contact_penalty * face_contact(mask, view.field, self.shape)
-            if best is None or score > best.score:
-                best = replace(view, logits=logits[i], score=score, iou=float(iou[i]))
-        assert best is not None
-        return best
+            if prompts.box is not None and not prompts.points:
+                score -= self.settings.box_penalty * (1 - box_fit(mask, view.field, prompts.box))
+            answers.append(replace(view, logits=logits[i], score=score, iou=float(iou[i])))
+        return answers
+
+    def _best(self, looked: list[list[View]], prompts: IndexPrompts) -> list[View]:
+        """The best answer of each field, those preferred that other fields give too."""
+        if len(looked) > 1 and len(looked[0]) > 1:
+            given = [(a[0].field, [v.logits for v in a if v.logits is not None]) for a in looked]
+            middle = _wanted(prompts).mean(0)
+            support = consensus(given, middle, self.planner.spacing_mm)
+            for answers, shares in zip(looked, support, strict=True):
+                for view, share in zip(answers, shares, strict=True):
+                    view.score += self.settings.consensus * share
+        return [max(answers, key=lambda v: v.score) for answers in looked]
 
 
 def _wanted(prompts: IndexPrompts) -> npt.NDArray[np.float64]:
@@ -276,6 +293,25 @@ def _covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:
     """Whether all indices lie in a field."""
     at = where.to_field(indices)
     return bool(((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all())
+
+
+def box_fit(
+    mask: npt.NDArray[np.bool_],
+    where: Field,
+    box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
+) -> float:
+    """IoU of a mask's own box with the one that was drawn, both in field voxels."""
+    if not mask.any():
+        return 0.0
+    bounds = [np.flatnonzero(mask.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1))]
+    own = np.array([(b[0] - 0.5, b[-1] + 0.5) for b in bounds]).T
+    half = 0.5 / np.asarray(where.step)  # a box of voxel indices ends at their outer faces
+    low, high = where.to_field(box[0]) - half, where.to_field(box[1]) + half
+    # What lies beyond the field nobody can fill.
+    limit = np.asarray(where.shape) - 0.5
+    low, high = np.clip(low, -0.5, limit), np.clip(high, -0.5, limit)
+    both = (np.minimum(own[1], high) - np.maximum(own[0], low)).clip(0).prod()
+    return float(both / max((own[1] - own[0]).prod() + (high - low).prod() - both, 1e-6))
 
 
 def _as_logits(probability: Tensor) -> Tensor:

@@ -1,0 +1,96 @@
+"""How far the answers of several fields to one click mean the same structure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pumit.preprocessing.fields import Field
+
+POINTS = 4096
+
+
+def consensus(
+    answers: Sequence[tuple[Field, Sequence[Tensor]]],
+    click: npt.ArrayLike,
+    spacing_mm: tuple[float, float, float],
+) -> list[list[float]]:
+    """Support of every answer in the other fields.
+
+    A structure that is seen at one size only is seldom there. Answers are compared at points
+    around the click, as dense near it as far away by the logarithm of the distance and weighted
+    by the volume each stands for: that holds for structures of any size, at the cost of a few
+    thousand look-ups.
+
+    Args:
+        answers: Per field the logits (d, h, w) of its answers.
+        click: Volume index (d, h, w) to compare around.
+        spacing_mm: Voxel size (d, h, w), mm.
+
+    Returns:
+        Per field and answer the IoU with the most similar answer of another field, averaged over
+        the other fields, 0 to 1; 0 where there is one field only.
+    """
+    fields = [where for where, _ in answers]
+    places, weights = _places(fields, np.asarray(click, dtype=np.float64), spacing_mm)
+    seen = [_looked_up(where, logits, places) for where, logits in answers]
+    support = []
+    for i, (masks, reached) in enumerate(seen):
+        rows = []
+        for mask in masks:
+            best = [
+                max(_iou(mask, other, weights * (reached & there)) for other in others)
+                for j, (others, there) in enumerate(seen)
+                if j != i
+            ]
+            rows.append(float(np.mean(best)) if best else 0.0)
+        support.append(rows)
+    return support
+
+
+def _places(
+    fields: Sequence[Field],
+    click: npt.NDArray[np.float64],
+    spacing_mm: tuple[float, float, float],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Volume indices around a click, (n, 3), and what volume each stands for, (n,)."""
+    rng = np.random.default_rng(0)  # the same points each time: an answer follows from its prompts
+    spacing = np.asarray(spacing_mm)
+    finest = min(f.step[1] * spacing[1] for f in fields)
+    widest = max(float((np.asarray(f.shape) * f.step * spacing).max()) for f in fields)
+    radius = finest * (max(widest, 2 * finest) / finest) ** rng.random(POINTS)
+    direction = rng.normal(size=(POINTS, 3))
+    is_flat = all(f.shape[0] == 1 for f in fields)
+    if is_flat:
+        direction[:, 0] = 0.0
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    return click + direction * radius[:, None] / spacing, radius ** (2 if is_flat else 3)
+
+
+def _looked_up(
+    where: Field, logits: Sequence[Tensor], places: npt.NDArray[np.float64]
+) -> tuple[list[npt.NDArray[np.bool_]], npt.NDArray[np.bool_]]:
+    """Each answer at the places, (n,), and which of them the field reaches, (n,)."""
+    at = where.to_field(places)
+    size = np.asarray(where.shape)
+    reached = np.asarray(((at > -0.5) & (at < size - 0.5)).all(1))
+    normal = torch.from_numpy(((at + 0.5) / size * 2 - 1)[:, ::-1].copy()).float()
+    values = F.grid_sample(
+        torch.stack(list(logits))[None].float(),
+        normal[None, None, None],
+        padding_mode="border",
+        align_corners=False,
+    )[0, :, 0, 0]  # (answers, n)
+    return [(v > 0).numpy() & reached for v in values], reached
+
+
+def _iou(
+    a: npt.NDArray[np.bool_], b: npt.NDArray[np.bool_], weights: npt.NDArray[np.float64]
+) -> float:
+    union = float(weights[a | b].sum())
+    return float(weights[a & b].sum()) / union if union > 0 else 0.0
