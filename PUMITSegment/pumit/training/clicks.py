@@ -26,6 +26,11 @@ class PromptState:
     box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
     prior: npt.NDArray[np.float32] | None = None
 
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether several structures would answer it: one click, or a box alone."""
+        return self.prior is None and len(self.points) + (self.box is not None) == 1
+
 
 def largest(mask: Mask) -> Mask:
     """Largest connected piece."""

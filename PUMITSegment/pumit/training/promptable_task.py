@@ -133,9 +133,7 @@ class PromptableTask(nn.Module):
             prompts = prompt_batch(states, batch.ratio, batch.target.shape[1:])
             with torch.set_grad_enabled(torch.is_grad_enabled() and i in graded):
                 logits, iou = self.network.decode(embedding, prompts)
-                ambiguous = torch.tensor(
-                    [len(s.points) == 1 and s.box is None and s.prior is None for s in states]
-                )
+                ambiguous = torch.tensor([s.is_ambiguous for s in states])
                 loss, chosen, error = score(logits, iou, batch.target, ambiguous)
             if i in graded:
                 losses.append(loss)
@@ -268,8 +266,9 @@ def score(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Loss of the masks and of the IoU estimate.
 
-    An ambiguous prompt (one click) trains the first mask and the best of the others, and these a
-    little all, so that none is left behind; any other prompt trains the first mask.
+    An ambiguous prompt (one click, or a box alone) trains the first mask and the best of the
+    others, and these a little all, so that none is left behind; any other prompt trains the first
+    mask.
 
     Returns:
         Loss, index of the mask that a user would be shown (B,), error of the IoU estimate.

@@ -125,3 +125,13 @@ def test_nothing_is_corrected_in_a_perfect_answer() -> None:
     correct(state, blob(), blob().astype(np.float32), 2.0, np.random.default_rng(0))
     assert state.points == []
     assert state.prior is not None
+
+
+def test_one_click_or_a_box_alone_is_ambiguous() -> None:
+    corners = (np.zeros(3), np.ones(3))
+    click, second = (1.0, 2.0, 3.0, True), (1.0, 2.0, 4.0, False)
+    assert PromptState(points=[click]).is_ambiguous
+    assert PromptState(box=corners).is_ambiguous
+    assert not PromptState(points=[click, second]).is_ambiguous
+    assert not PromptState(points=[click], box=corners).is_ambiguous
+    assert not PromptState(points=[click], prior=np.zeros((1, 1, 1), np.float32)).is_ambiguous

@@ -105,7 +105,7 @@ class MaskDecoder(nn.Module):
         widths: Stem channels at full, 1/2 and 1/4 resolution.
         dim: Width of the tokens.
         prompt_channels: Channels of the prompt maps.
-        num_masks: Answers; the first is for several prompts, the rest for one ambiguous click.
+        num_masks: Answers; the first is for several prompts, the rest for one ambiguous prompt.
         num_blocks: Two-way blocks.
         num_heads: Attention heads.
     """
