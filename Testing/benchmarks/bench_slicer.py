@@ -6,9 +6,9 @@ libraries are installed (`pip install -e ".[slicer-test]"`). Prints a table; not
 The panel runs on Slicer's real scene, logics and slice views with the worker it starts itself.
 A click counts from the mouse event until the three slice views have drawn the new segment. The
 core's own time is that of the same prompts in a `pumit.InteractiveSession`, in a second process
-that does nothing else; both are taken in one run. A timer that is due every millisecond measures
-how long the GUI thread is held up. Software rendering is timed apart: on a computer with a screen
-the graphics card draws.
+that does nothing else; both are taken in one run. A timer that is due every few milliseconds
+measures how long the GUI thread is held up. Software rendering is timed apart: on a computer with a
+screen the graphics card draws.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ sys.path[:0] = [str(ROOT / "Testing"), str(ROOT / "PUMITSegment")]
 MODULE = ROOT / "PUMITSegment" / "PUMITSegment.py"
 SHAPE, SPACING_DHW = (78, 512, 512), (2.0, 0.75, 0.75)
 MARGIN_MM = 25.0
+# What is shorter is not seen; a timer that is due all the time would slow the worker down.
+INTERVAL_MS = 5
 
 
 def body() -> np.ndarray:
@@ -56,7 +58,7 @@ class Watch:
 
         self.gaps: list[float] = []
         self._timer = qt.QTimer()
-        self._timer.setInterval(1)
+        self._timer.setInterval(INTERVAL_MS)
         self._timer.connect("timeout()", self.tick)
         self._last = time.perf_counter()
         self._timer.start()
@@ -88,7 +90,7 @@ def turn(done: Callable[[], bool]) -> None:
             raise SystemExit("No answer came within ten minutes.")
         slicer.app.processEvents()
         # As an event loop does: without work it leaves the processor to the worker.
-        time.sleep(0.001)
+        time.sleep(0.004)
 
 
 def clicks_around(middle_ras: np.ndarray, count: int) -> list[tuple[float, ...]]:
