@@ -37,6 +37,18 @@ def shared_data() -> Path:
     pytest.skip("real scans are absent: set PUMIT_SHARED_DATA to a folder that has cases/")
 
 
+@pytest.fixture
+def background() -> Iterator[Any]:
+    """Threads whose results a test fetches with `poll` or `drain`; idle at its end."""
+    from PUMITSlicerLib.background import Background
+
+    made = Background()
+    yield made
+    made.close()
+    assert made.drain(20)
+    assert made.isIdle
+
+
 # --- 3D Slicer; nothing of it is imported before a test asks for it -------------------------------
 
 _FAILURES = pytest.StashKey[Any]()

@@ -17,20 +17,10 @@ from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.server.limits import Limits
 from pumit.volume import Volume
 from PUMITSegmentLib.predictor import Predictor
-from PUMITSlicerLib.background import Background
 from PUMITSlicerLib.compute import Compute
 from PUMITSlicerLib.compute_settings import ComputeMode, ComputeSettings, MemoryStore
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX")
-
-
-@pytest.fixture
-def background():
-    made = Background()
-    yield made
-    made.close()
-    assert made.drain(20)
-    assert made.isIdle
 
 
 @pytest.fixture

@@ -11,15 +11,6 @@ from PUMITSlicerLib.background import Background
 
 
 @pytest.fixture
-def background():
-    made = Background()
-    yield made
-    made.close()
-    assert made.drain(20)
-    assert made.isIdle
-
-
-@pytest.fixture
 def shown(monkeypatch):
     """What reached `sys.excepthook`."""
     errors = []

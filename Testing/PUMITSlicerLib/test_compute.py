@@ -17,7 +17,6 @@ from loopback_server import TOKEN, start_server
 from pumit.errors import ServiceError
 from pumit.server.limits import Limits
 from pumit.server.remote_session import RemoteSession
-from PUMITSlicerLib.background import Background
 from PUMITSlicerLib.compute import Compute, ComputeState
 from PUMITSlicerLib.compute_settings import (
     ComputeMode,
@@ -27,15 +26,6 @@ from PUMITSlicerLib.compute_settings import (
 )
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX")
-
-
-@pytest.fixture
-def background():
-    made = Background()
-    yield made
-    made.close()
-    assert made.drain(20)
-    assert made.isIdle
 
 
 @pytest.fixture

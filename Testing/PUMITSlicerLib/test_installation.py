@@ -15,7 +15,6 @@ from made_wheels import make_wheel
 from packaging.requirements import Requirement
 from pumit.errors import Cancelled, ServiceError
 from PUMITSlicerLib import dependencies, installation_steps
-from PUMITSlicerLib.background import Background
 from PUMITSlicerLib.compute_settings import ComputeMode
 from PUMITSlicerLib.installation import InstallationPlan, Installer, make_plan
 from PUMITSlicerLib.installation_steps import (
@@ -31,15 +30,6 @@ LOCAL = ComputeMode.LOCAL
 
 def having(**versions):
     return lambda name: versions.get(name.replace("-", "_"), "999")
-
-
-@pytest.fixture
-def background():
-    made = Background()
-    yield made
-    made.close()
-    assert made.drain(20)
-    assert made.isIdle
 
 
 def test_torch_comes_through_the_extension_where_there_is_one():

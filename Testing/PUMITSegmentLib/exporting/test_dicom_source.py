@@ -11,8 +11,6 @@ import SimpleITK
 from export_checks import OBLIQUE, dciodvfy
 from export_scene import (
     SHAPE,
-    DicomDatabase,
-    a_series,
     assert_dicom_holds,
     blobs,
     export,
@@ -23,21 +21,6 @@ from pumit.errors import ExportError
 from pumit.io.read import read_volume
 from pumit.volume import Volume
 from pydicom import dcmread
-
-
-@pytest.fixture
-def database(scene):
-    return DicomDatabase()
-
-
-@pytest.fixture
-def series(tmp_path) -> Volume:
-    return a_series(tmp_path / "series")
-
-
-@pytest.fixture
-def loaded(series, database):
-    return loadSeries(series.source.files[0].parent, database)
 
 
 def test_centred_volume_still_meets_its_files(tmp_path, scene, loaded, database, series):

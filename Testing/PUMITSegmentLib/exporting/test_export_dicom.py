@@ -7,39 +7,14 @@ import pytest
 from export_checks import OBLIQUE, dciodvfy
 from export_scene import (
     SHAPE,
-    DicomDatabase,
-    a_series,
     assert_dicom_holds,
     blobs,
     export,
     linear,
-    loadSeries,
     segmentation_of,
 )
 from pumit.errors import ExportError
-from pumit.volume import Volume
 from pydicom import dcmread
-
-
-@pytest.fixture
-def database(scene):
-    return DicomDatabase()
-
-
-@pytest.fixture
-def series(tmp_path) -> Volume:
-    return a_series(tmp_path / "series")
-
-
-@pytest.fixture
-def loaded(series, database):
-    return loadSeries(series.source.files[0].parent, database)
-
-
-@pytest.fixture
-def kidneys(scene, loaded):
-    first, second = blobs(SHAPE)
-    return segmentation_of(scene, loaded, {"left kidney": first, "cyst": second})
 
 
 def test_dicom_seg_keeps_every_voxel_and_overlap(tmp_path, kidneys, loaded, database, series):

@@ -10,38 +10,14 @@ import SimpleITK
 from export_checks import OBLIQUE, dciodvfy
 from export_scene import (
     SHAPE,
-    DicomDatabase,
-    a_series,
     add_segment,
     blobs,
     export,
     linear,
-    loadSeries,
     segmentation_of,
 )
 from pumit.errors import Cancelled, ExportError
 from pumit.volume import Volume
-
-
-@pytest.fixture
-def database(scene):
-    return DicomDatabase()
-
-
-@pytest.fixture
-def series(tmp_path) -> Volume:
-    return a_series(tmp_path / "series")
-
-
-@pytest.fixture
-def loaded(series, database):
-    return loadSeries(series.source.files[0].parent, database)
-
-
-@pytest.fixture
-def kidneys(scene, loaded):
-    first, second = blobs(SHAPE)
-    return segmentation_of(scene, loaded, {"left kidney": first, "cyst": second})
 
 
 def test_existing_files_are_never_replaced(tmp_path, kidneys, loaded, database):
