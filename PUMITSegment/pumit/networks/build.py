@@ -57,6 +57,7 @@ PROMPTABLE: dict[str, Any] = {
     "field_size": 48,
     "num_masks": 4,
     "num_decoder_blocks": 2,
+    "geodesic": False,
 }
 
 RECIPES: dict[str, NetworkRecipe] = {

@@ -68,6 +68,10 @@ def draw_box(mask: Mask, rng: Rng) -> tuple[npt.NDArray[np.float64], npt.NDArray
     slack = 0.15 * (high - low + 1) if rng.random() < 0.3 else np.array([0.5, 1.0, 1.0])
     low = low - rng.uniform(-0.3, 1.0, 3) * slack
     high = high + rng.uniform(-0.3, 1.0, 3) * slack
+    if rng.random() < 0.08:
+        # A box drawn on a slice is as deep as somebody guessed.
+        middle, half = (low[0] + high[0]) / 2, rng.uniform(0.3, 0.8) * (high[0] - low[0])
+        low[0], high[0] = middle - half, middle + half
     return np.minimum(low, high - 0.5), np.maximum(high, low + 0.5)
 
 

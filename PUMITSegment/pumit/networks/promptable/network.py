@@ -23,6 +23,7 @@ class PromptableNetwork(nn.Module):
         field_size: In-plane voxels of a training field, divisible by 8.
         num_masks: Answers per prompt set.
         num_decoder_blocks: Two-way blocks of the mask decoder.
+        geodesic: Whether prompts are also given as geodesic distances.
 
     Raises:
         ValueError: If the sizes do not fit together.
@@ -38,6 +39,7 @@ class PromptableNetwork(nn.Module):
         field_size: int,
         num_masks: int,
         num_decoder_blocks: int,
+        geodesic: bool = False,
     ) -> None:
         super().__init__()
         if field_size < 8 or field_size % 8:
@@ -49,7 +51,7 @@ class PromptableNetwork(nn.Module):
         self.image_encoder = ImageEncoder(
             IMAGE_CHANNELS, widths, dim, depth, num_heads, (field_size // 8) ** 3
         )
-        self.prompt_encoder = PromptEncoder(dim, field_size, IMAGE_CHANNELS - 1)
+        self.prompt_encoder = PromptEncoder(dim, field_size, IMAGE_CHANNELS - 1, geodesic=geodesic)
         self.mask_decoder = MaskDecoder(
             widths,
             dim,

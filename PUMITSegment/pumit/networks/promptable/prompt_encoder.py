@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pumit.networks.promptable.geodesic import GEODESIC_CHANNELS, geodesic_maps
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 
 LIKENESS_BINS = 24
@@ -85,12 +86,14 @@ class PromptEncoder(nn.Module):
 
     Tokens as in SAM: Fourier features of the position plus a learned vector per kind, and here
     plus the image feature under the point. Maps, at 1/2 resolution: nearness to positive and
-    negative points, likeness to the clicked intensities, the box, and the prior mask.
+    negative points, likeness to the clicked intensities, the box, the prior mask, and the geodesic
+    distance to what is inside and outside.
 
     Args:
         dim: Width of the tokens.
         field_size: In-plane voxels of a training field; positions are scaled by it.
         image_channels: Channels of the image that likeness is measured on.
+        geodesic: Whether the maps hold geodesic distances.
 
     Source:
         Kirillov et al., Segment Anything, 2023, section "Prompt encoder".
@@ -98,9 +101,12 @@ class PromptEncoder(nn.Module):
 
     frequencies: Tensor
 
-    def __init__(self, dim: int, field_size: int, image_channels: int) -> None:
+    def __init__(
+        self, dim: int, field_size: int, image_channels: int, *, geodesic: bool = False
+    ) -> None:
         super().__init__()
         self.field_size = field_size
+        self.geodesic = geodesic
         self.image_channels = image_channels
         generator = torch.Generator().manual_seed(0)
         self.register_buffer(
@@ -113,7 +119,7 @@ class PromptEncoder(nn.Module):
     @property
     def dense_channels(self) -> int:
         """Channels of the maps of `dense`."""
-        return 7 + 2 * self.image_channels
+        return 7 + 2 * self.image_channels + (GEODESIC_CHANNELS if self.geodesic else 0)
 
     def positional(self, positions: Tensor) -> Tensor:
         """Fourier features of positions (..., 3) in in-plane voxels, shape (..., dim)."""
@@ -195,7 +201,42 @@ class PromptEncoder(nn.Module):
         maps.append(prompts.has_box[:, None, None, None].expand_as(box).to(box.dtype))
         prior = F.adaptive_avg_pool3d(prompts.prior.float(), shape)[:, 0]
         maps.append((2 * prior - 1) * prompts.has_prior[:, None, None, None])
+        if self.geodesic:
+            maps += self._geodesic(prompts, image, embedding)
         return torch.stack(maps, dim=1)
+
+    def _geodesic(
+        self, prompts: PromptBatch, image: Tensor, embedding: ImageEmbedding
+    ) -> list[Tensor]:
+        """Geodesic maps on the grid of `image`; what lies outside of a box is negative."""
+        shape, full = image.shape[2:], embedding.image.shape[2:]
+        device = image.device
+        cell = torch.tensor([m / n for m, n in zip(full, shape, strict=True)], device=device)
+        # In cells of this grid, first cell centre at 0; a planar image has no depth.
+        scale = torch.ones(len(image), 3, device=device)
+        scale[:, 0] = torch.where(prompts.slice_ratio > 0, prompts.slice_ratio, torch.inf)
+        limit = torch.tensor(shape, device=device) - 1
+
+        def cells(places: Tensor) -> Tensor:
+            return (places / scale[:, None] + 0.5) / cell - 0.5
+
+        at = cells(prompts.points).round().long().clamp_min(0).minimum(limit)  # (B, P, 3)
+        seeds = [torch.zeros(len(image), *shape, dtype=torch.bool, device=device) for _ in "+-"]
+        for seed, label in zip(seeds, (POSITIVE, NEGATIVE), strict=True):
+            b, p = torch.nonzero(prompts.labels == label, as_tuple=True)
+            d, h, w = at[b, p].unbind(-1)
+            seed[b, d, h, w] = True
+        lower, upper = cells(prompts.boxes).unbind(1)
+        outside = torch.zeros_like(seeds[1])
+        for axis, n in enumerate(shape):
+            if n == 1:
+                continue
+            place = torch.arange(n, device=device)
+            beyond = (place < lower[:, axis, None] - 0.5) | (place > upper[:, axis, None] + 0.5)
+            outside |= beyond.view(-1, *(n if a == axis else 1 for a in range(3)))
+        seeds[1] |= outside & prompts.has_box[:, None, None, None]
+        depth = prompts.slice_ratio * cell[0] / cell[1]
+        return geodesic_maps(seeds[0], seeds[1], image, depth)
 
     def _point_maps(
         self, prompts: PromptBatch, label: int, grid: Tensor, image: Tensor, at_points: Tensor
