@@ -60,16 +60,23 @@ def click_in(
     return d, h, w
 
 
-def draw_box(mask: Mask, rng: Rng) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Box around a mask: tight, a voxel loose, or as careless as 15 % of its size."""
+def draw_box(
+    mask: Mask, rng: Rng, *, guessed_depth: float = 0.08
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Box around a mask: tight, a voxel loose, or as careless as 15 % of its size.
+
+    Args:
+        mask: What it is drawn around.
+        rng: Source of randomness.
+        guessed_depth: Share of boxes as one drawn on a slice becomes, as deep as somebody guessed.
+    """
     window = ndimage.find_objects(mask.astype(np.uint8))[0]
     low = np.array([s.start for s in window], dtype=np.float64)
     high = np.array([s.stop - 1 for s in window], dtype=np.float64)
     slack = 0.15 * (high - low + 1) if rng.random() < 0.3 else np.array([0.5, 1.0, 1.0])
     low = low - rng.uniform(-0.3, 1.0, 3) * slack
     high = high + rng.uniform(-0.3, 1.0, 3) * slack
-    if rng.random() < 0.08:
-        # A box drawn on a slice is as deep as somebody guessed.
+    if rng.random() < guessed_depth:
         middle, half = (low[0] + high[0]) / 2, rng.uniform(0.3, 0.8) * (high[0] - low[0])
         low[0], high[0] = middle - half, middle + half
     return np.minimum(low, high - 0.5), np.maximum(high, low + 0.5)
