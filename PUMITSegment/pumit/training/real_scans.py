@@ -15,6 +15,8 @@ from torch import Tensor
 
 from pumit.errors import VolumeError
 from pumit.preprocessing.fields import Field, Pyramid, depth_first, field_shape
+from pumit.preprocessing.intensity import field_channels
+from pumit.training.region_merging import region_pieces
 from pumit.training.synthesis.grid import uniform
 from pumit.training.synthesis.scene import MAX_SHARE, MIN_SHARE, Scene, slice_ratio_for
 from pumit.volume import Volume
@@ -119,7 +121,7 @@ class RealScans:
         if scan.labels is not None and value:
             targets = _label_targets(scan.labels.sample_nearest(field, rotation), value, rng)
         if not targets or rng.random() < 0.3:
-            targets += coherent_pieces(image.numpy(), inside.numpy() > 0, rng)
+            targets += _pseudo_targets(image, inside, 1.0 if da0 == 5 else ratio, rng)
         if not targets:
             return None
         return Scene(_vary(image, rng), targets, ratio)
@@ -145,6 +147,17 @@ def _label_targets(labels: Tensor, value: int, rng: np.random.Generator) -> list
         if MIN_SHARE <= float(mask.float().mean()) <= MAX_SHARE and int(mask.sum()) >= 8:
             targets.append(mask)
     return targets
+
+
+def _pseudo_targets(
+    image: Tensor, inside: Tensor, ratio: float, rng: np.random.Generator
+) -> list[Tensor]:
+    """What a user could click on where nobody has labelled: bands or regions of one scale."""
+    is_inside = inside.numpy() > 0
+    if rng.random() < 0.6:
+        return coherent_pieces(image.numpy(), is_inside, rng)
+    equal = field_channels(image, inside)[1].numpy()  # soft tissue counts beside bone and air
+    return [torch.from_numpy(p) for p in region_pieces(equal, is_inside, ratio, rng)]
 
 
 def coherent_pieces(

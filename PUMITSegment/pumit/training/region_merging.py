@@ -1,0 +1,100 @@
+"""Pseudo-targets of unlabelled scans: supervoxels, merged until regions of some scale remain."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+from skimage.segmentation import watershed
+
+Floats = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int32]
+
+
+def supervoxels(image: Floats, sigma: float, ratio: float) -> Labels:
+    """Catchment basins of the gradient, labels from 1, shape (D, H, W).
+
+    Args:
+        image: Intensities, shape (D, H, W).
+        sigma: Smoothing before the gradient, in-plane voxels.
+        ratio: Slice spacing over in-plane spacing.
+    """
+    width = [
+        0.0 if n == 1 else sigma / (ratio if a == 0 else 1.0) for a, n in enumerate(image.shape)
+    ]
+    steps = [1.0 if a else 1 / ratio for a in range(3)]
+    smooth = ndimage.gaussian_filter(image, width)
+    parts = [np.gradient(smooth, axis=a) * steps[a] for a, n in enumerate(image.shape) if n > 1]
+    slope = np.sqrt(np.sum(np.square(parts), axis=0)).astype(np.float32)
+    return np.asarray(watershed(slope), dtype=np.int32)
+
+
+def merged(image: Floats, labels: Labels, scale: float) -> Labels:
+    """Merge neighbours that differ less than they vary inside, the most alike first.
+
+    Args:
+        image: Intensities, shape (D, H, W).
+        labels: Regions, from 1.
+        scale: The larger, the larger the regions that remain; in units of intensity times voxels.
+
+    Returns:
+        Labels from 0, shape (D, H, W).
+
+    Source:
+        Felzenszwalb and Huttenlocher, Efficient graph-based image segmentation, 2004, on the
+        graph of supervoxels.
+    """
+    count = int(labels.max()) + 1
+    sizes = np.bincount(labels.ravel(), minlength=count).astype(np.float64)
+    means = np.bincount(labels.ravel(), image.ravel(), minlength=count) / np.maximum(sizes, 1)
+    pairs = []
+    for axis in range(3):
+        n = labels.shape[axis]
+        a, b = np.take(labels, range(n - 1), axis), np.take(labels, range(1, n), axis)
+        touching = a != b
+        pairs.append(np.stack((a[touching], b[touching]), axis=1))
+    edges = np.unique(np.sort(np.concatenate(pairs), axis=1), axis=0)
+    difference = np.abs(means[edges[:, 0]] - means[edges[:, 1]])
+    parent = np.arange(count)
+    inner = np.zeros(count)
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = int(parent[i])
+        return i
+
+    for index in np.argsort(difference, kind="stable"):
+        i, j = root(int(edges[index, 0])), root(int(edges[index, 1]))
+        weight = difference[index]
+        if i != j and weight <= min(inner[i] + scale / sizes[i], inner[j] + scale / sizes[j]):
+            parent[j] = i
+            sizes[i] += sizes[j]
+            inner[i] = weight
+    roots = np.array([root(i) for i in range(count)])
+    return np.asarray(np.unique(roots, return_inverse=True)[1].reshape(-1)[labels], dtype=np.int32)
+
+
+def region_pieces(
+    image: Floats, inside: npt.NDArray[np.bool_], ratio: float, rng: np.random.Generator
+) -> list[npt.NDArray[np.bool_]]:
+    """Regions of one random scale, the larger the likelier, at most four.
+
+    Args:
+        image: Intensities of about [0, 1], shape (D, H, W).
+        inside: Where the scan is.
+        ratio: Slice spacing over in-plane spacing.
+        rng: Source of randomness.
+    """
+    labels = supervoxels(image, rng.uniform(0.7, 1.6), max(ratio, 1.0))
+    scale = float(np.exp(rng.uniform(np.log(3.0), np.log(300.0))))
+    labels = np.where(inside, merged(image, labels, scale) + 1, 0)
+    sizes = np.bincount(labels.ravel())
+    sizes[0] = 0
+    shares = sizes / labels.size
+    usable = np.flatnonzero((shares >= 0.004) & (shares <= 0.4))
+    if len(usable) == 0:
+        return []
+    weight = np.sqrt(sizes[usable])
+    chosen = rng.choice(usable, min(4, len(usable)), replace=False, p=weight / weight.sum())
+    return [ndimage.binary_fill_holes(labels == i) for i in chosen]
