@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,8 @@ from pumit.evaluation.metrics import dice
 from pumit.inference.segmenter import Segmenter
 from pumit.inference.session import InteractiveSession
 from pumit.preprocessing.fields import depth_first
-from pumit.prompts import BoxPrompt
-from pumit.volume import Volume
+from pumit.prompts import BoxPrompt, Prompt
+from pumit.volume import Triple, Volume
 
 Mask = npt.NDArray[np.bool_]
 MIN_VOXELS = 200
@@ -48,32 +48,64 @@ def targets_of(labels: npt.NDArray[Any], count: int) -> list[int]:
     return [int(values[i]) for i in np.argsort(-sizes) if sizes[i] >= MIN_VOXELS][:count]
 
 
-def click_until(
-    session: InteractiveSession, target: Mask, clicks: int
-) -> tuple[list[float], list[float]]:
-    """Dice after each click, and the seconds each took."""
+class Clickable(Protocol):
+    """What the simulated user works on: a session, or something that stands before one."""
+
+    @property
+    def volume(self) -> Volume:
+        """The scan, on whose grid masks are."""
+
+    def add_point(self, point_lps: Triple, *, positive: bool = True) -> None:
+        """Click."""
+
+    def add_prompt(self, prompt: Prompt) -> None:
+        """Draw a box."""
+
+    def predict(self) -> Mask:
+        """Answer all prompts so far."""
+
+
+def clicked(session: Clickable, target: Mask, clicks: int) -> Iterator[tuple[Mask, float]]:
+    """Click at the largest error again and again.
+
+    Args:
+        session: Without prompts.
+        target: The true mask, on the volume's grid.
+        clicks: How often; fewer where nothing is left to correct.
+
+    Yields:
+        The mask after each click, and the seconds that it took.
+    """
     spacing = session.volume.spacing_mm
     mask = np.zeros_like(target)
-    scores: list[float] = []
-    seconds: list[float] = []
     for _ in range(clicks):
         missing, excess = target & ~mask, mask & ~target
         if not missing.any() and not excess.any():
-            scores.append(1.0)
-            continue
+            return
         sizes = [int(largest(m).sum()) if m.any() else 0 for m in (missing, excess)]
         is_positive = sizes[0] >= sizes[1]
-        place = deepest(missing if is_positive else excess, spacing)
+        d, h, w = deepest(missing if is_positive else excess, spacing)
         started = time.perf_counter()
-        session.add_point(tuple(session.volume.index_to_world(place)), positive=is_positive)
+        x, y, z = session.volume.index_to_world((d, h, w)).tolist()
+        session.add_point((x, y, z), positive=is_positive)
         mask = session.predict()
-        seconds.append(time.perf_counter() - started)
+        yield mask, time.perf_counter() - started
+
+
+def click_until(
+    session: Clickable, target: Mask, clicks: int
+) -> tuple[list[float], list[float]]:
+    """Dice after each click, and the seconds each took; 1 where nothing is left to click at."""
+    scores: list[float] = []
+    seconds: list[float] = []
+    for mask, second in clicked(session, target, clicks):
         scores.append(dice(mask, target))
-    return scores, seconds
+        seconds.append(second)
+    return scores + [1.0] * (clicks - len(scores)), seconds
 
 
-def box_score(session: InteractiveSession, target: Mask) -> float:
-    """Dice from one tight box along the volume's axes, grown by a voxel in-plane."""
+def boxed(session: Clickable, target: Mask) -> Mask:
+    """The answer to one tight box along the volume's axes, grown by a voxel in-plane."""
     window = ndimage.find_objects(target.astype(np.uint8))[0]
     grow = np.ones(3, dtype=int)
     grow[depth_first(session.volume.spacing_mm, target.shape)[0]] = 0
@@ -86,7 +118,12 @@ def box_score(session: InteractiveSession, target: Mask) -> float:
     ]
     corners = session.volume.index_to_world(np.array(indices))
     session.add_prompt(BoxPrompt(tuple((x, y, z) for x, y, z in corners.tolist())))
-    return dice(session.predict(), target)
+    return session.predict()
+
+
+def box_score(session: Clickable, target: Mask) -> float:
+    """Dice of `boxed`."""
+    return dice(boxed(session, target), target)
 
 
 def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:
@@ -109,6 +146,16 @@ def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:
     return label.array.reshape(volume.shape)
 
 
+def read_case(folder: Path) -> tuple[Volume, npt.NDArray[Any]]:
+    """A case's scan, and its labels (D, H, W) on the same grid.
+
+    Raises:
+        VolumeError: If a file cannot be read, or image and label map are not on one grid.
+    """
+    volume = Volume.read(folder / "image.nii.gz")
+    return volume, labels_on(volume, Volume.read(folder / "label.nii.gz"))
+
+
 def evaluate_case(
     segmenter: Segmenter, folder: Path, *, clicks: int = 5, targets: int = 3
 ) -> Iterator[dict[str, Any]]:
@@ -117,8 +164,7 @@ def evaluate_case(
     Raises:
         VolumeError: If a file cannot be read, or image and label map are not on one grid.
     """
-    volume = Volume.read(folder / "image.nii.gz")
-    labels = labels_on(volume, Volume.read(folder / "label.nii.gz"))
+    volume, labels = read_case(folder)
     session = InteractiveSession(segmenter)
     session.set_volume(volume)
     for label in targets_of(labels, targets):

@@ -11,6 +11,7 @@ from pumit.errors import PromptError, VolumeError
 from pumit.inference.field_prompts import check_prompt, to_index
 from pumit.inference.responder import Answer, Responder, Settings
 from pumit.inference.segmenter import Segmenter
+from pumit.models.card import calibration_of
 from pumit.preprocessing.channels import grey
 from pumit.preprocessing.fields import depth_first
 from pumit.prompts import MaskPrompt, Prompt, PromptMethods
@@ -29,10 +30,14 @@ class InteractiveSession(PromptMethods):
     Args:
         segmenter: A loaded model.
         settings: How answers are looked for.
+
+    Raises:
+        CheckpointError: If the model's calibration cannot be used.
     """
 
     def __init__(self, segmenter: Segmenter, settings: Settings | None = None) -> None:
         self.segmenter = segmenter
+        self._calibration = calibration_of(segmenter.recipe)
         self._settings = settings
         self._volume: Volume | None = None
         self._responder: Responder | None = None
@@ -198,8 +203,12 @@ class InteractiveSession(PromptMethods):
         return mask.transpose(np.argsort(self._order))
 
     def estimated_iou(self, segment: str = "1") -> float:
-        """The model's own estimate of the IoU of its answer, 0 to 1."""
-        return float(np.clip(self._answer(segment, None, None).iou, 0, 1))
+        """The IoU to expect of the answer, 0 to 1.
+
+        The model's own estimate, read as the model's calibration says where it has one.
+        """
+        estimate = float(np.clip(self._answer(segment, None, None).iou, 0, 1))
+        return estimate if self._calibration is None else self._calibration(estimate)
 
     def _answer(
         self,

@@ -1,11 +1,23 @@
-"""What a model says of itself: its kind, version and classes, read without its weights."""
+"""What a model says of itself: its kind, version and classes, read without its weights.
+
+A promptable model may also say how its estimates are to be read, with these keys of the recipe:
+
+    calibration:
+      estimate: [0.1, 0.4, 0.7, 0.9]  # knots: what the network says, rising
+      iou: [0.2, 0.35, 0.6, 0.8]      # the IoU that such answers had, never falling
+      answers: 640                    # how many answers the knots were fitted to
+      ece: 0.04                       # mean gap between expected and true IoU, cross-validated
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, cast, get_args
+
+import numpy as np
 
 from pumit.errors import CheckpointError, PumitError
 from pumit.models.checkpoint import read_recipe
@@ -78,6 +90,63 @@ def classes_of(recipe: Mapping[str, Any]) -> tuple[ClassLabel, ...]:
         raise CheckpointError(
             f"The model's recipe names no usable classes ({type(error).__name__}: {error}); "
             "an automatic model needs a name for each."
+        ) from None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How a model's estimate of the IoU of an answer is to be read.
+
+    Attributes:
+        estimate: Knots: what the network says, rising.
+        iou: The IoU that is to be expected there, never falling, 0 to 1.
+        ece: Expected calibration error, the mean gap between expected and true IoU, on answers
+            that the knots were not fitted to.
+        answers: How many answers the knots were fitted to.
+    """
+
+    estimate: tuple[float, ...]
+    iou: tuple[float, ...]
+    ece: float = 1.0
+    answers: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the knots.
+
+        Raises:
+            ValueError: If they are not a rising curve from numbers to 0..1.
+        """
+        is_curve = 2 <= len(self.estimate) == len(self.iou)
+        is_rising = all(a < b for a, b in pairwise(self.estimate))
+        is_monotone = all(a <= b for a, b in pairwise((0.0, *self.iou, 1.0)))
+        if not (is_curve and is_rising and is_monotone and np.isfinite(self.estimate).all()):
+            raise ValueError("knots must rise, and lead to values from 0 to 1 that never fall")
+
+    def __call__(self, estimate: float) -> float:
+        """The IoU to expect of an answer whose estimate this is; constant beyond the knots."""
+        return float(np.interp(estimate, self.estimate, self.iou))
+
+
+def calibration_of(recipe: Mapping[str, Any]) -> Calibration | None:
+    """How a promptable model's estimates are to be read; None where its recipe does not say.
+
+    Raises:
+        CheckpointError: If what it says cannot be used.
+    """
+    if "calibration" not in recipe:
+        return None
+    try:
+        row = recipe["calibration"]
+        return Calibration(
+            tuple(float(v) for v in row["estimate"]),
+            tuple(float(v) for v in row["iou"]),
+            float(row.get("ece", 1.0)),
+            int(row.get("answers", 0)),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CheckpointError(
+            f"The model's recipe holds no usable calibration ({type(error).__name__}: {error}); "
+            "fetch the model again."
         ) from None
 
 

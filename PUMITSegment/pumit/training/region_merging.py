@@ -38,7 +38,7 @@ def merged(image: Floats, labels: Labels, scale: float) -> Labels:
         scale: The larger, the larger the regions that remain; in units of intensity times voxels.
 
     Returns:
-        Labels from 0, shape (D, H, W).
+        Labels from 1, shape (D, H, W).
 
     Source:
         Felzenszwalb and Huttenlocher, Efficient graph-based image segmentation, 2004, on the
@@ -88,7 +88,7 @@ def region_pieces(
     """
     labels = supervoxels(image, rng.uniform(0.7, 1.6), max(ratio, 1.0))
     scale = float(np.exp(rng.uniform(np.log(3.0), np.log(300.0))))
-    labels = np.where(inside, merged(image, labels, scale) + 1, 0)
+    labels = np.where(inside, merged(image, labels, scale), 0)
     sizes = np.bincount(labels.ravel())
     sizes[0] = 0
     shares = sizes / labels.size

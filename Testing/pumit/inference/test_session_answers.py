@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -303,3 +304,15 @@ def test_embeddings_in_memory_are_bounded(bright_segmenter: Segmenter) -> None:
         session.predict(str(k))
     assert session._responder is not None
     assert len(session._responder._embeddings) <= 24
+
+
+def test_the_estimate_is_read_as_the_model_was_calibrated(tiny_segmenter: Segmenter) -> None:
+    volume, _ = scan()
+    plain = InteractiveSession(tiny_segmenter)
+    row = {"estimate": [0, 1], "iou": [0.25, 0.75]}
+    calibrated = InteractiveSession(replace(tiny_segmenter, recipe={"calibration": row}))
+    for session in (plain, calibrated):
+        session.set_volume(volume)
+        session.add_point(at(volume, BALL))
+    assert calibrated.estimated_iou() == pytest.approx(0.25 + plain.estimated_iou() / 2)
+    np.testing.assert_array_equal(calibrated.predict(), plain.predict())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from pumit.errors import CheckpointError
-from pumit.models.card import classes_of, installed_models, kind_of
+from pumit.models.card import Calibration, calibration_of, classes_of, installed_models, kind_of
 from pumit.models.checkpoint import save_checkpoint
 
 
@@ -75,3 +75,33 @@ def test_classes_keep_their_order_codes_and_colours() -> None:
     for bad in (None, "liver", [1], [{}], [{"name": "a", "color_rgb": [2, 0, 0]}]):
         with pytest.raises(CheckpointError, match="no usable classes"):
             classes_of({"classes": bad})
+
+
+def test_a_calibration_reads_estimates_along_its_knots_and_never_beyond() -> None:
+    row = {"estimate": [0.2, 0.6, 0.8], "iou": [0.1, 0.5, 0.5], "ece": 0.04, "answers": 9}
+    calibration = calibration_of({"calibration": row})
+    assert calibration == Calibration((0.2, 0.6, 0.8), (0.1, 0.5, 0.5), 0.04, 9)
+    assert [calibration(v) for v in (0.0, 0.2, 0.4, 0.7, 1.0)] == pytest.approx(
+        [0.1, 0.1, 0.3, 0.5, 0.5]
+    )
+    assert calibration_of({}) is None
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        None,
+        [],
+        {"estimate": [0, 1]},
+        {"estimate": [0.5], "iou": [0.5]},
+        {"estimate": [0, 1], "iou": [0.6, 0.5]},
+        {"estimate": [0, 0], "iou": [0.5, 0.5]},
+        {"estimate": [0, 1], "iou": [0, 1.5]},
+        {"estimate": [0, float("inf")], "iou": [0, 1]},
+        {"estimate": [0, 1], "iou": [0, float("nan")]},
+        {"estimate": [0, 1, 2], "iou": [0, 1]},
+    ],
+)
+def test_a_calibration_that_is_no_rising_curve_is_refused(row: Any) -> None:
+    with pytest.raises(CheckpointError, match="no usable calibration"):
+        calibration_of({"calibration": row})
