@@ -41,14 +41,14 @@ def region_means(grid: Grid, layout: Layout) -> Tensor:
 def textured(grid: Grid, layout: Layout) -> Tensor:
     """Mean plus texture per label, shape (D', H, W)."""
     g = grid.generator
-    means = region_means(grid, layout)
+    means = grid.on(region_means(grid, layout))
     image = means[layout.labels]
     calm = 0.25 if layout.means else 1.0  # tissues that differ little have little texture
     strength = torch.rand(layout.count, generator=g) * uniform(g, 0.0, 0.14) * calm
-    image = image + grid.fractal(log_uniform(g, 1.5, 12.0)) * strength[layout.labels]
+    image = image + grid.fractal(log_uniform(g, 1.5, 12.0)) * grid.on(strength)[layout.labels]
     if chance(g, 0.5):
         other = torch.rand(layout.count, generator=g) * uniform(g, 0.0, 0.10) * calm
-        image = image + grid.fractal(log_uniform(g, 1.5, 5.0), 1) * other[layout.labels]
+        image = image + grid.fractal(log_uniform(g, 1.5, 5.0), 1) * grid.on(other)[layout.labels]
     if chance(g, 0.3):
         # A gradient across every region, as perfusion or coil sensitivity leaves.
         image = image + grid.noise(max(grid.extent))[0] * uniform(g, 0.0, 0.12)
@@ -76,7 +76,7 @@ def _noise(grid: Grid, image: Tensor) -> Tensor:
     """Gaussian, Rician or speckle noise, sometimes correlated by reconstruction."""
     g = grid.generator
     sigma = log_uniform(g, 0.004, 0.09)
-    noise = torch.randn(image.shape, generator=g)
+    noise = grid.normal(tuple(image.shape))
     if chance(g, 0.4):
         blur = uniform(g, 0.4, 1.0)
         noise = gaussian_blur(noise, (0.0, blur, blur))
@@ -85,7 +85,7 @@ def _noise(grid: Grid, image: Tensor) -> Tensor:
     if kind < 0.6:
         return image + sigma * noise
     if kind < 0.85:
-        other = torch.randn(image.shape, generator=g)
+        other = grid.normal(tuple(image.shape))
         return torch.sqrt((image + sigma * noise).square() + (sigma * other).square())
     return image * (1 + 1.5 * sigma * noise)
 
@@ -95,7 +95,7 @@ def _streaks(grid: Grid, image: Tensor) -> Tensor:
     g = grid.generator
     xyz = grid.coordinates()[1:, : image.shape[0]]
     centre = torch.tensor([uniform(g, -0.4, 0.4) * grid.size for _ in range(2)])
-    h, w = xyz - centre[:, None, None, None]
+    h, w = xyz - grid.on(centre)[:, None, None, None]
     angle = torch.atan2(h, w)
     rays = torch.cos(angle * round(uniform(g, 4, 14)) + uniform(g, 0, 6.3)).clamp_min(0) ** 6
     fade = torch.exp(-torch.sqrt(h * h + w * w) / (0.4 * grid.size))
@@ -130,7 +130,7 @@ def _ringing(grid: Grid, image: Tensor) -> Tensor:
     keep = uniform(grid.generator, 0.55, 0.9)
     spectrum = torch.fft.fftshift(torch.fft.fft2(image), dim=(-2, -1))
     n = grid.size
-    t = (torch.arange(n) - n // 2).abs() <= keep * n / 2
+    t = (torch.arange(n, device=image.device) - n // 2).abs() <= keep * n / 2
     spectrum = spectrum * (t[:, None] & t[None, :])
     return torch.fft.ifft2(torch.fft.ifftshift(spectrum, dim=(-2, -1))).real
 
@@ -151,7 +151,7 @@ def acquire(grid: Grid, image: Tensor) -> Tensor:
         slabs = image.reshape(d, m, *image.shape[1:])
         # A slice is thinner than its spacing where there is a gap.
         image = slabs.mean(1) if chance(g, 0.7) else slabs[:, m // 2]
-    coarse = Grid(d, grid.size, grid.slice_ratio, 1, g)
+    coarse = grid.without_oversampling()
     blur = uniform(g, 0.0, 1.0) if chance(g, 0.8) else uniform(g, 1.0, 1.8)
     along = blur / grid.slice_ratio if chance(g, 0.7) else 0.0
     image = gaussian_blur(image, (along, blur, blur))
@@ -166,7 +166,7 @@ def acquire(grid: Grid, image: Tensor) -> Tensor:
     if chance(g, 0.06):
         image = _ringing(coarse, image)
     if chance(g, 0.15):
-        image = image + torch.randn((d, 1, 1), generator=g) * 0.03  # slices of unequal brightness
+        image = image + grid.normal((d, 1, 1)) * 0.03  # slices of unequal brightness
     image = _noise(coarse, image)
     if chance(g, 0.4):
         span = image.max() - image.min()

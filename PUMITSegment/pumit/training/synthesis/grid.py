@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -39,7 +39,11 @@ class Grid:
         size: In-plane voxels per side.
         slice_ratio: Slice spacing over in-plane spacing.
         oversampling: Sub-slices drawn per slice.
-        generator: Source of all randomness.
+        generator: Source of all randomness, on the CPU: what decides sizes and branches is a
+            number there, so that no device has to be waited for.
+        device: Where maps of the grid are made. Points and matrices stay on the CPU; `on` moves
+            them.
+        source: Source of maps of noise on a device other than the CPU, seeded from `generator`.
     """
 
     depth: int
@@ -47,6 +51,26 @@ class Grid:
     slice_ratio: float
     oversampling: int
     generator: torch.Generator
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    source: torch.Generator | None = None
+
+    def __post_init__(self) -> None:
+        if self.source is None and self.device.type != "cpu":
+            seed = integer(self.generator, 0, 2**31 - 1)
+            self.source = torch.Generator(self.device).manual_seed(seed)
+
+    def without_oversampling(self) -> Grid:
+        """The grid of the finished field, going on with the same randomness."""
+        return replace(self, oversampling=1)
+
+    def on(self, tensor: Tensor) -> Tensor:
+        """A tensor on the device of the grid."""
+        return tensor.to(self.device, non_blocking=True)
+
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        """Numbers from N(0, 1) on the device of the grid."""
+        source = self.generator if self.source is None else self.source
+        return torch.randn(shape, generator=source, device=self.device)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -60,11 +84,32 @@ class Grid:
 
     def coordinates(self) -> Tensor:
         """Positions relative to the centre, in in-plane voxels, shape (3, D', H, W)."""
+        return torch.stack(torch.meshgrid(*self.axes(), indexing="ij"))
+
+    def axes(self) -> list[Tensor]:
+        """Positions along each axis relative to the centre, in in-plane voxels."""
         axes = []
         for n, extent in zip(self.shape, self.extent, strict=True):
             step = extent / n
-            axes.append((torch.arange(n, dtype=torch.float32) - (n - 1) / 2) * step)
-        return torch.stack(torch.meshgrid(*axes, indexing="ij"))
+            index = torch.arange(n, dtype=torch.float32, device=self.device)
+            axes.append((index - (n - 1) / 2) * step)
+        return axes
+
+    def window(self, centre: Tensor, radius: float) -> tuple[slice, slice, slice] | None:
+        """Voxels that a ball may reach, or None where it lies outside.
+
+        Args:
+            centre: (z, h, w) in in-plane voxels from the centre of the field, on the CPU.
+            radius: In in-plane voxels.
+        """
+        slices = []
+        for n, extent, c in zip(self.shape, self.extent, centre.tolist(), strict=True):
+            middle, reach = c * n / extent + (n - 1) / 2, radius * n / extent
+            start, stop = max(math.floor(middle - reach), 0), min(math.ceil(middle + reach) + 1, n)
+            if start >= stop:
+                return None
+            slices.append(slice(start, stop))
+        return (slices[0], slices[1], slices[2])
 
     def noise(self, length: float, channels: int = 1) -> Tensor:
         """Smooth noise of unit variance with a correlation length in in-plane voxels.
@@ -78,10 +123,10 @@ class Grid:
         ]
         if self.shape[0] == 1:
             cells[0] = 1
-        coarse = torch.randn((1, channels, *cells), generator=self.generator)
-        field = F.interpolate(coarse, size=self.shape, mode="trilinear", align_corners=True)[0]
+        coarse = self.normal((1, channels, *cells))
+        smooth = F.interpolate(coarse, size=self.shape, mode="trilinear", align_corners=True)[0]
         # Interpolation takes variance away between the nodes.
-        return field / field.std().clamp_min(1e-3)
+        return smooth / smooth.std().clamp_min(1e-3)
 
     def fractal(self, length: float, octaves: int = 2) -> Tensor:
         """Sum of noises at length, length / 2, ..., each half as strong; shape (D', H, W)."""

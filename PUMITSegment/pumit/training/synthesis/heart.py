@@ -35,7 +35,8 @@ def _axes(grid: Grid, xyz: Tensor, centre: Tensor, length: float) -> Axes:
         side = torch.linalg.cross(tilt, frame[1], dim=0)
         side = side / side.norm()
         frame = torch.stack((tilt, side, torch.linalg.cross(tilt, side, dim=0)))
-    local = torch.einsum("ij,j...->i...", frame, xyz - centre[:, None, None, None])
+    offset = xyz - grid.on(centre)[:, None, None, None]
+    local = torch.einsum("ij,j...->i...", grid.on(frame), offset)
     return Axes(local[0] + length * uniform(g, 0.25, 0.75), (local[1], local[2]))
 
 

@@ -17,22 +17,28 @@ def voronoi(grid: Grid, xyz: Tensor, cells: int) -> Tensor:
     g = grid.generator
     warp = grid.noise(uniform(g, 6, 20), channels=3) * uniform(g, 0.5, 4.0)
     points = xyz + warp
-    best = torch.full(grid.shape, torch.inf)
-    labels = torch.zeros(grid.shape, dtype=torch.long)
+    best = torch.full(grid.shape, torch.inf, device=grid.device)
+    labels = torch.zeros(grid.shape, dtype=torch.long, device=grid.device)
     for label in range(cells):
         centre = random_centre(grid, 0.55)
         weight = log_uniform(g, 0.6, 1.7)
-        distance = (points - centre[:, None, None, None]).square().sum(0) * weight
-        closer = distance < best
-        best = torch.where(closer, distance, best)
-        labels[closer] = label
+        offset = points - grid.on(centre)[:, None, None, None]
+        distance = offset.square().sum(0) * weight
+        labels.masked_fill_(distance < best, label)
+        best = torch.minimum(best, distance)
     return labels
 
 
 def levels(grid: Grid, count: int) -> Tensor:
     """Argmax of smooth random fields: interlocking soft regions."""
     length = uniform(grid.generator, 8, 26)
-    return torch.stack([grid.fractal(length) for _ in range(count)]).argmax(0)
+    best = grid.fractal(length)
+    labels = torch.zeros(grid.shape, dtype=torch.long, device=grid.device)
+    for label in range(1, count):
+        other = grid.fractal(length)
+        labels.masked_fill_(other > best, label)
+        best = torch.maximum(best, other)
+    return labels
 
 
 def torso(grid: Grid, xyz: Tensor) -> Tensor:
@@ -40,11 +46,11 @@ def torso(grid: Grid, xyz: Tensor) -> Tensor:
     g = grid.generator
     scale = torch.tensor([uniform(g, 0.9, 3.0), uniform(g, 0.42, 0.7), uniform(g, 0.42, 0.7)])
     scale = scale * torch.tensor([max(grid.extent)] * 3)
-    radius = (xyz / scale[:, None, None, None]).square().sum(0).sqrt()
+    radius = (xyz / grid.on(scale)[:, None, None, None]).square().sum(0).sqrt()
     radius = radius + grid.fractal(max(grid.extent) / 3) * 0.04
-    labels = torch.zeros(grid.shape, dtype=torch.long)
+    labels = torch.zeros(grid.shape, dtype=torch.long, device=grid.device)
     for label, edge in enumerate((1.0, uniform(g, 0.82, 0.95), uniform(g, 0.66, 0.8)), start=1):
-        labels[radius < edge] = label
+        labels.masked_fill_(radius < edge, label)
     return labels
 
 
@@ -58,7 +64,7 @@ def background(grid: Grid, xyz: Tensor) -> Tensor:
         return levels(grid, integer(g, 2, 5))
     if draw < 0.75:
         return torso(grid, xyz)
-    return torch.zeros(grid.shape, dtype=torch.long)
+    return torch.zeros(grid.shape, dtype=torch.long, device=grid.device)
 
 
 def _add_parts(grid: Grid, layout: Layout, xyz: Tensor, mask: Tensor, size: float) -> list[int]:
@@ -104,7 +110,7 @@ def draw_layout(grid: Grid) -> Layout:
         if chance(g, 0.2) and layout.objects:
             # Kept inside one earlier object: a lesion in an organ.
             host = layout.objects[integer(g, 0, len(layout.objects) - 1)]
-            mask &= torch.isin(layout.labels, torch.tensor(host))
+            mask &= layout.shows(host)
         if int(mask.sum()) < 12:
             continue
         label = paint(layout, mask)
@@ -121,12 +127,12 @@ def draw_layout(grid: Grid) -> Layout:
 def _in_trunk(grid: Grid, xyz: Tensor) -> Layout:
     """Organs where they belong, now and then with a lesion in one."""
     g = grid.generator
-    layout = Layout(torch.zeros(grid.shape, dtype=torch.long))
+    layout = Layout(torch.zeros(grid.shape, dtype=torch.long, device=grid.device))
     trunk(grid, layout, xyz)
     if layout.objects and chance(g, 0.5):
         host = layout.objects[integer(g, 0, len(layout.objects) - 1)]
         mask = draw_shape(grid, xyz, log_uniform(g, 0.06, 0.2) * grid.size)
-        mask &= torch.isin(layout.labels, torch.tensor(host))
+        mask &= layout.shows(host)
         if int(mask.sum()) >= 12:
             label = paint(layout, mask)
             layout.objects.append([label])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +20,7 @@ class Layout:
         twins: Labels of the same tissue: label -> an earlier label it looks like.
         contrasts: Labels that must differ from what lies underneath by at least so much.
         means: Labels whose mean intensity the layout itself decides, in [0, 1].
+        count: Number of labels in use; 0 counts them.
     """
 
     labels: Tensor
@@ -27,17 +29,30 @@ class Layout:
     twins: dict[int, int] = field(default_factory=dict)
     contrasts: dict[int, float] = field(default_factory=dict)
     means: dict[int, float] = field(default_factory=dict)
+    count: int = 0
 
-    @property
-    def count(self) -> int:
-        """Number of labels in use."""
-        return max(int(self.labels.max()), *self.parents, 0) + 1
+    def __post_init__(self) -> None:
+        if self.count == 0:
+            self.count = int(self.labels.max()) + 1
+
+    def shows(self, parts: Sequence[int]) -> Tensor:
+        """Where any of some labels is to be seen, bool (D', H, W)."""
+        return any_of(self.labels, parts)
+
+
+def any_of(labels: Tensor, parts: Sequence[int]) -> Tensor:
+    """Where a label map shows one of `parts`; faster than `torch.isin` for a few."""
+    mask = torch.zeros_like(labels, dtype=torch.bool)
+    for part in parts:
+        mask |= labels == part
+    return mask
 
 
 def paint(layout: Layout, mask: Tensor) -> int:
     """Give the voxels of `mask` a new label; returns it."""
     label = layout.count
-    under = layout.labels[mask]
-    layout.parents[label] = int(under.mode().values) if under.numel() else 0
-    layout.labels = torch.where(mask, label, layout.labels)
+    under = torch.bincount(layout.labels[mask], minlength=1).cpu().numpy()
+    layout.parents[label] = int(under.argmax())
+    layout.labels = layout.labels.masked_fill(mask, label)
+    layout.count += 1
     return label

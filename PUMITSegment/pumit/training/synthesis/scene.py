@@ -9,9 +9,11 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
+from pumit.training.components import components
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid, chance, uniform
 from pumit.training.synthesis.layout import draw_layout
+from pumit.training.synthesis.painting import any_of
 
 MIN_SHARE, MAX_SHARE = 0.002, 0.55  # of the field: outside of this a target teaches little
 
@@ -39,20 +41,38 @@ def slice_ratio_for(da0: int, generator: torch.Generator) -> float:
 
 
 def connected(mask: Tensor, *, smallest: int) -> list[Tensor]:
-    """Connected pieces of a mask of at least `smallest` voxels, largest first."""
+    """Connected pieces of a mask of at least `smallest` voxels, largest first, at most three."""
+    if mask.device.type != "cpu":
+        return _connected_there(mask, smallest=smallest)
     labels, _ = ndimage.label(mask.numpy())
     sizes = np.bincount(labels.ravel())[1:]
     order = [i for i in np.argsort(-sizes)[:3] if sizes[i] >= smallest]
     return [torch.from_numpy(labels == i + 1) for i in order]
 
 
-def draw_scene(da0: int, size: int, generator: torch.Generator) -> Scene:
+def _connected_there(mask: Tensor, *, smallest: int) -> list[Tensor]:
+    """`connected` on the device of the mask."""
+    labels = components(mask[None])[0]
+    pieces = []
+    found, sizes = torch.unique(labels[labels > 0], return_counts=True)
+    order = sizes.sort(descending=True, stable=True).indices[:3]
+    for label, count in zip(found[order].tolist(), sizes[order].tolist(), strict=True):
+        if count >= smallest:
+            pieces.append(labels == label)
+    return pieces
+
+
+def draw_scene(
+    da0: int, size: int, generator: torch.Generator, device: torch.device | None = None
+) -> Scene:
     """Draw a scan of the given degree of anisotropy.
 
     Args:
         da0: 0 (isotropic) to 5 (2D).
         size: In-plane voxels per side; depth is max(size >> da0, 1).
-        generator: Source of randomness; the same state gives the same scene.
+        generator: Source of randomness, on the CPU; the same state gives the same scene on the
+            same kind of device.
+        device: Where it is drawn; None draws on the CPU.
 
     Returns:
         Scene with one to several targets of 0.2 % to 55 % of the field.
@@ -62,13 +82,20 @@ def draw_scene(da0: int, size: int, generator: torch.Generator) -> Scene:
     ratio = slice_ratio_for(da0, generator)
     oversampling = 1 if planar or ratio < 1.5 else min(3, round(ratio))
     # In 2D the drawing plane is one thin slice of a thick world.
-    grid = Grid(depth, size, 1.0 if planar else ratio, oversampling, generator)
+    grid = Grid(
+        depth,
+        size,
+        1.0 if planar else ratio,
+        oversampling,
+        generator,
+        torch.device("cpu") if device is None else device,
+    )
     while True:
         layout = draw_layout(grid)
         labels = layout.labels[grid.oversampling // 2 :: grid.oversampling]
         targets = []
         for parts in layout.objects:
-            mask = torch.isin(labels, torch.tensor(parts))
+            mask = any_of(labels, parts)
             whole = chance(generator, 0.15)  # several pieces under one name
             pieces = [mask] if whole else connected(mask, smallest=8)
             for piece in pieces:

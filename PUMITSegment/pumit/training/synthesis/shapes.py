@@ -19,7 +19,7 @@ MAX_TUBE_NODES = 24  # balls along a tube; more would cost more than they show
 
 
 def rotation(grid: Grid) -> Tensor:
-    """A rotation matrix, uniform over all orientations, shape (3, 3)."""
+    """A rotation matrix, uniform over all orientations, shape (3, 3), on the CPU."""
     q, r = torch.linalg.qr(torch.randn(3, 3, generator=grid.generator))
     return q * r.diagonal().sign()
 
@@ -31,11 +31,12 @@ def _local(grid: Grid, xyz: Tensor, centre: Tensor, stretch: float = 2.5) -> Ten
         [log_uniform(g, 1 / math.sqrt(stretch), math.sqrt(stretch)) for _ in range(3)]
     )
     matrix = rotation(grid) / scale[:, None]
-    return torch.einsum("ij,j...->i...", matrix, xyz - centre[:, None, None, None])
+    offset = xyz - grid.on(centre)[:, None, None, None]
+    return torch.einsum("ij,j...->i...", grid.on(matrix), offset)
 
 
 def random_centre(grid: Grid, margin: float = 0.45) -> Tensor:
-    """A point in the field, (z, h, w) in in-plane voxels from its centre."""
+    """A point in the field, (z, h, w) in in-plane voxels from its centre, on the CPU."""
     return torch.tensor([uniform(grid.generator, -margin, margin) * e for e in grid.extent])
 
 
@@ -62,16 +63,30 @@ def shell(grid: Grid, xyz: Tensor, size: float) -> Tensor:
     inside = torch.minimum(solid, thickness - solid)
     if chance(g, 0.4):
         normal = rotation(grid)[0]
-        plane = torch.einsum("i,i...->...", normal, xyz - centre[:, None, None, None]) / size
+        offset = xyz - grid.on(centre)[:, None, None, None]
+        plane = torch.einsum("i,i...->...", grid.on(normal), offset) / size
         inside = torch.minimum(inside, uniform(g, -0.2, 0.7) - plane)
     return inside
+
+
+def _add_ball(grid: Grid, out: Tensor, centre: Tensor, radius: float) -> None:
+    """Join a ball to a shape, in place; beyond the ball's reach nothing is computed."""
+    window = grid.window(centre, radius)
+    if window is None:
+        return
+    z, h, w = (
+        (axis[s] - c).square()
+        for axis, s, c in zip(grid.axes(), window, centre.tolist(), strict=True)
+    )
+    distance = ((z[:, None, None] + h[:, None]) + w).sqrt()
+    out[window] = torch.maximum(out[window], 1 - distance / radius)
 
 
 def tube(grid: Grid, xyz: Tensor, size: float) -> Tensor:
     """Vessel, bowel or cord: a curved tube, sometimes with branches."""
     g = grid.generator
     radius = max(size * uniform(g, 0.15, 0.5), 1.3)
-    out = torch.full(grid.shape, -1e3)
+    out = torch.full(grid.shape, -1e3, device=grid.device)
     start, heading = random_centre(grid), rotation(grid)[0]
     for _ in range(integer(g, 1, 3) if chance(g, 0.35) else 1):
         position = start.clone()
@@ -87,8 +102,7 @@ def tube(grid: Grid, xyz: Tensor, size: float) -> Tensor:
             if i == 3:
                 start, heading = position.clone(), direction.clone()
         for node in nodes[:MAX_TUBE_NODES]:
-            distance = (xyz - node[:, None, None, None]).square().sum(0).sqrt()
-            out = torch.maximum(out, 1 - distance / radius)
+            _add_ball(grid, out, node, radius)
         radius *= 0.75
     return out
 
@@ -105,7 +119,8 @@ def blob(grid: Grid, xyz: Tensor, size: float) -> Tensor:
     """Where a smooth random field is high: irregular, lobed, sometimes in pieces."""
     level = grid.fractal(max(size * 1.6, 4.0), octaves=3)
     centre = random_centre(grid, 0.3)
-    distance = (xyz - centre[:, None, None, None]).square().sum(0).sqrt() / (1.6 * size)
+    offset = xyz - grid.on(centre)[:, None, None, None]
+    distance = offset.square().sum(0).sqrt() / (1.6 * size)
     return level + 1.2 - distance * 1.6
 
 
@@ -113,11 +128,11 @@ def cluster(grid: Grid, xyz: Tensor, size: float) -> Tensor:
     """A bunch of small balls: nodes, grapes, nodules."""
     g = grid.generator
     centre = random_centre(grid, 0.35)
-    out = torch.full(grid.shape, -1e3)
+    out = torch.full(grid.shape, -1e3, device=grid.device)
     for _ in range(integer(g, 3, 9)):
         c = centre + torch.randn(3, generator=g) * size * 0.8
         r = max(size * uniform(g, 0.25, 0.6), 1.5)
-        out = torch.maximum(out, 1 - (xyz - c[:, None, None, None]).square().sum(0).sqrt() / r)
+        _add_ball(grid, out, c, r)
     return out
 
 

@@ -28,7 +28,7 @@ ORGANS: dict[str, tuple[tuple[float, float, float], tuple[float, float, float], 
 
 def _ball(grid: Grid, p: Tensor, centre: Tensor, radii: Tensor, lumps: Tensor) -> Tensor:
     """Signed measure of a deformed ellipsoid in body units: below 1 inside."""
-    q = (p - centre[:, None, None, None]) / radii[:, None, None, None]
+    q = (p - grid.on(centre)[:, None, None, None]) / grid.on(radii)[:, None, None, None]
     if chance(grid.generator, 0.5):
         # Bent: organs lie against their neighbours.
         bend = uniform(grid.generator, -0.4, 0.4)
@@ -42,7 +42,7 @@ def trunk(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     half = log_uniform(g, 0.35, 1.6) * grid.size  # half the body's width, in in-plane voxels
     reach = torch.tensor([0.8, 0.5 * half / grid.size, 0.7 * half / grid.size]).clamp(max=0.8)
     middle = torch.tensor([uniform(g, -float(r), float(r)) for r in reach])
-    p = xyz / half + middle[:, None, None, None]
+    p = xyz / half + grid.on(middle)[:, None, None, None]
     if chance(g, 0.3):  # coronal: what runs along the body lies in the plane
         p = p[[1, 0, 2]]
     lumps = grid.fractal(max(0.25 * half, 3.0)) * uniform(g, 0.03, 0.10)
@@ -109,7 +109,7 @@ def _contents(grid: Grid, layout: Layout, mask: Tensor, p: Tensor, *, is_ct: boo
                 layout.means[parts[-1]] = uniform(g, 0.0, 0.08)
     if chance(g, 0.6):
         food = mask & (grid.fractal(0.2 * grid.size) > uniform(g, -0.5, 1.0))
-        food &= ~torch.isin(layout.labels, torch.tensor(parts, dtype=torch.long))
+        food &= ~layout.shows(parts)
         if int(food.sum()) >= 8:
             parts.append(paint(layout, food))
             if is_ct:
