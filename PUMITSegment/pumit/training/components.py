@@ -78,7 +78,9 @@ def squared_distance(masks: Tensor, spacing: Tensor) -> Tensor:
     Returns:
         Shape (B, D, H, W), in-plane voxels squared; 0 outside of the mask.
     """
-    reach = float(sum(n * n for n in masks.shape[2:])) + float((spacing * masks.shape[1]).max()) ** 2
+    reach = (
+        float(sum(n * n for n in masks.shape[2:])) + float((spacing * masks.shape[1]).max()) ** 2
+    )
     distance = torch.where(masks, reach, 0.0)
     for axis in (3, 2, 1):
         n = masks.shape[axis]
