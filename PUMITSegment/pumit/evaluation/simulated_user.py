@@ -92,9 +92,7 @@ def clicked(session: Clickable, target: Mask, clicks: int) -> Iterator[tuple[Mas
         yield mask, time.perf_counter() - started
 
 
-def click_until(
-    session: Clickable, target: Mask, clicks: int
-) -> tuple[list[float], list[float]]:
+def click_until(session: Clickable, target: Mask, clicks: int) -> tuple[list[float], list[float]]:
     """Dice after each click, and the seconds each took; 1 where nothing is left to click at."""
     scores: list[float] = []
     seconds: list[float] = []

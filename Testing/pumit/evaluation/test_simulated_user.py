@@ -13,6 +13,7 @@ from pumit.errors import VolumeError
 from pumit.evaluation.simulated_user import (
     box_score,
     click_until,
+    clicked,
     deepest,
     evaluate_case,
     labels_on,
@@ -34,7 +35,7 @@ class ScriptedSession:
         self.masks = masks
         self.prompts: list[Prompt] = []
 
-    def add_point(self, point: tuple[float, float, float], positive: bool = True) -> None:
+    def add_point(self, point: tuple[float, float, float], *, positive: bool = True) -> None:
         self.prompts.append(PointPrompt(point, positive))
 
     def add_prompt(self, prompt: Prompt) -> None:
@@ -113,7 +114,7 @@ def test_clicks_go_into_the_larger_error() -> None:
     excess = target | block((4, 20, 20), (0, 4), (14, 20), (0, 20))
     missing = target & ~block((4, 20, 20), (0, 4), (2, 12), (8, 12))
     session = ScriptedSession(volume, [excess, missing, target, target])
-    scores, seconds = click_until(session, target, 5)  # type: ignore[arg-type]
+    scores, seconds = click_until(session, target, 5)
     points = [p for p in session.prompts if isinstance(p, PointPrompt)]
     assert [p.is_positive for p in points] == [True, False, True]
     places = [tuple(np.round(volume.world_to_index(p.point_lps)).astype(int)) for p in points]
@@ -125,10 +126,19 @@ def test_clicks_go_into_the_larger_error() -> None:
     assert len(seconds) == 3
 
 
+def test_no_mask_comes_where_nothing_is_left_to_click_at() -> None:
+    volume = Volume(np.zeros((4, 20, 20), np.int16), (1, 1, 1))
+    target = block((4, 20, 20), (0, 4), (2, 12), (2, 12))
+    session = ScriptedSession(volume, [target[:, ::-1], target, target])
+    masks = [mask for mask, _ in clicked(session, target, 5)]
+    assert len(masks) == 2
+    np.testing.assert_array_equal(masks[-1], target)
+
+
 def test_the_box_is_tight_in_an_oblique_volume() -> None:
     volume, mask = ball_scan()
     session = ScriptedSession(volume, [mask])
-    assert box_score(session, mask) == 1.0  # type: ignore[arg-type]
+    assert box_score(session, mask) == 1.0
     (prompt,) = session.prompts
     assert isinstance(prompt, BoxPrompt)
     corners = volume.world_to_index(prompt.corners_lps)
@@ -141,7 +151,7 @@ def test_the_box_stays_in_the_volume() -> None:
     volume = Volume(np.zeros((4, 20, 20), np.int16), (1, 1, 1))
     mask = np.ones(volume.shape, dtype=bool)
     session = ScriptedSession(volume, [mask])
-    box_score(session, mask)  # type: ignore[arg-type]
+    box_score(session, mask)
     (prompt,) = session.prompts
     assert isinstance(prompt, BoxPrompt)
     corners = volume.world_to_index(prompt.corners_lps)
