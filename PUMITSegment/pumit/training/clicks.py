@@ -47,9 +47,11 @@ def click_in(
     spacing = (ratio if ratio > 0 else 1.0, 1.0, 1.0)
     piece = largest(mask)
     window = ndimage.find_objects(piece.astype(np.uint8))[0]
-    depth = ndimage.distance_transform_edt(np.pad(piece[window], 1), sampling=spacing)[
-        1:-1, 1:-1, 1:-1
-    ]
+    # Beyond a planar field there is nothing: its one slice does not make all of it border.
+    rim = [int(n > 1) for n in mask.shape]
+    padded = np.pad(piece[window], [(r, r) for r in rim])
+    inner = tuple(slice(r, n - r) for r, n in zip(rim, padded.shape, strict=True))
+    depth = ndimage.distance_transform_edt(padded, sampling=spacing)[inner]
     if rng.random() < deepest:
         index = int(depth.argmax())
     else:

@@ -48,6 +48,12 @@ def test_the_deepest_click_is_the_middle() -> None:
     assert click_in(blob(), 2.0, np.random.default_rng(0), deepest=1.0) == (3.0, 10.0, 10.0)
 
 
+def test_the_deepest_click_of_a_planar_mask_is_its_middle() -> None:
+    mask = np.zeros((1, 40, 40), bool)
+    mask[0, 10:31, 10:31] = True
+    assert click_in(mask, 0.0, np.random.default_rng(0), deepest=1.0) == (0.0, 20.0, 20.0)
+
+
 def test_boxes_contain_nearly_all_of_the_mask() -> None:
     """A careless user cuts at most a third of the slack off."""
     mask = blob()
