@@ -11,10 +11,14 @@ from pumit.errors import PumitError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit pretrain`."""
-    parser.add_argument("config", help="a YAML recipe, or the name of one that ships (default)")
+    parser.add_argument(
+        "config", help="a YAML recipe, or the name of one that ships (default, default_gpu)"
+    )
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/pretrain"))
     parser.add_argument("--seconds", type=float, help="stop at a checkpoint after so long")
     parser.add_argument("--steps", type=int, help="optimiser steps in all")
+    parser.add_argument("--device", help="auto, cpu, cuda, cuda:1")
+    parser.add_argument("--workers", type=int, help="processes that draw batches ahead")
     parser.add_argument("--real-folder", type=Path, help="folder of the recipe's real scans")
 
 
@@ -26,7 +30,16 @@ def run(args: argparse.Namespace) -> int:
     if not path.suffix:
         path = Path(str(resources.files("pumit.training"))) / "recipes" / f"{args.config}.yaml"
     if not path.is_file():
-        raise PumitError(f"There is no recipe {args.config!r}; give a YAML file or `default`.")
+        raise PumitError(
+            f"There is no recipe {args.config!r}; give a YAML file, default or default_gpu."
+        )
     overrides = {k: getattr(args, k) for k in ("seconds", "steps") if getattr(args, k) is not None}
-    pretrain(path, args.output, overrides=overrides, real_folder=args.real_folder)
+    pretrain(
+        path,
+        args.output,
+        overrides=overrides,
+        real_folder=args.real_folder,
+        device=args.device,
+        workers=args.workers,
+    )
     return 0

@@ -13,14 +13,15 @@ A, B, C = 3.4445, -4.7750, 2.0315
 
 
 def orthogonalised(matrix: Tensor, steps: int = 5) -> Tensor:
-    """Nearest matrix with all singular values about 1, by Newton-Schulz; shape (m, n)."""
-    x = (matrix / matrix.norm().clamp_min(1e-7)).bfloat16()
-    is_tall = x.shape[0] > x.shape[1]
-    x = x.T if is_tall else x
+    """Nearest matrices with all singular values about 1, by Newton-Schulz; shape (..., m, n)."""
+    norm = matrix.norm(dim=(-2, -1), keepdim=True)
+    x = (matrix / norm.clamp_min(1e-7)).bfloat16()
+    is_tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if is_tall else x
     for _ in range(steps):
-        gram = x @ x.T
+        gram = x @ x.mT
         x = A * x + (B * gram + C * gram @ gram) @ x
-    return (x.T if is_tall else x).float()
+    return (x.mT if is_tall else x).float()
 
 
 class Muon(torch.optim.AdamW):
@@ -51,26 +52,41 @@ class Muon(torch.optim.AdamW):
         for group in self.param_groups:
             if not group.get("orthogonal"):
                 continue
+            alike: dict[Any, list[tuple[nn.Parameter, Tensor]]] = {}
             for p in group["params"]:
                 if p.grad is None:
                     continue
                 gradients.append((p, p.grad))
-                self._step_matrix(p, p.grad, group)
+                # A GPU steps matrices of one shape together: each alone would not fill it.
+                key = p.grad.flatten(1).shape if p.is_cuda else id(p)
+                alike.setdefault(key, []).append((p, self._ahead(p, p.grad)))
                 p.grad = None  # AdamW passes over it
+            for steps in alike.values():
+                self._step_matrices(steps, group)
         out = super().step(closure)
         for p, gradient in gradients:
             p.grad = gradient
         return out
 
-    def _step_matrix(self, p: nn.Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
+    def _ahead(self, p: nn.Parameter, gradient: Tensor) -> Tensor:
+        """Momentum after Nesterov, shape (out, rest)."""
         state = self.state[p]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(p)
             state["step"] = torch.tensor(0.0)  # AdamW looks for it where a state is loaded
         velocity = state["momentum"]
         velocity.mul_(self.momentum).add_(gradient)
-        ahead = gradient.add(velocity, alpha=self.momentum)  # Nesterov
-        update = orthogonalised(ahead.flatten(1))
-        size = 0.2 * max(update.shape) ** 0.5
-        p.mul_(1 - group["lr"] * group["weight_decay"])
-        p.add_(update.view_as(p), alpha=-group["lr"] * size)
+        return gradient.add(velocity, alpha=self.momentum).flatten(1)
+
+    def _step_matrices(
+        self, steps: list[tuple[nn.Parameter, Tensor]], group: dict[str, Any]
+    ) -> None:
+        """Step parameters whose matrices have one shape."""
+        if len(steps) == 1:
+            updates = orthogonalised(steps[0][1])[None]
+        else:
+            updates = orthogonalised(torch.stack([ahead for _, ahead in steps]))
+        size = 0.2 * max(updates.shape[1:]) ** 0.5
+        for (p, _), update in zip(steps, updates, strict=True):
+            p.mul_(1 - group["lr"] * group["weight_decay"])
+            p.add_(update.view_as(p), alpha=-group["lr"] * size)

@@ -17,6 +17,7 @@ import yaml
 from torch import Tensor
 
 from pumit.errors import ExportError, PumitError
+from pumit.inference.loading import pick_device
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import PROMPTABLE, build_network
 from pumit.networks.promptable.network import PromptableNetwork
@@ -34,6 +35,10 @@ KINDS: dict[str, tuple[type, ...]] = {
     "network_sizes": (dict,),
     "seed": (int,),
     "threads": (int,),
+    "device": (str,),
+    "scene_device": (str,),
+    "workers": (int,),
+    "compile": (bool,),
     "batch_size": (int,),
     "targets_per_field": (int,),
     "real_share": (int, float),
@@ -79,7 +84,9 @@ def _check(given: dict[str, Any], known: dict[str, tuple[type, ...]], where: str
             near = difflib.get_close_matches(str(key), sorted(known), n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(known))}."
             raise PumitError(f"Unknown key {key!r} in {where}{hint}")
-        is_right = isinstance(value, known[key]) and not isinstance(value, bool)
+        is_right = isinstance(value, known[key]) and (
+            bool in known[key] or not isinstance(value, bool)
+        )
         is_negative = isinstance(value, (int, float)) and not 0 <= value < float("inf")
         is_zero = value == 0 and key in ("threads", "batch_size", "targets_per_field", "log_every")
         if not is_right or is_negative or is_zero:
@@ -87,11 +94,33 @@ def _check(given: dict[str, Any], known: dict[str, tuple[type, ...]], where: str
             raise PumitError(f"{key} in {where} must be a usable {kinds}, got {value!r}.")
 
 
-def _start_processes(threads: int) -> None:
+def _start_processes(threads: int, device: torch.device) -> torch.device:
+    """Settings of this process; returns its device, one of several where `torchrun` started it."""
     torch.set_num_threads(threads)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
-        # The loop computes on the processor; its sums travel the same way.
-        dist.init_process_group("gloo")
+    is_one_of_several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")  # what stays float32 may use tensor cores
+        if device.index is None:
+            index = int(os.environ.get("LOCAL_RANK", "0")) if is_one_of_several else 0
+            device = torch.device("cuda", index)
+            if index >= torch.cuda.device_count():
+                raise PumitError(
+                    f"Process {index} has no GPU of its own; start as many as there are GPUs."
+                )
+        torch.cuda.set_device(device)
+    if is_one_of_several and not dist.is_initialized():
+        # Sums travel as the gradients lie.
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return device
+
+
+def _scene_device(recipe: dict[str, Any], workers: int, device: torch.device) -> torch.device:
+    """Where scans are generated: where the recipe says, by default on the CPU."""
+    chosen = recipe.get("scene_device", "cpu")
+    there = device if chosen == "auto" else pick_device(chosen)
+    if there.type != "cpu" and workers > 0:
+        raise PumitError("Worker processes draw on the CPU; set workers or scene_device, not both.")
+    return there
 
 
 def pretrain(
@@ -100,6 +129,8 @@ def pretrain(
     *,
     overrides: dict[str, Any] | None = None,
     real_folder: Path | None = None,
+    device: str | None = None,
+    workers: int | None = None,
 ) -> Path:
     """Train by a recipe, resuming where `output` holds an earlier part of the run.
 
@@ -108,6 +139,8 @@ def pretrain(
         output: Folder for checkpoints and log.
         overrides: Values of `schedule` to replace, such as `seconds`.
         real_folder: Where the recipe's real scans lie, if not where it says.
+        device: "auto", "cpu", "cuda" or "cuda:1", if not what the recipe says.
+        workers: Processes that draw ahead, if not what the recipe says.
 
     Returns:
         The checkpoint with the averaged weights, half precision.
@@ -118,7 +151,12 @@ def pretrain(
     recipe = read_recipe_file(path)
     _check(overrides or {}, SCHEDULE_KINDS, "overrides")
     schedule = Schedule(**{**recipe.get("schedule", {}), **(overrides or {})})
-    _start_processes(int(recipe.get("threads", torch.get_num_threads())))
+    target_device = pick_device(device or recipe.get("device", "auto"))
+    workers = int(recipe.get("workers", 0)) if workers is None else workers
+    _check({"workers": workers}, KINDS, "overrides")
+    scene_device = _scene_device(recipe, workers, target_device)
+    threads = int(recipe.get("threads", torch.get_num_threads()))
+    target_device = _start_processes(threads, target_device)
     seed = int(recipe.get("seed", 0))
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {**PROMPTABLE, **recipe.get("network_sizes", {})}
@@ -143,6 +181,8 @@ def pretrain(
         real_share=float(recipe.get("real_share", 0.35)),
         batch_size=int(recipe.get("batch_size", 4)),
         targets_per_field=int(recipe.get("targets_per_field", 2)),
+        scene_device=scene_device,
+        compiler="inductor" if recipe.get("compile", False) else None,
     )
     target = output / f"{recipe.get('name', 'model')}.safetensors"
 
@@ -154,7 +194,7 @@ def pretrain(
             log.write(line + "\n")
 
     def keep(state: dict[str, Tensor], step: int) -> None:
-        half = {k: v.half() if v.is_floating_point() else v for k, v in state.items()}
+        half = {k: (v.half() if v.is_floating_point() else v).cpu() for k, v in state.items()}
         card: dict[str, Any] = recipe.get("card", {})
         training = {
             k: recipe[k] for k in ("seed", "batch_size", "real_share", "real_cases") if k in recipe
@@ -171,7 +211,17 @@ def pretrain(
         save_checkpoint(target, half, content)
 
     degrees = dict(zip(DEGREES, DEGREE_SHARES, strict=True))
-    train(task, output, schedule, seed=seed, degrees=degrees, report=report, on_checkpoint=keep)
+    train(
+        task,
+        output,
+        schedule,
+        seed=seed,
+        degrees=degrees,
+        report=report,
+        on_checkpoint=keep,
+        device=target_device,
+        workers=workers,
+    )
     if dist.is_initialized():
         dist.destroy_process_group()
     return target

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -19,7 +18,9 @@ from torch import Tensor, nn
 
 from pumit.errors import CheckpointError
 from pumit.io.atomic import atomic_path
+from pumit.training.drawing_ahead import Draw, StepDraws, batches
 from pumit.training.muon import Muon
+from pumit.training.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,13 @@ class Task(Protocol):
         """The network to train."""
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Any:
-        """Draw a batch of one degree of anisotropy; `shared` is alike in every process."""
+        """Draw a batch of one degree of anisotropy; `shared` is alike in every process.
+
+        The batch tells by `len` how many fields it holds.
+        """
+
+    def ahead(self) -> Draw:
+        """What draws the same in worker processes, without the network."""
 
     def forward(self, batch: Any) -> dict[str, Tensor]:
         """Score a batch: `loss`, and whatever else the log should show."""
@@ -94,8 +101,9 @@ class WeightAverage:
     def update(self, network: nn.Module, step: int) -> None:
         """Blend in the present weights; early on faster, so that the start is forgotten."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        for name, value in network.state_dict().items():
-            self.state[name].lerp_(value.detach().float(), 1 - decay)
+        state = network.state_dict()
+        present = [state[name].detach().float() for name in self.state]
+        torch._foreach_lerp_(list(self.state.values()), present, 1 - decay)
 
 
 def optimizer_for(network: nn.Module, schedule: Schedule) -> Muon:
@@ -147,6 +155,8 @@ def train(
     degrees: Mapping[int, float],
     report: Callable[[dict[str, Any]], None],
     on_checkpoint: Callable[[dict[str, Tensor], int], None] | None = None,
+    device: torch.device | None = None,
+    workers: int = 0,
 ) -> dict[str, Tensor]:
     """Train until the schedule ends, saving on the way and resuming from `folder`.
 
@@ -160,25 +170,27 @@ def train(
         degrees: Share of steps per degree of anisotropy.
         report: Called with a progress record every `log_every` steps, on the first process.
         on_checkpoint: Called with the averaged weights and the step at every save.
+        device: Where to train; None stays on the CPU.
+        workers: Processes that draw batches ahead; the same batches, however many.
 
     Returns:
         The averaged weights.
     """
     rank = dist.get_rank() if dist.is_initialized() else 0
-    network = task.network
+    device = torch.device("cpu") if device is None else device
+    network = task.network.to(device)
     optimizer = optimizer_for(network, schedule)
     average = WeightAverage(network, schedule.average)
     step = _resume(folder, network, average, optimizer)
-    started = saved = time.monotonic()
-    seen: dict[str, list[float]] = {}
+    started = saved = asked = time.monotonic()
+    progress = Progress(device)
     elapsed = 0.0
-    shares = torch.tensor(list(degrees.values()))
-    while step < schedule.steps:
-        shared = torch.Generator().manual_seed(seed * 1_000_003 + step)
-        da0 = list(degrees)[int(torch.multinomial(shares, 1, generator=shared))]
-        own = torch.Generator().manual_seed((seed * 1_000_003 + step) * 64 + rank + 1)
-        batch = task.draw(da0, own, shared)
-        with torch.autocast("cpu", torch.bfloat16):
+    draw = task.ahead() if workers else task.draw
+    draws = StepDraws(draw, seed=seed, rank=rank, degrees=degrees)
+    steps = range(step, schedule.steps)
+    for batch in batches(draws, steps, workers=workers, pinned=device.type == "cuda"):
+        waited = time.monotonic() - asked
+        with half_precision(device):
             result = task.forward(batch)
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(result["loss"])
@@ -192,13 +204,11 @@ def train(
         else:
             logger.warning("step %d: the gradient is not finite; skipped", step)
         step += 1
-        for name, value in {**result, "norm": norm}.items():
-            seen.setdefault(name, []).append(float(value.detach()))
-        now = time.monotonic()
+        progress.add({**result, "norm": norm}, fields=len(batch), waited=waited)
         if rank == 0 and step % schedule.log_every == 0:
-            report({"step": step, "seconds": round(now - started, 1)} | _means(seen))
-            seen = {}
-        elapsed = _latest(now - started)
+            report(progress.line(step))
+        now = time.monotonic()
+        elapsed = _latest(now - started, device)
         stop = schedule.seconds is not None and elapsed > schedule.seconds
         if rank == 0 and (
             now - saved > schedule.checkpoint_seconds or stop or step == schedule.steps
@@ -209,20 +219,21 @@ def train(
             saved = now
         if stop:
             break
+        asked = time.monotonic()
     return average.state
 
 
-def _means(seen: Mapping[str, list[float]]) -> dict[str, float]:
-    """Means of the finite values: JSON has no NaN."""
-    finite = {k: [v for v in values if math.isfinite(v)] for k, values in seen.items()}
-    return {k: round(sum(v) / len(v), 4) for k, v in finite.items() if v}
+def half_precision(device: torch.device) -> torch.autocast:
+    """Bfloat16 for what bears it; on a GPU that does not multiply it, float32 throughout."""
+    bears = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)
+    return torch.autocast(device.type, torch.bfloat16, enabled=bears)
 
 
-def _latest(elapsed: float) -> float:
+def _latest(elapsed: float, device: torch.device) -> float:
     """The longest time of any process: all slow down and stop at the same step."""
     if not dist.is_initialized():
         return elapsed
-    seconds = torch.tensor(elapsed, dtype=torch.float64)
+    seconds = torch.tensor(elapsed, dtype=torch.float64, device=device)
     dist.all_reduce(seconds, dist.ReduceOp.MAX)
     return float(seconds)
 
@@ -235,10 +246,11 @@ def _save(
     step: int,
     schedule: Schedule,
 ) -> None:
-    tensors = {f"network.{k}": v.detach().contiguous() for k, v in network.state_dict().items()}
-    tensors |= {f"average.{k}": v.contiguous() for k, v in average.state.items()}
+    tensors = {f"network.{k}": v.detach() for k, v in network.state_dict().items()}
+    tensors |= {f"average.{k}": v for k, v in average.state.items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{k}": torch.as_tensor(v) for k, v in state.items()}
+    tensors = {k: v.cpu().contiguous() for k, v in tensors.items()}
     folder.mkdir(parents=True, exist_ok=True)
     metadata = {"step": str(step), "schedule": json.dumps(asdict(schedule))}
     with atomic_path(folder / "last.safetensors") as temporary:
@@ -276,7 +288,9 @@ def _resume(
             "The output folder holds the training of another network; choose another folder."
         ) from None
     average.state = {
-        k.removeprefix("average."): v for k, v in tensors.items() if k.startswith("average.")
+        k.removeprefix("average."): v.to(average.state[k.removeprefix("average.")].device)
+        for k, v in tensors.items()
+        if k.startswith("average.")
     }
     states: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from pumit.errors import ExportError, PumitError
 from pumit.inference.segmenter import load_segmenter
@@ -58,8 +59,45 @@ def test_it_resumes_where_it_stopped(
     assert steps == [1, 2]
 
 
-def test_the_recipe_that_ships_is_right() -> None:
-    path = Path(str(resources.files("pumit.training"))) / "recipes" / "default.yaml"
+def losses(captured: str) -> list[float]:
+    return [json.loads(line)["loss"] for line in captured.splitlines()]
+
+
+@pytest.mark.slow
+def test_workers_change_nothing_and_resume_exactly(
+    tmp_path: Path, recipe: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "r.yaml", {**recipe, "device": "cpu"})
+    steps = {"steps": 3}
+    pretrain(path, tmp_path / "whole", overrides=steps)
+    whole = losses(capsys.readouterr().out)
+    pretrain(path, tmp_path / "parts", overrides={**steps, "seconds": 0}, workers=1)
+    pretrain(path, tmp_path / "parts", overrides=steps, workers=2, device="cpu")
+    assert losses(capsys.readouterr().out) == whole
+    assert len(whole) == 3
+
+
+def test_a_device_that_is_not_there_is_named(tmp_path: Path, recipe: dict[str, Any]) -> None:
+    path = write(tmp_path / "r.yaml", recipe)
+    with pytest.raises(PumitError, match="'cuda:99' is not available"):
+        pretrain(path, tmp_path / "run", device="cuda:99")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("settings", [{"workers": 2}, {"scene_device": "cuda"}], ids=str)
+def test_a_gpu_trains_a_model_that_loads(
+    tmp_path: Path, recipe: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    path = write(tmp_path / "r.yaml", {**recipe, **settings, "device": "cuda"})
+    pretrain(path, tmp_path / "run", overrides={"steps": 2})
+    model = pretrain(path, tmp_path / "run", overrides={"steps": 4})
+    assert load_segmenter(model, device="cpu").recipe["step"] == 4
+
+
+@pytest.mark.parametrize("name", ["default", "default_gpu"])
+def test_the_recipes_that_ship_are_right(name: str) -> None:
+    path = Path(str(resources.files("pumit.training"))) / "recipes" / f"{name}.yaml"
     recipe = read_recipe_file(path)
     assert recipe["name"] == "default"
     assert recipe["card"]["licence"] == "Apache-2.0" if "card" in recipe else True
@@ -75,6 +113,10 @@ def test_the_recipe_that_ships_is_right() -> None:
         ({"batch_size": 0}, "batch_size .* got 0"),
         ({"batch_size": True}, "batch_size .* got True"),
         ({"threads": -1}, "threads .* got -1"),
+        ({"workers": -1}, "workers .* got -1"),
+        ({"compile": "yes"}, "compile .* got 'yes'"),
+        ({"device": "gpu"}, "Unknown device 'gpu'"),
+        ({"scene_device": "tpu9"}, "Unknown device 'tpu9'"),
         ({"schedule": 3}, "schedule .* got 3"),
         ({"schedule": None}, "schedule .* got None"),
         ({"schedule": {"steps": "many"}}, "steps in schedule .* got 'many'"),

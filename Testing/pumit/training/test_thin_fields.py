@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pumit.training.promptable_task import cut_out, draw_depth
+from pumit.training.field_source import cut_out, draw_depth
 
 
 @pytest.mark.parametrize("da0", range(6))

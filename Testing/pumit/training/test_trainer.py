@@ -14,12 +14,17 @@ from typing import Any
 import pytest
 import torch
 from pumit.errors import CheckpointError
+from pumit.training.drawing_ahead import Draw
 from pumit.training.trainer import Schedule, WeightAverage, optimizer_for, train
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 SCHEDULE = Schedule(steps=12, learning_rate=0.05, warm_up=3, decay=4, log_every=1)
 DEGREES = {0: 0.5, 2: 0.5}
+
+
+def draw_line(da0: int, generator: torch.Generator, shared: torch.Generator) -> Tensor:
+    return torch.randn(16, 3, generator=generator)
 
 
 class LineTask:
@@ -33,7 +38,10 @@ class LineTask:
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Tensor:
         self.drawn.append(da0)
-        return torch.randn(16, 3, generator=generator)
+        return draw_line(da0, generator, shared)
+
+    def ahead(self) -> Draw:
+        return draw_line
 
     def forward(self, batch: Tensor) -> dict[str, Tensor]:
         loss = (self.network(batch).squeeze(-1) - batch.sum(1)).float().square().mean()
@@ -43,11 +51,21 @@ class LineTask:
 
 
 def run(
-    folder: Path, schedule: Schedule = SCHEDULE, task: LineTask | None = None
+    folder: Path,
+    schedule: Schedule = SCHEDULE,
+    task: LineTask | None = None,
+    *,
+    workers: int = 0,
 ) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     records: list[dict[str, Any]] = []
     state = train(
-        task or LineTask(), folder, schedule, seed=4, degrees=DEGREES, report=records.append
+        task or LineTask(),
+        folder,
+        schedule,
+        seed=4,
+        degrees=DEGREES,
+        report=records.append,
+        workers=workers,
     )
     return records, state
 
@@ -68,6 +86,28 @@ def test_a_run_in_two_parts_equals_a_run_in_one(tmp_path: Path, stop: int) -> No
     assert losses(first + second) == losses(whole)
     for name, value in expected.items():
         torch.testing.assert_close(resumed[name], value, rtol=0, atol=0)
+
+
+def test_batches_drawn_ahead_are_those_drawn_in_line(tmp_path: Path) -> None:
+    """Whatever the number of workers, and after a stop as well."""
+    whole, expected = run(tmp_path / "whole")
+    ahead, state = run(tmp_path / "ahead", workers=2)
+    assert losses(ahead) == losses(whole)
+    first, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0), workers=1)
+    second, resumed = run(tmp_path / "parts", workers=2)
+    assert len(first) == 1
+    assert losses(first + second) == losses(whole)
+    for name, value in expected.items():
+        torch.testing.assert_close(state[name], value, rtol=0, atol=0)
+        torch.testing.assert_close(resumed[name], value, rtol=0, atol=0)
+
+
+def test_a_progress_line_tells_speed_waiting_and_memory(tmp_path: Path) -> None:
+    records, _ = run(tmp_path)
+    for record in records:
+        assert record["fields_per_second"] > 0
+        assert 0 <= record["drawing"] <= 1
+        assert sys.platform == "win32" or record["memory_gib"] > 0
 
 
 def test_training_makes_the_loss_smaller(tmp_path: Path) -> None:

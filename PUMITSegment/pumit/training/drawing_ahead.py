@@ -1,0 +1,65 @@
+"""Batches in the order of the steps, drawn when they are wanted or ahead in worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+AHEAD = 2  # batches that each worker keeps ready
+
+
+class Draw(Protocol):
+    """Draw a batch of one degree of anisotropy; `shared` is alike in every process."""
+
+    def __call__(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Any:
+        """Draw it."""
+
+
+class StepDraws(Dataset[Any]):
+    """The batch of every step: a function of the seed, the step and the process alone.
+
+    Args:
+        draw: What draws; where processes are not forked it is pickled, so it holds no network.
+        seed: Of the run.
+        rank: Of this process among those that train together.
+        degrees: Share of steps per degree of anisotropy.
+    """
+
+    def __init__(self, draw: Draw, *, seed: int, rank: int, degrees: Mapping[int, float]) -> None:
+        self.draw = draw
+        self.seed = seed
+        self.rank = rank
+        self.degrees = dict(degrees)
+
+    def __getitem__(self, step: int) -> Any:
+        shared = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
+        shares = torch.tensor(list(self.degrees.values()))
+        da0 = list(self.degrees)[int(torch.multinomial(shares, 1, generator=shared))]
+        own = torch.Generator().manual_seed((self.seed * 1_000_003 + step) * 64 + self.rank + 1)
+        return self.draw(da0, own, shared)
+
+
+def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> Iterator[Any]:
+    """Batches of `steps`, in their order, the same whatever the number of workers.
+
+    Args:
+        draws: Batch of every step.
+        steps: Which steps.
+        workers: Processes that draw ahead; 0 draws in this one when a batch is asked for.
+        pinned: Whether to put them in memory that a GPU reads without waiting.
+    """
+    if workers == 0:
+        yield from (draws[step] for step in steps)
+        return
+    yield from DataLoader(
+        draws,
+        batch_size=None,
+        sampler=steps,
+        num_workers=workers,
+        prefetch_factor=AHEAD,
+        pin_memory=pinned,
+        generator=torch.Generator(),  # its seed for workers shall not come from the global one
+    )

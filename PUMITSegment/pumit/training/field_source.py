@@ -1,0 +1,198 @@
+"""Batches of fields with a target each and what a user starts with: drawn, no network needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pumit.preprocessing.intensity import field_channels
+from pumit.training.clicks import PromptState, first_prompts
+from pumit.training.real_scans import RealScans
+from pumit.training.synthesis.scene import Scene, draw_scene
+
+# Fields of a step, times the batch size: thinner fields come in larger batches.
+FIELDS = {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}
+# Answers per target: the first, and one after each correction.
+ROUNDS, ROUND_SHARES = (2, 3, 5, 7, 10), (0.34, 0.33, 0.19, 0.09, 0.05)
+
+
+@dataclass
+class FieldBatch:
+    """Fields of one degree of anisotropy with targets, equally many for each.
+
+    Attributes:
+        image: (B, 3, D, H, W).
+        target: (T, D, H, W) bool, those of a field after one another.
+        ratio: (T,) slice ratio, 0 in 2D.
+        da0: Degree of anisotropy.
+        rounds: How often the user is answered.
+        rng: Randomness of the simulated user's corrections.
+        states: What the user starts with, per target.
+    """
+
+    image: Tensor
+    target: Tensor
+    ratio: Tensor
+    da0: int
+    rounds: int
+    rng: np.random.Generator
+    states: list[PromptState]
+
+    def __len__(self) -> int:
+        return len(self.image)
+
+    def to(self, device: torch.device) -> FieldBatch:
+        """The same batch on a device; the prompts stay."""
+        image, target, ratio = (
+            t.to(device, non_blocking=True) for t in (self.image, self.target, self.ratio)
+        )
+        return replace(self, image=image, target=target, ratio=ratio)
+
+    def pin_memory(self) -> FieldBatch:
+        """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
+        image, target, ratio = (t.pin_memory() for t in (self.image, self.target, self.ratio))
+        return replace(self, image=image, target=target, ratio=ratio)
+
+
+class FieldSource:
+    """Draw fields from generated and real scans, and first prompts for them.
+
+    Args:
+        field_size: In-plane voxels of a field.
+        scans: Real scans to mix in, or None for generated ones only.
+        real_share: Share of fields that come from real scans.
+        batch_size: Fields per step, times `FIELDS`.
+        targets_per_field: Targets asked for in one field.
+        device: Where scans are generated.
+    """
+
+    def __init__(
+        self,
+        field_size: int,
+        *,
+        scans: RealScans | None,
+        real_share: float,
+        batch_size: int,
+        targets_per_field: int,
+        device: torch.device,
+    ) -> None:
+        self.field_size = field_size
+        self.scans = scans
+        self.real_share = real_share
+        self.batch_size = batch_size
+        self.targets_per_field = targets_per_field
+        self.device = device
+
+    def prepare(self) -> None:
+        """Do once what worker processes would otherwise each do, and each keep in memory."""
+        for scan in self.scans.scans if self.scans is not None else []:
+            _ = scan.image.levels
+
+    def _scene(self, da0: int, generator: torch.Generator) -> Scene:
+        size = self.field_size
+        if self.scans is not None and torch.rand((), generator=generator) < self.real_share:
+            for _ in range(4):
+                scene = self.scans.draw(da0, size, generator)
+                if scene is not None:
+                    return scene
+        return draw_scene(da0, size, generator, self.device)
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> FieldBatch:
+        """Draw a batch of one degree; thinner fields come in larger batches.
+
+        Args:
+            da0: Degree of anisotropy.
+            generator: Of this process and step, on the CPU.
+            shared: In the same state in every process, for what decides how long a step takes.
+        """
+        images, targets, ratios = [], [], []
+        depth = draw_depth(da0, self.field_size, shared)
+        for _ in range(self.batch_size * FIELDS[da0]):
+            scene = self._scene(da0, generator)
+            order = torch.randperm(len(scene.targets), generator=generator)
+            stack = torch.stack([scene.image, *(scene.targets[int(i)] for i in order)])
+            image = _flip_and_turn(stack.to(self.device), generator)
+            inside, image = cut_out(image, depth, generator)
+            images.append(field_channels(image[0], inside))
+            masks = [t > 0.5 for t in image[1:]]
+            usable = [m for m in masks if int(m.sum()) >= 8] or masks[:1]
+            pick = torch.randint(len(usable), (self.targets_per_field,), generator=generator)
+            targets += [usable[int(i)] for i in pick]
+            ratios += [0.0 if da0 == 5 else scene.slice_ratio] * self.targets_per_field
+        rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
+        target = torch.stack(targets)
+        states = [
+            first_prompts(mask, ratio, own)
+            for mask, ratio, own in zip(
+                target.cpu().numpy(), ratios, one_each(rng, len(targets)), strict=True
+            )
+        ]
+        rounds = ROUNDS[int(torch.multinomial(torch.tensor(ROUND_SHARES), 1, generator=shared))]
+        return FieldBatch(
+            torch.stack(images), target, torch.tensor(ratios), da0, rounds, rng, states
+        )
+
+
+def one_each(rng: np.random.Generator, count: int) -> list[np.random.Generator]:
+    """A source of randomness per sample, so that none depends on what befalls another."""
+    return [np.random.default_rng(int(seed)) for seed in rng.integers(2**62, size=count)]
+
+
+def _flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:
+    """The same random flips and quarter turns for every channel of (C, D, H, W)."""
+    for axis in (1, 2, 3):
+        if torch.rand((), generator=generator) < 0.5:
+            stack = stack.flip(axis)
+    turns = int(torch.randint(4, (), generator=generator))
+    return torch.rot90(stack.float(), turns, dims=(2, 3))
+
+
+def draw_depth(da0: int, size: int, shared: torch.Generator) -> int:
+    """Slices of the fields of a step: mostly all, else as few as a thin stack has."""
+    whole = max(size >> da0, 1)
+    unit = max(8 >> da0, 1)  # what three halvings need
+    if da0 >= 4 or torch.rand((), generator=shared) < 0.5:
+        return whole
+    # Not below two units: with two slices at 1/4, bfloat16 weight gradients of oneDNN's 3^3
+    # convolution are sometimes garbage (torch 2.13, CPU).
+    return unit * int(torch.randint(2, whole // unit + 1, (), generator=shared))
+
+
+def cut_out(stack: Tensor, depth: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Cut a field to fewer slices around its first target, and let the scan end inside of it.
+
+    Args:
+        stack: Image and targets, (1 + T, D, H, W).
+        depth: Slices to keep.
+        generator: Source of randomness.
+
+    Returns:
+        Inside mask (depth, H, W) and the stack (1 + T, depth, H, W), targets only inside.
+    """
+    whole = stack.shape[1]
+    slices = torch.nonzero(stack[1].any(-1).any(-1)).flatten()
+    middle = int(slices[int(torch.randint(len(slices), (), generator=generator))])
+    low, high = max(0, middle - depth + 1), min(middle, whole - depth)
+    start = int(torch.randint(low, high + 1, (), generator=generator))
+    stack = stack[:, start : start + depth]
+    inside = torch.ones(stack.shape[1:], device=stack.device)
+    if torch.rand((), generator=generator) < 0.3:
+        at = torch.nonzero(stack[1])
+        place = at[int(torch.randint(len(at), (), generator=generator))]
+        for axis, n in enumerate(stack.shape[1:]):
+            if n == 1 or torch.rand((), generator=generator) < 0.5:
+                continue
+            # The border passes anywhere between the target and the field's face.
+            before = int(torch.randint(0, int(place[axis]) + 1, (), generator=generator))
+            after = int(torch.randint(int(place[axis]) + 1, n + 1, (), generator=generator))
+            cut = torch.ones(n, device=stack.device)
+            if torch.rand((), generator=generator) < 0.5:
+                cut[:before] = 0
+            else:
+                cut[after:] = 0
+            if int(cut.sum()) >= min(4, n):
+                inside = inside * cut.view([-1 if a == axis else 1 for a in range(3)])
+    return inside, torch.cat((stack[:1], stack[1:] * inside))

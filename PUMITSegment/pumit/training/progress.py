@@ -1,0 +1,77 @@
+"""What a progress line of training says: means of the losses, speed, waiting, memory."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+
+import torch
+from torch import Tensor
+
+
+class Progress:
+    """Collect what happens between two lines of the log.
+
+    Args:
+        device: Where the network is trained.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.started = self.since = time.monotonic()
+        self.waited = 0.0
+        self.fields = 0
+        self.values: dict[str, list[Tensor]] = {}
+
+    def add(self, values: dict[str, Tensor], *, fields: int, waited: float) -> None:
+        """Count a step.
+
+        Args:
+            values: Numbers to average; kept where they lie until the line is due.
+            fields: Fields seen by this process.
+            waited: Seconds until the batch was there.
+        """
+        self.waited += waited
+        self.fields += fields
+        for name, value in values.items():
+            self.values.setdefault(name, []).append(value.detach().float().reshape(()))
+
+    def line(self, step: int) -> dict[str, float]:
+        """The record of the steps since the last one; begins anew.
+
+        Returns:
+            `step`, `seconds` of the run, means of the finite values, `fields_per_second` of this
+            process, `drawing` (share of the time that training waited for its batch), and
+            `memory_gib` (peak of the device; of the process where that is the CPU).
+        """
+        now = time.monotonic()
+        seconds = max(now - self.since, 1e-9)
+        means = {name: _mean(torch.stack(v).cpu()) for name, v in self.values.items()}
+        record = {"step": step, "seconds": round(now - self.started, 1)}
+        record |= {k: round(v, 4) for k, v in means.items() if v is not None}
+        record["fields_per_second"] = round(self.fields / seconds, 2)
+        record["drawing"] = round(self.waited / seconds, 3)
+        memory = peak_memory_gib(self.device)
+        if memory is not None:
+            record["memory_gib"] = round(memory, 2)
+        self.since, self.waited, self.fields, self.values = now, 0.0, 0, {}
+        return record
+
+
+def _mean(values: Tensor) -> float | None:
+    """Mean of the finite values, if there are any: JSON has no NaN."""
+    finite = [v for v in values.tolist() if math.isfinite(v)]
+    return sum(finite) / len(finite) if finite else None
+
+
+def peak_memory_gib(device: torch.device) -> float | None:
+    """Most memory used so far, or None where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
