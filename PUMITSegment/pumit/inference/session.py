@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError, VolumeError
+from pumit.inference.doubt import DoubtfulPlace, doubtful_places
 from pumit.inference.field_prompts import check_prompt, to_index
 from pumit.inference.responder import Answer, Responder, Settings
 from pumit.inference.segmenter import Segmenter
@@ -209,6 +210,26 @@ class InteractiveSession(PromptMethods):
         """
         estimate = float(np.clip(self._answer(segment, None, None).iou, 0, 1))
         return estimate if self._calibration is None else self._calibration(estimate)
+
+    def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
+        """Where to check the answer: places on its border that may well be wrong, worst first.
+
+        Computed when it is asked for, from the answer that `predict` gave.
+
+        Raises:
+            PromptError: If there is no prompt yet, or only negative ones.
+        """
+        answer = self._answer(segment, None, None)
+        volume = self.volume
+        d, h, w = (volume.spacing_mm[a] for a in self._order)
+        places = []
+        for doubt in doubtful_places(answer, self.responder.shape, (d, h, w), count=count):
+            index = doubt.index[np.argsort(self._order)]
+            left, posterior, superior = volume.index_to_world(index).tolist()
+            error_ml = None if volume.is_planar else doubt.share * doubt.weighed_mm3 / 1000
+            point = (left, posterior, superior)
+            places.append(DoubtfulPlace(point, doubt.share, doubt.reach_mm, error_ml))
+        return places
 
     def _answer(
         self,
