@@ -208,14 +208,29 @@ class Responder:
         if before is None or not _same_box(prompts.box, before.box):
             # A first prompt, a mask to start from, or another box: what was shown does not count.
             return [View(f, self._start(prompts, f)) for f in self._fresh_fields(prompts)]
-        wanted = _wanted(prompts)
-        covering = [v for v in before.views if _covers(v.field, wanted)]
+        covering = self._moved(before.views, _wanted(prompts))
         if not covering:
             covering = [View(f) for f in self._fresh_fields(prompts)]
         elif not self.settings.shares_answer:
             return covering
         shown = before.patch
         return [replace(v, logits=_as_logits(to_field(shown, v.field))) for v in covering]
+
+    def _moved(self, views: list[View], wanted: npt.NDArray[np.float64]) -> list[View]:
+        """The views that hold all wanted places, moved there where that is enough.
+
+        A field that is wide enough is not given up for a coarser one because the first click lay
+        at the end of what it shows.
+        """
+        middle = (wanted.min(0) + wanted.max(0)) / 2
+        holding = []
+        for view in views:
+            if not _covers(view.field, wanted):
+                spacing = view.field.step[1] * self.planner.spacing_mm[1]
+                view = replace(view, field=self.planner.field(middle, spacing), logits=None)
+            if _covers(view.field, wanted):
+                holding.append(view)
+        return holding
 
     def _start(self, prompts: IndexPrompts, where: Field) -> Tensor | None:
         """The prior mask in a field, as logits, or None without one."""
