@@ -1,0 +1,279 @@
+"""Disturbances of a scan and of its prompts that a person would hardly notice.
+
+The simulated user goes on looking at the scan as it was; only the model gets it disturbed, and its
+answers are brought back. So the first click is the same place in every variant, and what changes is
+the model's answer. Resampling alone is seen by the user, too: then the target is resampled as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from pumit.inference.segmenter import Segmenter
+from pumit.inference.session import InteractiveSession
+from pumit.preprocessing.fields import depth_first
+from pumit.prompts import BoxPrompt, Prompt
+from pumit.volume import Triple, Volume
+
+Mask = npt.NDArray[np.bool_]
+Random = np.random.Generator
+
+# Noise as a share of the spread of grey values about the target (5th to 95th percentile).
+NOISE_SHARE = 0.1
+# A crop that keeps this of each axis keeps half of the volume.
+HALF_PER_AXIS = 0.5 ** (1 / 3)
+_CORNERS = tuple(product((0, 1), repeat=3))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the model gets, and what the user sees.
+
+    Attributes:
+        given: The scan as the model gets it.
+        seen: The scan on whose grid the user works and answers are compared.
+        target: The true mask on the grid of `seen`.
+        back: Brings a mask from the grid of `given` to that of `seen`.
+    """
+
+    given: Volume
+    seen: Volume
+    target: Mask
+    back: Callable[[Mask], Mask]
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """One way to disturb.
+
+    Attributes:
+        name: As a table shows it.
+        scene_of: Makes the scene of a scan and a target; None where it would change nothing.
+        jitter_mm: How far clicks and faces of boxes are moved at most.
+    """
+
+    name: str
+    scene_of: Callable[[Volume, Mask, Random], Scene | None]
+    jitter_mm: float = 0.0
+
+
+class DisturbedSession:
+    """A session before which a disturbance stands; the simulated user works on it.
+
+    Args:
+        segmenter: The model.
+        scene: What it gets.
+        jitter_mm: How far prompts are moved at most.
+        rng: For the jitter.
+    """
+
+    def __init__(self, segmenter: Segmenter, scene: Scene, jitter_mm: float, rng: Random) -> None:
+        self._scene, self._jitter_mm, self._rng = scene, jitter_mm, rng
+        self._session = InteractiveSession(segmenter)
+        self._session.set_volume(scene.given)
+
+    @property
+    def volume(self) -> Volume:
+        """The scan as the user sees it."""
+        return self._scene.seen
+
+    def reset(self) -> None:
+        """Remove all prompts."""
+        self._session.reset()
+
+    def add_point(self, point_lps: Triple, *, positive: bool = True) -> None:
+        """Click there or near it, still inside the target or still outside.
+
+        A click that changes sides would not be what the person meant: it is moved less.
+        """
+        volume, place = self.volume, point_lps
+        direction = self._rng.normal(size=3)
+        shift = self._jitter_mm * direction / np.linalg.norm(direction)
+        while np.linalg.norm(shift) > 0.1:
+            moved = np.asarray(point_lps) + shift
+            index = np.round(volume.world_to_index(moved)).astype(int)
+            is_inside = bool(((index >= 0) & (index < volume.shape)).all())
+            if is_inside and bool(self._scene.target[tuple(index)]) == positive:
+                place = (float(moved[0]), float(moved[1]), float(moved[2]))
+                break
+            shift = shift / 2
+        self._session.add_point(place, positive=positive)
+
+    def add_prompt(self, prompt: Prompt) -> None:
+        """Draw a box, each face of it moved."""
+        if isinstance(prompt, BoxPrompt) and self._jitter_mm > 0:
+            prompt = self._jittered(prompt)
+        self._session.add_prompt(prompt)
+
+    def predict(self) -> Mask:
+        """The answer, on the grid that the user sees."""
+        return self._scene.back(self._session.predict())
+
+    def _jittered(self, box: BoxPrompt) -> BoxPrompt:
+        corners = self.volume.world_to_index(box.corners_lps)
+        room = self._jitter_mm / np.asarray(self.volume.spacing_mm)
+        limit = np.asarray(self.volume.shape) - 1.0
+        ends = np.stack((corners.min(0), corners.max(0)))
+        ends = np.clip(np.sort(ends + self._rng.uniform(-room, room, (2, 3)), axis=0), 0, limit)
+        index = [[ends[side, axis] for axis, side in enumerate(s)] for s in _CORNERS]
+        moved = self.volume.index_to_world(np.array(index)).tolist()
+        return BoxPrompt(tuple((x, y, z) for x, y, z in moved))
+
+
+def as_it_is(volume: Volume, target: Mask, _: Random) -> Scene:
+    """Disturb nothing."""
+    return Scene(volume, volume, target, np.asarray)
+
+
+def rescaled(volume: Volume, target: Mask, _: Random) -> Scene:
+    """Other units of intensity."""
+    array = volume.array.astype(np.float32) * 3.7 - 200
+    return Scene(replace(volume, array=array), volume, target, np.asarray)
+
+
+def with_gamma(gamma: float) -> Callable[[Volume, Mask, Random], Scene]:
+    """Another contrast curve, monotonic; below the 0.5th percentile it is mirrored."""
+
+    def scene_of(volume: Volume, target: Mask, _: Random) -> Scene:
+        low, high = np.percentile(volume.array, (0.5, 99.5))
+        part = (volume.array.astype(np.float32) - low) / max(float(high - low), 1e-12)
+        array = (np.sign(part) * np.abs(part) ** gamma).astype(np.float32)
+        return Scene(replace(volume, array=array), volume, target, np.asarray)
+
+    return scene_of
+
+
+def noisy(volume: Volume, target: Mask, rng: Random) -> Scene:
+    """Gaussian noise, small against the contrasts about the target."""
+    window = ndimage.find_objects(target.astype(np.uint8))[0]
+    around = tuple(slice(max(s.start - 10, 0), s.stop + 10) for s in window)
+    low, high = np.percentile(volume.array[around], (5, 95))
+    noise = rng.normal(0, NOISE_SHARE * float(high - low), volume.shape)
+    array = (volume.array + noise).astype(np.float32)
+    return Scene(replace(volume, array=array), volume, target, np.asarray)
+
+
+def flipped(axis: int) -> Callable[[Volume, Mask, Random], Scene]:
+    """The array runs the other way along an axis; every voxel stays where it is in the world."""
+
+    def scene_of(volume: Volume, target: Mask, _: Random) -> Scene:
+        corner = np.zeros(3)
+        corner[axis] = volume.shape[axis] - 1
+        sign = np.ones(3)
+        sign[2 - axis] = -1  # columns of a direction are the W, H, D axes
+        given = replace(
+            volume,
+            array=np.flip(volume.array, axis),
+            origin_lps=_triple(volume.index_to_world(corner)),
+            direction=volume.direction * sign,
+            source=None,
+        )
+        return Scene(given, volume, target, lambda mask: np.flip(mask, axis))
+
+    return scene_of
+
+
+def permuted(order: tuple[int, int, int]) -> Callable[[Volume, Mask, Random], Scene]:
+    """The array's axes in another order; every voxel stays where it is in the world."""
+
+    def scene_of(volume: Volume, target: Mask, _: Random) -> Scene:
+        d, h, w = (volume.spacing_mm[a] for a in order)
+        given = replace(
+            volume,
+            array=volume.array.transpose(order),
+            spacing_mm=(d, h, w),
+            direction=volume.direction[:, ::-1][:, list(order)][:, ::-1],
+            source=None,
+        )
+        return Scene(given, volume, target, lambda mask: mask.transpose(np.argsort(order)))
+
+    return scene_of
+
+
+def cropped(volume: Volume, target: Mask, _: Random) -> Scene:
+    """Half of the volume, around the target; never less than the target and a rim."""
+    box = ndimage.find_objects(target.astype(np.uint8))[0]
+    window = []
+    for size, part in zip(volume.shape, box, strict=True):
+        keep = max(round(size * HALF_PER_AXIS), min(part.stop - part.start + 4, size))
+        start = (part.start + part.stop - keep) // 2
+        start = min(max(start, 0), size - keep)
+        window.append(slice(start, start + keep))
+    place = (window[0], window[1], window[2])
+    origin = _triple(volume.index_to_world([s.start for s in place]))
+    given = replace(volume, array=volume.array[place], origin_lps=origin, source=None)
+
+    def back(mask: Mask) -> Mask:
+        whole = np.zeros(volume.shape, dtype=bool)
+        whole[place] = mask
+        return whole
+
+    return Scene(given, volume, target, back)
+
+
+def with_slices(slice_mm: float) -> Callable[[Volume, Mask, Random], Scene | None]:
+    """Slices as thick as given, averaged from thinner ones; the user sees them, too."""
+
+    def scene_of(volume: Volume, target: Mask, _: Random) -> Scene | None:
+        axis = depth_first(volume.spacing_mm, volume.shape)[0]
+        if volume.is_planar or volume.spacing_mm[axis] > slice_mm / 1.3:
+            return None
+        weights = _overlaps(volume.shape[axis], slice_mm / volume.spacing_mm[axis])
+
+        def averaged(array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+            return np.moveaxis(np.tensordot(weights, array, (1, axis)), 0, axis)
+
+        spacing = list(volume.spacing_mm)
+        spacing[axis] = slice_mm
+        first = np.zeros(3)
+        first[axis] = (slice_mm / volume.spacing_mm[axis] - 1) / 2
+        given = replace(
+            volume,
+            array=averaged(volume.array.astype(np.float32)),
+            spacing_mm=(spacing[0], spacing[1], spacing[2]),
+            origin_lps=_triple(volume.index_to_world(first)),
+            source=None,
+        )
+        thick = averaged(target.astype(np.float32)) > 0.5
+        return Scene(given, given, thick, np.asarray) if thick.any() else None
+
+    return scene_of
+
+
+def _overlaps(size: int, step: float) -> npt.NDArray[np.float32]:
+    """Shares of each of `size` thin slices in slices of `step` of them, (thick, thin)."""
+    count = max(int(size / step + 1e-6), 1)
+    edges = np.arange(count + 1) * step
+    thin = np.arange(size)
+    upper = np.minimum(edges[1:, None], thin + 1)
+    lower = np.maximum(edges[:-1, None], thin)
+    shares = np.clip(upper - lower, 0, None)
+    return (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def _triple(point: npt.NDArray[np.float64]) -> Triple:
+    return (float(point[0]), float(point[1]), float(point[2]))
+
+
+AS_IT_IS = Disturbance("as it is", as_it_is)
+DISTURBANCES = (
+    AS_IT_IS,
+    Disturbance("prompts moved by 3 mm", as_it_is, jitter_mm=3.0),
+    Disturbance("intensities x 3.7 - 200", rescaled),
+    Disturbance("gamma 0.7", with_gamma(0.7)),
+    Disturbance("gamma 1.4", with_gamma(1.4)),
+    Disturbance("noise", noisy),
+    Disturbance("flipped along D", flipped(0)),
+    Disturbance("flipped along H", flipped(1)),
+    Disturbance("flipped along W", flipped(2)),
+    Disturbance("axes permuted to W, D, H", permuted((2, 0, 1))),
+    Disturbance("cropped to half", cropped),
+    Disturbance("3 mm slices", with_slices(3.0)),
+    Disturbance("6 mm slices", with_slices(6.0)),
+)
