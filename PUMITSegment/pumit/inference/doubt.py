@@ -34,23 +34,6 @@ APART = 2.5
 MARGIN = 2
 
 
-@dataclass(frozen=True)
-class DoubtfulPlace:
-    """A place where a person should look.
-
-    Attributes:
-        point_lps: On the segment's border, LPS mm.
-        doubt: Expected share of wrong voxels around it, 0 to 1.
-        reach_mm: How far around it, mm: the standard deviation of a bell-shaped weight.
-        expected_error_ml: Expected volume of wrong voxels around it, ml; None in a 2D image.
-    """
-
-    point_lps: tuple[float, float, float]
-    doubt: float
-    reach_mm: float
-    expected_error_ml: float | None
-
-
 @dataclass(frozen=True, eq=False)
 class Doubt:
     """A place in a responder's terms.

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError, VolumeError
-from pumit.inference.doubt import DoubtfulPlace, doubtful_places
+from pumit.inference.doubt import doubtful_places
+from pumit.inference.doubtful_place import DoubtfulPlace
 from pumit.inference.field_prompts import check_prompt, to_index
 from pumit.inference.responder import Answer, Responder, Settings
 from pumit.inference.segmenter import Segmenter

@@ -17,6 +17,7 @@ from pumit.server.model_shelf import ModelShelf
 from pumit.volume import Volume
 
 if TYPE_CHECKING:
+    from pumit.inference.doubtful_place import DoubtfulPlace
     from pumit.inference.token_use import Reconstruction
     from pumit.models.card import ModelCard
 
@@ -78,7 +79,10 @@ class PromptSession(Protocol):
         """Mask of a segment, (D, H, W), on the volume's own grid."""
 
     def estimated_iou(self, segment: str = "1") -> float:
-        """The model's own estimate of the IoU of its last answer, 0 to 1."""
+        """The IoU to expect of its last answer, 0 to 1."""
+
+    def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
+        """Where to check the answer, the most doubtful place first."""
 
     def undo(self) -> bool:
         """Take back the last change; False where there is none."""

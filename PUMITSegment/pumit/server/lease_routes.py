@@ -65,6 +65,7 @@ async def capabilities(state: State) -> CapabilitiesOut:
         "sessions": len(state.leases),
         "memory": memory_in_use(),
         "prompts": ["point", "box", "scribble", "mask"],
+        "answers": ["mask", "estimated_iou", "doubtful_places"],
     }
     return CapabilitiesOut(pumit=pumit)
 

@@ -35,6 +35,7 @@ PATH_REMOVE_PROMPT = f"{PREFIX}/remove_prompt"
 PATH_KEEP_PROMPTS = f"{PREFIX}/keep_prompts"
 PATH_MASK_PRIOR = f"{PREFIX}/mask_prior"
 PATH_PREDICT = f"{PREFIX}/predict"
+PATH_DOUBTFUL_PLACES = f"{PREFIX}/doubtful_places"
 PATH_PROGRESS = f"{PREFIX}/progress"
 PATH_CANCEL = f"{PREFIX}/cancel"
 PATH_UNDO = f"{PREFIX}/undo"
@@ -44,9 +45,10 @@ PATH_RESET = f"{PREFIX}/reset"
 PATH_SEGMENT_AUTOMATICALLY = f"{PREFIX}/segment_automatically"
 PATH_RECONSTRUCT = f"{PREFIX}/reconstruct"
 
-# Work that belongs to no segment is cancelled, like a segment's prediction, by these names.
+# Work that is no segment's prediction is cancelled, like one, by these names.
 AUTOMATIC_JOB = "pumit:automatic"
 RECONSTRUCTION_JOB = "pumit:reconstruction"
+DOUBT_JOB = "pumit:doubtful_places"
 
 # Paths whose body is an array; every other body is small JSON.
 ARRAY_PATHS = frozenset({PATH_VOLUME, PATH_MASK_PRIOR})

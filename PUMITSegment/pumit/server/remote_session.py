@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError, ServiceError, VolumeError
+from pumit.inference.doubtful_place import DoubtfulPlace
 from pumit.prompts import MaskPrompt, Prompt, PromptMethods
 from pumit.server import protocol
 from pumit.server.arrays import PackedArray, pack_array_in_parts
@@ -20,6 +21,7 @@ from pumit.server.change_log import Added, Change, ChangeLog, Removed, Reset
 from pumit.server.client import Client, Unreachable
 from pumit.server.heartbeat import Heartbeat
 from pumit.server.masks import pack_mask, unpack_mask
+from pumit.server.places import unpack_places
 from pumit.server.protocol import LeaseExpired, TooLarge
 from pumit.server.remote_models import ModelMethods
 from pumit.server.watched_call import call_watched
@@ -192,10 +194,21 @@ class RemoteSession(PromptMethods, ModelMethods):
         return self._watching(lambda: self._ask_mask(segment), segment, cancelled, progress)
 
     def estimated_iou(self, segment: str = "1") -> float:
-        """The model's own estimate of the IoU of its answer, 0 to 1."""
+        """The IoU to expect of its answer, 0 to 1."""
         if segment not in self._estimates:
             self.predict(segment)
         return self._estimates[segment]
+
+    def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
+        """Where to check the answer: places on its border that may well be wrong, worst first.
+
+        Raises:
+            PromptError: If there is no prompt yet, or only negative ones.
+            ServiceError: If the server is gone, or knows no such places.
+        """
+        body = {"segment": segment, "count": count}
+        path, job = protocol.PATH_DOUBTFUL_PLACES, protocol.DOUBT_JOB
+        return unpack_places(self._ask_job(path, body, job=job, cancelled=None, progress=None))
 
     def cancel(self, segment: str | None = None) -> None:
         """Stop a segment's prediction, or all, from any thread; they raise `Cancelled`."""

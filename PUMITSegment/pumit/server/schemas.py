@@ -79,6 +79,13 @@ class SegmentIn(_Body):
     segment: Segment = "1"
 
 
+class DoubtIn(_Body):
+    """One segment, and how many places of it to name at most."""
+
+    segment: Segment = "1"
+    count: Annotated[int, Field(ge=1, le=100)] = 5
+
+
 class OptionalSegmentIn(_Body):
     """One segment, or all."""
 
@@ -123,6 +130,21 @@ class MaskMeta(_Body):
 
     segment: Segment = "1"
     bbox: tuple[Range, Range, Range]
+
+
+class DoubtfulPlaceOut(BaseModel):
+    """A place on a segment's border, as `pumit.inference.doubtful_place` has it."""
+
+    point_lps: tuple[float, float, float]
+    doubt: float
+    reach_mm: float
+    expected_error_ml: float | None
+
+
+class PlacesOut(BaseModel):
+    """Answer of `/doubtful_places`, the most doubtful first."""
+
+    places: list[DoubtfulPlaceOut]
 
 
 class ClaimOut(BaseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -25,10 +26,13 @@ from pumit.server.leases import Lease
 from pumit.server.masks import BoundingBox, pack_mask, unpack_mask
 from pumit.server.protocol import BusyError
 from pumit.server.schemas import (
+    DoubtfulPlaceOut,
+    DoubtIn,
     KeepIn,
     MaskMeta,
     OptionalSegmentIn,
     PlaceIn,
+    PlacesOut,
     PromptIn,
     SegmentIn,
     VolumeMeta,
@@ -147,6 +151,22 @@ async def predict(request: Request, state: State, lease: ActiveLease, body: Segm
         media_type=protocol.OCTET_STREAM,
         headers={protocol.META_HEADER: json.dumps(meta, separators=(",", ":"))},
     )
+
+
+@router.post(protocol.PATH_DOUBTFUL_PLACES)
+async def doubtful_places(
+    request: Request, state: State, lease: ActiveLease, body: DoubtIn
+) -> PlacesOut:
+    """Where to check a segment: places on its border that may well be wrong, worst first.
+
+    A cancelling request names the job's segment, `pumit:doubtful_places`.
+    """
+
+    def work(session: PromptSession, job: Job) -> PlacesOut:
+        found = session.doubtful_places(body.segment, count=body.count)
+        return PlacesOut(places=[DoubtfulPlaceOut(**asdict(place)) for place in found])
+
+    return await state.predict(request, lease, protocol.DOUBT_JOB, work)
 
 
 @router.get(protocol.PATH_PROGRESS)

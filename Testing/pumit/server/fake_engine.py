@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 from pumit.errors import Cancelled, CheckpointError, PromptError, VolumeError
+from pumit.inference.doubtful_place import DoubtfulPlace
 from pumit.inference.token_use import Reconstruction, TokenUse
 from pumit.models.card import ModelCard
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt
@@ -90,6 +91,18 @@ class FakeSession:
 
     def estimated_iou(self, segment: str = "1") -> float:
         return 1 / (1 + len(self.state.get(segment, ())))
+
+    def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
+        """Two corners of the scan."""
+        mask = self.predict(segment)
+        assert self.volume is not None
+        corners = self.volume.index_to_world(np.array([[0, 0, 0], np.array(mask.shape) - 1]))
+        (a, b, c), (d, e, f) = corners.tolist()
+        places = [
+            DoubtfulPlace((a, b, c), 0.5, 2.0, 1.25),
+            DoubtfulPlace((d, e, f), 0.25, 2.0, None),
+        ]
+        return places[:count]
 
     def undo(self) -> bool:
         if self.past:

@@ -129,6 +129,7 @@ def test_capabilities_tell_version_model_limits_and_memory(http):
     assert told["model"] == {"name": "fake", "version": "1", "sha256": "0" * 64, "device": "cpu"}
     assert told["limits"]["max_array_bytes"] == 1 << 20
     assert set(told["memory"]) >= {"process_peak_bytes", "device_free_bytes"}
+    assert "doubtful_places" in told["answers"]
 
 
 def test_leases_follow_the_protocol(http):
@@ -273,6 +274,11 @@ def test_a_mask_prior_must_lie_in_the_volume(http, loaded):
         headers = loaded | {protocol.META_HEADER: json.dumps({"bbox": box})}
         answer = http.post(protocol.PATH_MASK_PRIOR, content=bits, headers=headers)
         assert answer.status_code == status, answer.text
+
+
+@pytest.mark.parametrize("count", [0, 101, "many", None])
+def test_no_senseless_number_of_doubtful_places_is_taken(http, loaded, count):
+    refused(http.post(protocol.PATH_DOUBTFUL_PLACES, json={"count": count}, headers=loaded), 422)
 
 
 def test_a_session_takes_only_so_many_prompts():

@@ -151,6 +151,16 @@ def test_the_estimate_belongs_to_the_present_prompts(session, volume):
     assert session.estimated_iou() == 1 / 2
 
 
+def test_doubtful_places_arrive_as_the_library_finds_them(session, volume, server):
+    with pytest.raises(PromptError):
+        session.doubtful_places()
+    session.add_point(_centre(volume, 4, 5, 5))
+    expected = server.engine.sessions[0].doubtful_places()
+    assert session.doubtful_places() == expected
+    assert len(expected) == 2
+    assert session.doubtful_places(count=1) == expected[:1]
+
+
 def test_a_refused_prompt_changes_nothing_and_the_session_goes_on(session, volume):
     with pytest.raises(PromptError, match="outside the volume"):
         session.add_point((1e6, 0.0, 0.0))
