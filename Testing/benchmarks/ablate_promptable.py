@@ -279,8 +279,9 @@ def train_all(args: argparse.Namespace) -> None:
         extra = args.data.parent / "unlabelled" / "totalseg_example_ct.nii.gz"
         scans = RealScans(args.data, TRAINED_CASES, [extra] if extra.exists() else [])
     kept: dict[int, FieldBatch] = {}
+    rows = [row for row in ROWS if not args.only or row.key in args.only]
     for steps in args.steps:
-        for row in ROWS:
+        for row in rows:
             results = Results(args.output, row)
             if results.steps >= steps:
                 continue
@@ -321,6 +322,10 @@ def measure_all(args: argparse.Namespace) -> None:
     """The last turn that all rows have done, those of the size curve, then larger fields."""
     known = [(row, Results(args.output, row)) for row in ROWS]
     last = min(results.steps for _, results in known)
+    if last == 0:
+        waiting = [row.key for row, results in known if results.steps == 0]
+        print(f"rows without a single turn yet: {', '.join(waiting)}; train them first")
+        return
     wanted = [(row, last) for row in ROWS]
     for row, results in known:
         if row.key in ("all", "half", "twice"):
@@ -361,6 +366,8 @@ def main() -> None:
     parser.add_argument("--per-case", type=int, default=PER_CASE)
     parser.add_argument("--larger-per-kind", type=int, default=LARGER_PER_KIND)
     parser.add_argument("--larger-per-case", type=int, default=LARGER_PER_CASE)
+    keys = [row.key for row in ROWS]
+    parser.add_argument("--only", nargs="+", choices=keys, help="rows to train, such as one core's")
     parser.add_argument("--picture", type=Path, help="where `table` draws the size curve")
     args = parser.parse_args()
     torch.set_num_threads(1)
