@@ -22,7 +22,13 @@ from typing import Any
 
 import numpy as np
 from pumit.evaluation.disturbance import AS_IT_IS, DISTURBANCES, Disturbance, DisturbedSession
-from pumit.evaluation.simulated_user import box_score, click_until, read_case, targets_of
+from pumit.evaluation.simulated_user import (
+    box_score,
+    click_until,
+    group_of,
+    read_case,
+    targets_of,
+)
 from pumit.inference.segmenter import Segmenter, load_segmenter
 from pumit.preprocessing.channels import grey
 from pumit.volume import Volume
@@ -33,11 +39,6 @@ LIMIT = 0.05
 RESAMPLES = 2000
 
 Row = dict[str, Any]
-
-
-def group_of(case: str) -> str:
-    """Modality and source, `mr_acdc` of mr_acdc_patient001_frame01."""
-    return "_".join(case.split("_")[:2])
 
 
 def quick(cases: list[Path]) -> dict[Path, int]:

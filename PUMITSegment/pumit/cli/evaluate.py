@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clicks", type=_count, default=5)
     parser.add_argument("--targets", type=_count, default=3, help="most targets per case")
     parser.add_argument("--only", default="", help="only cases whose name holds this")
-    parser.add_argument("-o", "--output", type=Path, help="write rows and means as JSON")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="write rows, means and means of groups as JSON"
+    )
     parser.add_argument("--json", action="store_true", help="print rows as JSON lines")
 
 
@@ -32,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Run `pumit evaluate`."""
     from pumit.cli.progress import progress_bar
     from pumit.cli.segment import check_target
-    from pumit.evaluation.simulated_user import evaluate_case, means
+    from pumit.evaluation.simulated_user import evaluate_case, means, means_of_groups
     from pumit.inference.segmenter import load_segmenter
     from pumit.io.atomic import atomic_path
 
@@ -58,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     summary = means(rows)
     if args.output:
         with atomic_path(args.output) as temporary:
-            temporary.write_text(json.dumps({"mean": summary, "rows": rows}, indent=1))
+            result = {"mean": summary, "groups": means_of_groups(rows), "rows": rows}
+            temporary.write_text(json.dumps(result, indent=1))
     print(json.dumps({"mean": summary}) if args.json else json.dumps(summary, indent=1))
     return 0

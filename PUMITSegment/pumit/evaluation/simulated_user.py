@@ -181,8 +181,29 @@ def evaluate_case(
         }
 
 
+def group_of(case: str) -> str:
+    """Modality and source of a case by its name: `mr_acdc` of mr_acdc_patient001_frame01."""
+    return "_".join(case.split("_")[:2])
+
+
+def means_of_groups(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """`means` of all cases with one modality and source, by `group_of`."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(group_of(row["case"]), []).append(row)
+    return {name: means(groups[name]) for name in sorted(groups)}
+
+
 def means(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Means in which every case weighs the same, whatever its number of targets."""
+    """Means in which every case weighs the same, whatever its number of targets.
+
+    Args:
+        rows: Of `evaluate_case`, at least one.
+
+    Returns:
+        Numbers of cases and targets, Dice from a box and after each click, and the median of the
+        seconds where the rows tell them.
+    """
     by_case: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         by_case.setdefault(row["case"], []).append(row)
@@ -194,5 +215,6 @@ def means(rows: list[dict[str, Any]]) -> dict[str, float]:
     out["box"] = mean({c: [r["box"] for r in v] for c, v in by_case.items()})
     for i in range(len(rows[0]["clicks"])):
         out[f"dice@{i + 1}"] = mean({c: [r["clicks"][i] for r in v] for c, v in by_case.items()})
-    out["seconds"] = round(float(np.median([r["seconds"] for r in rows])), 3)
+    if all("seconds" in row for row in rows):
+        out["seconds"] = round(float(np.median([r["seconds"] for r in rows])), 3)
     return out

@@ -42,6 +42,7 @@ def test_rows_and_means_are_written(run: Any, cases: Path, tmp_path: Path) -> No
     assert result["mean"] == json.loads(ran.out)
     assert result["mean"]["cases"] == 2
     assert result["mean"]["dice@2"] > 0.9
+    assert list(result["groups"]) == ["case_a", "case_b"]
 
 
 @pytest.mark.usefixtures("bright")

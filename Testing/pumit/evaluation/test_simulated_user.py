@@ -19,6 +19,7 @@ from pumit.evaluation.simulated_user import (
     labels_on,
     largest,
     means,
+    means_of_groups,
     targets_of,
 )
 from pumit.inference.segmenter import Segmenter
@@ -220,4 +221,16 @@ def test_every_case_weighs_the_same_in_the_means() -> None:
         "dice@1": 0.25,
         "dice@2": 0.5,
         "seconds": 2.0,
+    }
+
+
+def test_groups_have_means_of_their_own_cases() -> None:
+    rows = [
+        {"case": "mr_acdc_patient1_frame1", "box": 1.0, "clicks": [0.5]},
+        {"case": "mr_acdc_patient2_frame1", "box": 0.0, "clicks": [0.7]},
+        {"case": "ct_chaos_liver", "box": 0.8, "clicks": [0.9]},
+    ]
+    assert means_of_groups(rows) == {
+        "ct_chaos": {"cases": 1, "targets": 1, "box": 0.8, "dice@1": 0.9},
+        "mr_acdc": {"cases": 2, "targets": 2, "box": 0.5, "dice@1": 0.6},
     }
