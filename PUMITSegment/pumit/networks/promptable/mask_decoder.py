@@ -108,6 +108,8 @@ class MaskDecoder(nn.Module):
         num_masks: Answers; the first is for several prompts, the rest for one ambiguous prompt.
         num_blocks: Two-way blocks.
         num_heads: Attention heads.
+        shown_maps: How many of the prompt maps, the last ones, the answer is also made from
+            directly: geodesic distances hold a usable answer at some threshold.
     """
 
     def __init__(
@@ -118,10 +120,12 @@ class MaskDecoder(nn.Module):
         num_masks: int,
         num_blocks: int,
         num_heads: int,
+        shown_maps: int = 0,
     ) -> None:
         super().__init__()
         full, half, quarter = widths
         self.num_masks = num_masks
+        self.shown_maps = shown_maps
         self.join_half = SACConv(half + prompt_channels, half)
         self.to_quarter = SACDownsample(half, quarter, 1)
         self.join_quarter = SACConv(2 * quarter, quarter)
@@ -135,10 +139,12 @@ class MaskDecoder(nn.Module):
         self.up_half = SACUpsample(quarter, half, 1)
         self.up_half_block = ResidualBlock(half)
         self.up_full = SACUpsample(half, full, 1)
+        if shown_maps:
+            self.show = nn.Conv3d(shown_maps, full, 1)
         self.last = SACConv(full, full)
         self.last_norm = ChannelNorm(full)
         self.hyper = nn.ModuleList(
-            nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, full + 1))
+            nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, full + shown_maps + 1))
             for _ in range(num_masks)
         )
         self.iou_head = IoUHead(dim, full)
@@ -162,11 +168,16 @@ class MaskDecoder(nn.Module):
         x = self.up_quarter(grid, a.down(3)) + quarter
         x = self.up_quarter_block(x, a.down(2))
         x = self.up_half_block(self.up_half(x, a.down(2)) + half, a.down(1))
-        x = F.silu(self.up_full(x, a.down(1)) + embedding.full)
-        x = F.silu(self.last_norm(self.last(x, a)))  # (B, full, D, H, W)
+        x = self.up_full(x, a.down(1)) + embedding.full
+        if self.shown_maps:
+            maps = dense[:, -self.shown_maps :]
+            maps = F.interpolate(maps, embedding.full.shape[2:], mode="trilinear").to(x.dtype)
+            x = x + self.show(maps)
+        x = F.silu(self.last_norm(self.last(F.silu(x), a)))  # (B, full, D, H, W)
 
         weights = torch.stack([h(tokens[:, 1 + i]) for i, h in enumerate(self.hyper)], dim=1)
-        logits = torch.einsum("bmc,bcdhw->bmdhw", weights[..., :-1].to(x.dtype), x)
+        seen = torch.cat((x, maps), dim=1) if self.shown_maps else x
+        logits = torch.einsum("bmc,bcdhw->bmdhw", weights[..., :-1].to(x.dtype), seen)
         logits = logits.float() + weights[..., -1].float()[..., None, None, None]
         return logits, self.iou_head(tokens[:, 0], tokens[:, 1 : 1 + self.num_masks], x, logits)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from pumit.networks.promptable.geodesic import GEODESIC_CHANNELS
 from pumit.networks.promptable.image_encoder import ImageEmbedding, ImageEncoder
 from pumit.networks.promptable.mask_decoder import MaskDecoder
 from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder
@@ -59,6 +60,7 @@ class PromptableNetwork(nn.Module):
             num_masks,
             num_decoder_blocks,
             num_heads,
+            GEODESIC_CHANNELS if geodesic else 0,
         )
 
     def embed(self, image: Tensor, anisotropy: Anisotropy) -> ImageEmbedding:

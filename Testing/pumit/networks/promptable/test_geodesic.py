@@ -150,3 +150,20 @@ def test_prompts_beyond_the_field_do_not_raise(network):
     points = [(-3, 40, 16, POSITIVE)]
     maps = maps_of(network, image, 1, prompts((8, 32, 32), points=points, ratio=2.0))
     assert bool(maps.isfinite().all())
+
+
+def test_a_mask_can_be_a_threshold_of_a_map(network):
+    """The decoder sees the maps at its very end, at full resolution."""
+    last = network.mask_decoder.hyper[0][2]
+    torch.nn.init.zeros_(last.weight)
+    torch.nn.init.zeros_(last.bias)
+    full = last.out_features - 1 - GEODESIC_CHANNELS
+    with torch.no_grad():
+        last.bias[full], last.bias[-1] = 4.0, -2.0  # positive where the first map is above a half
+    image = torch.rand(1, 3, 16, 32, 32)
+    batch = prompts((16, 32, 32), points=[(8, 16, 16, POSITIVE)])
+    maps = maps_of(network, image, 0, batch)
+    with torch.no_grad():
+        logits, _ = network(image, Anisotropy(0), batch)
+    shown = torch.nn.functional.interpolate(maps[None, :1], (16, 32, 32), mode="trilinear")
+    torch.testing.assert_close(logits[:, :1], 4 * shown - 2, atol=1e-4, rtol=0)
