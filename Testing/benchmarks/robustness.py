@@ -112,8 +112,12 @@ def table(rows: list[Row]) -> str:
     still = by_name[AS_IT_IS.name]
     heads = ["", "targets", f"Dice: {', '.join(MEASURES)}", *(f"lost, {m}" for m in MEASURES)]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for name, given in by_name.items():
+    for name in (disturbance.name for disturbance in DISTURBANCES):
+        given = by_name.get(name, {})
         keys = [key for key in given if key in still]
+        if not keys:
+            lines.append(f"| {name} | 0 |" + " |" * (len(heads) - 2))
+            continue
         dices = np.array([given[key] for key in keys])
         losses = np.array([still[key] for key in keys]) - dices
         cells = [f"{len(keys)}", " / ".join(f"{d:.3f}" for d in dices.mean(0))]
