@@ -11,6 +11,7 @@ from slicer.i18n import tr as _
 from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
 from PUMITSegmentLib.automatic import FoundStructures
+from PUMITSegmentLib.check_here import CheckHere
 from PUMITSegmentLib.collaborators import Collaborators, localCollaborators
 from PUMITSegmentLib.next_step import nextStepInWords, whyEmpty, whyNoSegment
 from PUMITSegmentLib.parameters import SegmentParameters
@@ -46,6 +47,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         compute: The worker or the remote machine.
         background: Threads whose results arrive on the GUI thread.
         listeners: Called after anything changed that a panel shows.
+        checkHere: Leads through the places where the selected segment should be checked.
     """
 
     def __init__(self, collaborators: Collaborators | None = None) -> None:
@@ -58,12 +60,12 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self._parts = parts
         self._session = SceneSession(self, parts.writer)
         self._updates = SegmentUpdates(
-            parts.predictor,
-            self.status,
+            *(parts.predictor, self.status),
             target=self._target,
             onMask=self._onMask,
             prepare=Answer.of,
         )
+        self.checkHere = CheckHere(self, self._updates, self._session.answerKey)
 
     # What is worked on
 
@@ -73,6 +75,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     def close(self) -> None:
         """Stop placing and computing, end the worker, and leave no observer."""
+        self.checkHere.forget()
         self.listeners.clear()
         self.status.listeners.clear()
         self._session.close()
@@ -89,6 +92,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     def exit(self) -> None:
         """Another module is shown: nothing is placed, and no prompt is in its way."""
+        self.checkHere.forget()
         if self._session.working is not None:
             self._session.working.prompts.stopPlacing()
         self._session.setShown(False)

@@ -19,6 +19,7 @@ from PUMITSlicerLib.compute_connection import readable
 from slicer.i18n import tr as _
 
 if TYPE_CHECKING:
+    from pumit.segmentation import DoubtfulPlace
     from pumit.server.remote_session import RemoteSession
 
 
@@ -33,6 +34,7 @@ class Prediction:
         seconds: From the request to the answer.
         stages: Seconds of each part: `wait`, `open`, `prompts`, `predict`, `prepare`.
         prepared: What the request's `prepare` made of the mask.
+        places: Where the mask should be checked, if the request asked for that.
     """
 
     segmentID: str
@@ -41,6 +43,7 @@ class Prediction:
     seconds: float
     stages: dict[str, float] = field(default_factory=dict)
     prepared: Any = None
+    places: tuple[DoubtfulPlace, ...] = ()
 
 
 @dataclass(eq=False)
@@ -55,6 +58,7 @@ class _Request:
     onError: Callable[[PumitError], None]
     onProgress: Callable[[str, float | None], None] | None
     prepare: Callable[[npt.NDArray[np.bool_]], Any] | None
+    placeCount: int = 0
     volume: Volume | None = None
     session: RemoteSession | None = None
     sessionKey: Hashable = None
@@ -106,6 +110,7 @@ class Predictor:
         onProgress: Callable[[str, float | None], None] | None = None,
         *,
         prepare: Callable[[npt.NDArray[np.bool_]], Any] | None = None,
+        placeCount: int = 0,
     ) -> None:
         """Ask for a mask; whatever was asked before and is not answered yet, is dropped.
 
@@ -118,6 +123,7 @@ class Predictor:
             onError: Given an error with one sentence for the user, on the GUI thread.
             onProgress: Told what goes on and the finished share, None where it is not known.
             prepare: Makes something of the mask on the thread, so that the GUI need not.
+            placeCount: How many places where the mask should be checked are asked for at most.
         """
         self.cancel()
         self._waiting = _Request(
@@ -129,6 +135,7 @@ class Predictor:
             onError,
             onProgress,
             prepare,
+            placeCount,
         )
         self._startNext()
 
@@ -227,11 +234,15 @@ class Predictor:
             progress=lambda fraction: tell(_("Looking"), fraction),
         )
         estimate = session.estimated_iou(request.segmentID)
+        count = request.placeCount
+        places = session.doubtful_places(request.segmentID, count=count) if count else []
         clock.lap("predict")
         prepared = request.prepare(mask) if request.prepare is not None else None
         clock.lap("prepare")
         seconds = time.monotonic() - request.requestedAt
-        return Prediction(request.segmentID, mask, estimate, seconds, stages, prepared)
+        return Prediction(
+            request.segmentID, mask, estimate, seconds, stages, prepared, tuple(places)
+        )
 
     def _succeed(self, request: _Request, prediction: Prediction) -> None:
         isWanted = not request.isCancelled.is_set()

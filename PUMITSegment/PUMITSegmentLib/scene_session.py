@@ -6,6 +6,7 @@ from typing import Protocol
 
 import slicer
 from pumit.errors import PumitError
+from PUMITSlicerLib.mrml import volumeKey
 
 from PUMITSegmentLib.parameters import SegmentParameters, nodeOf
 from PUMITSegmentLib.scene_watch import SceneWatch
@@ -78,6 +79,13 @@ class SceneSession:
     def segmentationNode(self):
         """The segmentation, or None."""
         return self.working.node if self.working else None
+
+    def answerKey(self) -> tuple:
+        """Equal as long as the selected segment answers the same prompts on the same scan."""
+        if self.working is None or self.volumeNode is None or not self.segmentID:
+            return ()
+        snapshot = self.working.prompts.snapshot(self.segmentID)
+        return (self.segmentationNode.GetID(), self.segmentID, snapshot, volumeKey(self.volumeNode))
 
     def _attach(self) -> None:
         self.parameters = self._owner.getParameterNode()

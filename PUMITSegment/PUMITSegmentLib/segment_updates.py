@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,14 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.status import StatusBoard
 
 if TYPE_CHECKING:
+    from pumit.segmentation import DoubtfulPlace
+
     from PUMITSegmentLib.predictor import Prediction, Predictor
     from PUMITSegmentLib.prompts.nodes import PromptNodes
+
+# How many places to check are asked for.
+PLACES = 5
+OnPlaces = Callable[[Sequence["DoubtfulPlace"]], None]
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,13 @@ class SegmentUpdates:
 
     def request(self, segmentID: str) -> None:
         """Compute a segment from its present prompts, before anything else."""
+        self._begin(segmentID, None)
+
+    def findPlaces(self, segmentID: str, onPlaces: OnPlaces) -> None:
+        """Ask where the answer to a segment's prompts should be checked; no mask is written."""
+        self._begin(segmentID, onPlaces)
+
+    def _begin(self, segmentID: str, onPlaces: OnPlaces | None) -> None:
         target = self._target()
         if target is None:
             return
@@ -82,7 +95,7 @@ class SegmentUpdates:
         self._running = segmentID
         self._ticket += 1
         try:
-            self._ask(target, segmentID, self._ticket)
+            self._ask(target, segmentID, self._ticket, onPlaces)
         except PumitError as error:
             self._running = None
             self._status.problem(str(error))
@@ -107,7 +120,7 @@ class SegmentUpdates:
             self._predictor.cancel()
             self._status.waiting(_("Cancelled; nothing was changed."))
 
-    def _ask(self, target: Target, segmentID: str, ticket: int) -> None:
+    def _ask(self, target: Target, segmentID: str, ticket: int, onPlaces: OnPlaces | None) -> None:
         segment = target.segmentationNode.GetSegmentation().GetSegment(segmentID)
         name = segment.GetName()
         key = volumeKey(target.volumeNode)
@@ -119,12 +132,12 @@ class SegmentUpdates:
             if isLate():
                 return
             self._running = None
-            self._status.done(
-                _("{name}: updated in {seconds:.1f} s.").format(
-                    name=name, seconds=prediction.seconds
-                )
-            )
-            self._onMask(segmentID, prediction)
+            if onPlaces is not None:
+                onPlaces(prediction.places)
+            else:
+                words = _("{name}: updated in {seconds:.1f} s.")
+                self._status.done(words.format(name=name, seconds=prediction.seconds))
+                self._onMask(segmentID, prediction)
             self._next()
 
         def onError(error: object) -> None:
@@ -148,7 +161,8 @@ class SegmentUpdates:
             onMask,
             onError,
             onProgress,
-            prepare=self._prepare,
+            prepare=self._prepare if onPlaces is None else None,
+            placeCount=0 if onPlaces is None else PLACES,
         )
 
     def _next(self) -> None:

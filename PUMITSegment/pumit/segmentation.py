@@ -212,3 +212,20 @@ class Segmentation:
                     f"volume {self.volume.shape}; masks must be on the volume's own grid."
                 )
         object.__setattr__(self, "segments", segments)
+
+
+@dataclass(frozen=True)
+class DoubtfulPlace:
+    """A place on a segment's border around which the answer may well be wrong.
+
+    Attributes:
+        point_lps: Where, LPS mm.
+        doubt: Expected share of wrong voxels around it, 0 to 1.
+        reach_mm: How far around it, mm: the standard deviation of a bell-shaped weight.
+        expected_error_ml: Expected volume of wrong voxels around it, ml; None in a 2D image.
+    """
+
+    point_lps: tuple[float, float, float]
+    doubt: float
+    reach_mm: float
+    expected_error_ml: float | None

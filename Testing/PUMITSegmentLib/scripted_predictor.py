@@ -26,10 +26,28 @@ class ScriptedPredictor:
         self.isClosed = False
 
     def request(
-        self, key, readVolume, segmentID, prompts, onMask, onError, onProgress=None, *, prepare=None
+        self,
+        key,
+        readVolume,
+        segmentID,
+        prompts,
+        onMask,
+        onError,
+        onProgress=None,
+        *,
+        prepare=None,
+        placeCount=0,
     ) -> None:
         request = Request(
-            segmentID, list(prompts), onMask, onError, onProgress, prepare, key, readVolume
+            segmentID,
+            list(prompts),
+            onMask,
+            onError,
+            onProgress,
+            prepare,
+            key,
+            readVolume,
+            placeCount,
         )
         self.asked.append(request)
 
@@ -59,13 +77,14 @@ class Request:
     prepare: Any
     key: Any
     readVolume: Any
+    placeCount: int = 0
 
-    def answer(self, mask: np.ndarray | None = None) -> None:
+    def answer(self, mask: np.ndarray | None = None, places: tuple[Any, ...] = ()) -> None:
         from PUMITSegmentLib.predictor import Prediction
 
         mask = np.zeros(SHAPE, dtype=bool) if mask is None else mask
         prepared = self.prepare(mask) if self.prepare is not None else None
-        self.onMask(Prediction(self.segmentID, mask, 0.9, 0.1, prepared=prepared))
+        self.onMask(Prediction(self.segmentID, mask, 0.9, 0.1, prepared=prepared, places=places))
 
 
 @dataclass

@@ -358,3 +358,10 @@ def test_closing_while_it_computes_waits_for_nobody_and_frees_the_session(
     assert background.drain()
     assert len(asker.answers) == 1
     assert compute.client().capabilities()["sessions"] == 0
+
+
+def test_places_to_check_are_asked_for_only_when_wanted(asker):
+    assert asker.answer([FIRST]).places == ()
+    places = asker.answer([FIRST], placeCount=1).places
+    assert [place.doubt for place in places] == [0.5]
+    assert len(asker.reads) == 1

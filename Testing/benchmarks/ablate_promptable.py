@@ -321,12 +321,13 @@ def load(row: Row, results: Results, steps: int) -> PromptableNetwork:
 def measure_all(args: argparse.Namespace) -> None:
     """The last turn that all rows have done, those of the size curve, then larger fields."""
     known = [(row, Results(args.output, row)) for row in ROWS]
-    last = min(results.steps for _, results in known)
-    if last == 0:
-        waiting = [row.key for row, results in known if results.steps == 0]
-        print(f"rows without a single turn yet: {', '.join(waiting)}; train them first")
+    untrained = [row.key for row, results in known if not results.turns]
+    print(f"rows without a turn yet: {', '.join(untrained) or 'none'}", flush=True)
+    known = [(row, results) for row, results in known if results.turns]
+    if not known:
         return
-    wanted = [(row, last) for row in ROWS]
+    last = min(results.steps for _, results in known)
+    wanted = [(row, last) for row, _ in known]
     for row, results in known:
         if row.key in ("all", "half", "twice"):
             wanted += [(row, steps) for steps in map(int, results.turns) if steps < last]
@@ -342,7 +343,7 @@ def measure_all(args: argparse.Namespace) -> None:
             print(f"{row.key:12} {steps}", *(f"{d:.3f}" for d in mean), flush=True)
     for size in (BASE["field_size"], *LARGER_SIZES):
         fields = validation_fields(args, size, args.larger_per_kind, args.larger_per_case)
-        for row in (row for row in ROWS if row.key in ("all", "no_ba")):
+        for row in (row for row, _ in known if row.key in ("all", "no_ba")):
             results = Results(args.output, row)
             larger = results.content["larger"].setdefault(str(last), {})
             if str(size) not in larger:

@@ -96,8 +96,9 @@ def print_cost(known: dict[str, dict], steps: str) -> None:
 
 def print_larger(known: dict[str, dict], steps: str) -> None:
     """With BA-SAM's terms less without, at growing fields."""
-    with_terms = known["all"]["larger"].get(steps, {})
-    without = known["no_ba"]["larger"].get(steps, {})
+    with_terms, without = (
+        known.get(key, {}).get("larger", {}).get(steps, {}) for key in ("all", "no_ba")
+    )
     rows = []
     for size in with_terms.keys() & without.keys():
         for group in ("generated", "real"):
@@ -124,7 +125,7 @@ def curve(content: dict) -> list[tuple[int, float, float]]:
 
 def print_sizes(known: dict[str, dict], picture: Path | None) -> None:
     """Dice of the three widths, per turn."""
-    keys = ("half", "all", "twice")
+    keys = [key for key in ("half", "all", "twice") if key in known]
     rows = []
     for key in keys:
         content = known[key]
@@ -185,8 +186,16 @@ def print_tables(args: argparse.Namespace) -> None:
 
     paths = {row.key: args.output / row.key / "result.json" for row in ROWS}
     known = {key: json.loads(path.read_text()) for key, path in paths.items() if path.exists()}
+    known = {
+        key: content
+        for key, content in known.items()
+        if any("scores" in turn for turn in content["turns"].values())
+    }
+    missing = [row.title for row in ROWS if row.key not in known]
     steps = last_measured(known)
     print(f"## After {steps} steps of {fields_seen(int(steps), args.batch)} fields in all\n")
+    if missing:
+        print(f"Partial: not measured yet are {'; '.join(missing)}.\n")
     print_cost(known, steps)
     print_scores(known, steps)
     print("## Fields larger than those of training\n")

@@ -173,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
     parser.add_argument("--cases", type=Path, help="folder of labelled cases")
-    parser.add_argument("--generated", type=int, default=36, help="how many generated scans")
+    parser.add_argument("--generated", type=int, default=24, help="how many generated scans")
     parser.add_argument("--seed", type=int, default=90_000, help="of the generated scans")
     parser.add_argument("--measure", default="", help="cases that are never fitted, with commas")
     parser.add_argument("--fit", type=Path, metavar="OUT", help="write the checkpoint with knots")

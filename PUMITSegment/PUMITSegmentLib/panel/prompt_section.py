@@ -47,7 +47,10 @@ class PromptSection:
         }
         for name, button in icons.items():
             button.icon = qt.QIcon(os.path.join(iconFolder, f"{name}.png"))
-        self._tips = {button: button.toolTip for button in [*icons.values(), ui.updateButton]}
+        self._tips = {
+            button: button.toolTip
+            for button in [*icons.values(), *(ui.updateButton, ui.checkHereButton)]
+        }
         for kind, button in self.kindButtons.items():
             button.connect("clicked(bool)", lambda on, kind=kind: self._onKind(kind, on))
         ui.positiveButton.connect("clicked()", lambda: logic.setPositive(True))
@@ -57,6 +60,7 @@ class PromptSection:
         ui.resetSegmentButton.connect("clicked()", self._onReset)
         ui.resetAllButton.connect("clicked()", lambda: logic.reset())
         ui.updateButton.connect("clicked()", lambda: logic.update())
+        ui.checkHereButton.connect("clicked()", logic.checkHere.showNext)
         for mode, text in overwriteTexts().items():
             ui.overwriteSelector.addItem(text, mode.name)
         ui.overwriteSelector.connect("currentIndexChanged(int)", self._onOverwrite)
@@ -84,6 +88,9 @@ class PromptSection:
         self._enable(ui.resetSegmentButton, noSegment)
         self._enable(ui.resetAllButton, noSegment)
         self._enable(ui.updateButton, noSegment)
+        isPrompted = bool(noSegment) or logic.promptCount(logic.segmentID) > 0
+        noPrompt = noSegment or ("" if isPrompted else _("Give a prompt first"))
+        self._enable(ui.checkHereButton, noPrompt)
         self._isShowing = True
         if parameters is not None:
             modes = list(overwriteTexts())

@@ -56,6 +56,7 @@ def shortcutsOf(logic, toggle: Callable[[PromptKind], None]) -> list[Shortcut]:
         Shortcut(("Esc",), _("Stop placing"), logic.stopPlacing),
         Shortcut(("I",), _("Inside or outside"), changePolarity),
         Shortcut(("U",), _("Update now"), logic.update),
+        Shortcut(("C",), _("Check here, and the next place"), logic.checkHere.showNext),
         Shortcut(("N",), _("New segment"), logic.newSegment),
         Shortcut((".",), _("Next segment"), lambda: logic.selectFollowingSegment(1)),
         Shortcut((",",), _("Previous segment"), lambda: logic.selectFollowingSegment(-1)),

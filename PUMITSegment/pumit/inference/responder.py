@@ -54,7 +54,7 @@ class Settings:
     contact_penalty: float = 0.5
     miss_penalty: float = 0.5
     box_penalty: float = 0.3
-    consensus: float = 0.35
+    consensus: float = 0.6
     stay: float = 0.1
     windows: int = 4
     window_agreement: float = 0.5

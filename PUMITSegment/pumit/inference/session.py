@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from pumit.errors import PromptError, VolumeError
 from pumit.inference.doubt import doubtful_places
-from pumit.inference.doubtful_place import DoubtfulPlace
 from pumit.inference.field_prompts import check_prompt, to_index
 from pumit.inference.responder import Answer, Responder, Settings
 from pumit.inference.segmenter import Segmenter
@@ -17,6 +16,7 @@ from pumit.models.card import calibration_of
 from pumit.preprocessing.channels import grey
 from pumit.preprocessing.fields import depth_first
 from pumit.prompts import MaskPrompt, Prompt, PromptMethods
+from pumit.segmentation import DoubtfulPlace
 from pumit.volume import Volume
 
 State = dict[str, tuple[Prompt, ...]]

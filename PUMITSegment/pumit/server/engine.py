@@ -17,9 +17,9 @@ from pumit.server.model_shelf import ModelShelf
 from pumit.volume import Volume
 
 if TYPE_CHECKING:
-    from pumit.inference.doubtful_place import DoubtfulPlace
     from pumit.inference.token_use import Reconstruction
     from pumit.models.card import ModelCard
+    from pumit.segmentation import DoubtfulPlace
 
 
 @dataclass(frozen=True)

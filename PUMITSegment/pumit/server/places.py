@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from pumit.errors import PromptError, ServiceError
-from pumit.inference.doubtful_place import DoubtfulPlace
 from pumit.prompts import PointPrompt
+from pumit.segmentation import DoubtfulPlace
 
 
 def unpack_places(body: bytes) -> list[DoubtfulPlace]:

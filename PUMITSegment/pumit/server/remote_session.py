@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError, ServiceError, VolumeError
-from pumit.inference.doubtful_place import DoubtfulPlace
 from pumit.prompts import MaskPrompt, Prompt, PromptMethods
+from pumit.segmentation import DoubtfulPlace
 from pumit.server import protocol
 from pumit.server.arrays import PackedArray, pack_array_in_parts
 from pumit.server.change_log import Added, Change, ChangeLog, Removed, Reset

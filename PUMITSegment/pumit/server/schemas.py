@@ -133,7 +133,7 @@ class MaskMeta(_Body):
 
 
 class DoubtfulPlaceOut(BaseModel):
-    """A place on a segment's border, as `pumit.inference.doubtful_place` has it."""
+    """A place on a segment's border, as `pumit.segmentation` has it."""
 
     point_lps: tuple[float, float, float]
     doubt: float

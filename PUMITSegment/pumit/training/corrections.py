@@ -58,7 +58,7 @@ def correct_there(
     depth = squared_distance(piece, torch.where(ratio > 0, ratio, 1.0)).sqrt().flatten(1)
 
     # Numbers are drawn for those alone that have an error, as on the CPU.
-    has_error, positive = torch.stack((sizes.amax(1) > 0, is_positive)).tolist()
+    has_error, positive = torch.stack((sizes.amax(1) > 0, is_positive)).cpu().tolist()
     shares = [1.0] * len(states)  # of the weight that lies before the click; 1 is the deepest
     for i, rng in enumerate(rngs):
         if has_error[i] and rng.random() >= DEEPEST:
@@ -66,7 +66,7 @@ def correct_there(
     share = torch.tensor(shares, dtype=torch.float64).to(depth.device, non_blocking=True)
     index = torch.where(share < 1, _drawn(depth, share), _deepest(depth))
     places = torch.unravel_index(index, target.shape[1:])
-    for i, place in enumerate(torch.stack(places, dim=1).tolist()):
+    for i, place in enumerate(torch.stack(places, dim=1).cpu().tolist()):
         if has_error[i]:
             d, h, w = map(float, place)
             states[i].points.append((d, h, w, bool(positive[i])))

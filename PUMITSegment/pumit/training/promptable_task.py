@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-import torch._dynamo
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -21,7 +20,7 @@ from pumit.training.real_scans import RealScans
 
 DEGREES = (0, 1, 2, 3, 4, 5)
 DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
-COMPILED_SHAPES = 64
+COMPILED_SHAPES = 64  # programs of one function that `torch.compile` keeps
 
 
 class PromptableTask(nn.Module):
@@ -34,7 +33,7 @@ class PromptableTask(nn.Module):
         batch_size: Fields per step.
         targets_per_field: Targets asked for in one field.
         scene_device: Where scans are generated; None does so on the CPU.
-        compiler: Back end of `torch.compile`, such as `inductor`; None leaves it alone.
+        compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
     """
 
     def __init__(
@@ -59,12 +58,14 @@ class PromptableTask(nn.Module):
             targets_per_field=targets_per_field,
             device=torch.device("cpu") if scene_device is None else scene_device,
         )
-        self._embed, self._decode = network.embed, network.decode
+        self._embed = network.embed
         if compiler is not None:
-            # Every degree of anisotropy is a program of its own; depth and prompts vary in each.
-            torch._dynamo.config.cache_size_limit = COMPILED_SHAPES
+            from torch._dynamo import config  # takes seconds
+
+            # Every degree of anisotropy is a program of its own. The decoder stays as it is: it
+            # branches on what the prompts hold, so it would fall into many small programs.
+            config.cache_size_limit = COMPILED_SHAPES
             self._embed = torch.compile(network.embed, backend=compiler)
-            self._decode = torch.compile(network.decode, backend=compiler)
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> FieldBatch:
         """Draw a batch of one degree; see `FieldSource.draw`."""
@@ -95,7 +96,7 @@ class PromptableTask(nn.Module):
             prompts = prompt_batch(states, batch.ratio, batch.target.shape[1:], prior)
             ambiguous = torch.tensor([prior is None and s.is_ambiguous for s in states])
             with torch.set_grad_enabled(torch.is_grad_enabled() and i in graded):
-                logits, iou = self._decode(embedding, prompts)
+                logits, iou = self.network.decode(embedding, prompts)
                 loss, chosen, error = score(
                     logits, iou, batch.target, ambiguous.to(logits.device, non_blocking=True)
                 )

@@ -173,6 +173,24 @@ def test_updating_can_be_switched_off_and_done_by_hand(panel: Panel) -> None:
     assert panel.mask(panel.logic.segmentID).any()
 
 
+def test_check_here_is_a_button_for_segments_with_prompts(panel: Panel) -> None:
+    from pumit.segmentation import DoubtfulPlace
+
+    panel.load()
+    assert not panel.ui.checkHereButton.enabled
+    assert "segment first" in panel.ui.checkHereButton.toolTip
+    panel.press(panel.ui.newSegmentButton)
+    assert "prompt first" in panel.ui.checkHereButton.toolTip
+    panel.click()
+    panel.answer(A)
+    panel.press(panel.ui.checkHereButton)
+    places = (DoubtfulPlace((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
+    panel.predictor.asked[-1].answer(A, places)
+    assert "check here" in panel.ui.statusLabel.text
+    panel.press(panel.ui.undoButton)
+    assert panel.logic.checkHere.mark.node is None
+
+
 def test_the_overwrite_mode_is_remembered_in_the_scene(panel: Panel) -> None:
     from PUMITSegmentLib.segments.writer import OverwriteMode
 

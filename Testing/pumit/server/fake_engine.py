@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 from pumit.errors import Cancelled, CheckpointError, PromptError, VolumeError
-from pumit.inference.doubtful_place import DoubtfulPlace
 from pumit.inference.token_use import Reconstruction, TokenUse
 from pumit.models.card import ModelCard
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt
-from pumit.segmentation import ClassLabel, LabelMap
+from pumit.segmentation import ClassLabel, DoubtfulPlace, LabelMap
 from pumit.server.engine import ModelInfo
 from pumit.volume import Volume
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import NEGATIVE, NO_LABEL, POSITIVE
+from pumit.networks.pumit import Anisotropy
 from pumit.training.clicks import PromptState
 from pumit.training.promptable_task import (
     DEGREE_SHARES,
@@ -69,6 +70,17 @@ def test_the_same_seed_gives_the_same_loss(task: PromptableTask) -> None:
     losses = [float(task(task.draw(2, *generators(5)))["loss"].detach()) for _ in range(2)]
     assert losses[0] == losses[1]
     assert float(task(task.draw(2, *generators(6)))["loss"].detach()) != losses[0]
+
+
+@pytest.mark.slow
+def test_a_compiled_encoder_sees_what_it_saw(task: PromptableTask) -> None:
+    """Through the front end of `torch.compile`."""
+    compiled = PromptableTask(task.network, compiler="eager")
+    assert list(compiled.state_dict()) == list(task.state_dict())
+    image = torch.rand(1, 3, 1, 16, 16, generator=generators()[0])
+    with torch.no_grad():
+        seen = compiled._embed(image, Anisotropy(5)).tokens
+        torch.testing.assert_close(seen, task.network.embed(image, Anisotropy(5)).tokens)
 
 
 def test_processes_do_steps_of_the_same_length(task: PromptableTask) -> None:

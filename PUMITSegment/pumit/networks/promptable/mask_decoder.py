@@ -108,8 +108,7 @@ class MaskDecoder(nn.Module):
         num_masks: Answers; the first is for several prompts, the rest for one ambiguous prompt.
         num_blocks: Two-way blocks.
         num_heads: Attention heads.
-        shown_maps: How many of the prompt maps, the last ones, the answer is also made from
-            directly: geodesic distances hold a usable answer at some threshold.
+        shown_maps: Channels of the prompt maps that the answer is also made from directly.
     """
 
     def __init__(
@@ -170,8 +169,7 @@ class MaskDecoder(nn.Module):
         x = self.up_half_block(self.up_half(x, a.down(2)) + half, a.down(1))
         x = self.up_full(x, a.down(1)) + embedding.full
         if self.shown_maps:
-            maps = dense[:, -self.shown_maps :]
-            maps = F.interpolate(maps, embedding.full.shape[2:], mode="trilinear").to(x.dtype)
+            maps = encoder.shown(dense, prompts).to(x.dtype)
             x = x + self.show(maps)
         x = F.silu(self.last_norm(self.last(F.silu(x), a)))  # (B, full, D, H, W)
 

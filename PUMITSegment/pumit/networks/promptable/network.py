@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from pumit.networks.promptable.geodesic import GEODESIC_CHANNELS
 from pumit.networks.promptable.image_encoder import ImageEmbedding, ImageEncoder
 from pumit.networks.promptable.mask_decoder import MaskDecoder
 from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder
@@ -24,7 +23,8 @@ class PromptableNetwork(nn.Module):
         field_size: In-plane voxels of a training field, divisible by 8.
         num_masks: Answers per prompt set.
         num_decoder_blocks: Two-way blocks of the mask decoder.
-        geodesic: Whether prompts are also given as geodesic distances.
+        geodesic: Whether prompts are also given as geodesic distances, and answers made from
+            these maps directly.
 
     Raises:
         ValueError: If the sizes do not fit together.
@@ -60,7 +60,7 @@ class PromptableNetwork(nn.Module):
             num_masks,
             num_decoder_blocks,
             num_heads,
-            GEODESIC_CHANNELS if geodesic else 0,
+            self.prompt_encoder.shown_channels,
         )
 
     def embed(self, image: Tensor, anisotropy: Anisotropy) -> ImageEmbedding:

@@ -121,6 +121,11 @@ class PromptEncoder(nn.Module):
         """Channels of the maps of `dense`."""
         return 7 + 2 * self.image_channels + (GEODESIC_CHANNELS if self.geodesic else 0)
 
+    @property
+    def shown_channels(self) -> int:
+        """Channels of the maps of `shown`."""
+        return GEODESIC_CHANNELS + 4 if self.geodesic else 0
+
     def positional(self, positions: Tensor) -> Tensor:
         """Fourier features of positions (..., 3) in in-plane voxels, shape (..., dim)."""
         scaled = (2 * math.pi / self.field_size) * positions
@@ -204,6 +209,26 @@ class PromptEncoder(nn.Module):
         if self.geodesic:
             maps += self._geodesic(prompts, image, embedding)
         return torch.stack(maps, dim=1)
+
+    def shown(self, dense: Tensor, prompts: PromptBatch) -> Tensor:
+        """Maps that an answer is made from directly, at full resolution.
+
+        Some threshold of a geodesic distance is a usable answer, an earlier answer is one but for
+        what a click corrects, and neither has to be learnt by way of coarse features.
+
+        Args:
+            dense: As from `dense`.
+            prompts: The prompts of the batch.
+
+        Returns:
+            Shape (B, shown_channels, D, H, W): geodesic maps, nearness to positive and to negative
+            points, box, earlier answer.
+        """
+        each = 2 + self.image_channels  # maps per kind of point
+        some = torch.cat((dense[:, -GEODESIC_CHANNELS:], dense[:, [0, each, 2 * each]]), dim=1)
+        some = F.interpolate(some, prompts.prior.shape[2:], mode="trilinear")
+        prior = (2 * prompts.prior - 1) * prompts.has_prior[:, None, None, None, None]
+        return torch.cat((some, prior.to(some.dtype)), dim=1)
 
     def _geodesic(
         self, prompts: PromptBatch, image: Tensor, embedding: ImageEmbedding

@@ -55,8 +55,9 @@ def _connected_there(mask: Tensor, *, smallest: int) -> list[Tensor]:
     labels = components(mask[None])[0]
     pieces = []
     found, sizes = torch.unique(labels[labels > 0], return_counts=True)
+    found, sizes = found.flip(0), sizes.flip(0)  # of pieces of one size, the first comes first
     order = sizes.sort(descending=True, stable=True).indices[:3]
-    for label, count in zip(found[order].tolist(), sizes[order].tolist(), strict=True):
+    for label, count in zip(found[order].cpu().tolist(), sizes[order].cpu().tolist(), strict=True):
         if count >= smallest:
             pieces.append(labels == label)
     return pieces

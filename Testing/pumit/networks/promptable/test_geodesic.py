@@ -157,7 +157,7 @@ def test_a_mask_can_be_a_threshold_of_a_map(network):
     last = network.mask_decoder.hyper[0][2]
     torch.nn.init.zeros_(last.weight)
     torch.nn.init.zeros_(last.bias)
-    full = last.out_features - 1 - GEODESIC_CHANNELS
+    full = last.out_features - 1 - network.prompt_encoder.shown_channels
     with torch.no_grad():
         last.bias[full], last.bias[-1] = 4.0, -2.0  # positive where the first map is above a half
     image = torch.rand(1, 3, 16, 32, 32)
@@ -167,3 +167,21 @@ def test_a_mask_can_be_a_threshold_of_a_map(network):
         logits, _ = network(image, Anisotropy(0), batch)
     shown = torch.nn.functional.interpolate(maps[None, :1], (16, 32, 32), mode="trilinear")
     torch.testing.assert_close(logits[:, :1], 4 * shown - 2, atol=1e-4, rtol=0)
+
+
+def test_an_earlier_answer_is_shown_at_full_resolution(network):
+    batch = prompts((16, 32, 32), points=[(8, 16, 16, POSITIVE)], box=((4, 8, 8), (12, 24, 24)))
+    batch.prior = torch.rand(1, 1, 16, 32, 32)
+    image = torch.rand(1, 3, 16, 32, 32)
+    with torch.no_grad():
+        dense = network.prompt_encoder.dense(batch, network.embed(image, Anisotropy(0)))
+        absent = network.prompt_encoder.shown(dense, batch)
+        batch.has_prior = torch.tensor([True])
+        shown = network.prompt_encoder.shown(dense, batch)
+    assert shown.shape == (1, network.prompt_encoder.shown_channels, 16, 32, 32)
+    assert bool((absent[:, -1] == 0).all())
+    torch.testing.assert_close(shown[:, -1:], 2 * batch.prior - 1)
+    near, far, box = shown[0, GEODESIC_CHANNELS:-1]
+    assert float(near[8, 16, 16]) > 0.5
+    assert bool((far == 0).all())
+    assert float(box[8, 16, 16]) > 0 > float(box[0, 0, 0])
