@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pumit.errors import PumitError
-from pumit.segmentation import Mask
+from pumit.segmentation import DoubtfulPlace, Mask
 from PUMITSlicerLib.mrml import VolumeFrame, readVolume, volumeKey
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.status import StatusBoard
 
 if TYPE_CHECKING:
-    from pumit.segmentation import DoubtfulPlace
-
     from PUMITSegmentLib.predictor import Prediction, Predictor
     from PUMITSegmentLib.prompts.nodes import PromptNodes
 
 # How many places to check are asked for.
 PLACES = 5
-OnPlaces = Callable[[Sequence["DoubtfulPlace"]], None]
+OnPlaces = Callable[[Sequence[DoubtfulPlace]], None]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,86 @@
+"""Leads through the places where the selected segment should be checked, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PUMITSlicerLib.mrml import VolumeFrame
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.place_mark import PlaceMark
+from PUMITSegmentLib.segments.segment_list import segmentName
+
+
+class CheckHere:
+    """Asks for the places when they are wanted, and forgets them when they are no more true.
+
+    Args:
+        logic: The module's logic.
+        updates: Who asks what computes.
+        answerKey: Equal as long as the selected segment answers the same prompts.
+
+    Attributes:
+        mark: What shows the present place.
+    """
+
+    def __init__(self, logic, updates, answerKey: Callable[[], tuple]) -> None:
+        self._logic = logic
+        self._updates = updates
+        self._answerKey = answerKey
+        self._places: list = []
+        self._present = -1
+        self._key: tuple | None = None
+        self.mark = PlaceMark()
+        logic.listeners.append(self.follow)
+
+    def showNext(self) -> None:
+        """Show the next place of the selected segment; the first one follows the last."""
+        logic = self._logic
+        if logic.isComputing:
+            return  # what is awaited comes first, and what is doubtful depends on it
+        if not logic.promptCount(logic.segmentID):
+            logic.status.problem(_("Give a prompt first; what answers it can be checked then."))
+        elif self._places and self._key == self._answerKey():
+            self._show((self._present + 1) % len(self._places))
+        else:
+            self.forget()
+            self._key = self._answerKey()
+            self._updates.findPlaces(logic.segmentID, self._onPlaces)
+
+    def follow(self) -> None:
+        """Forget the places once the segment, its prompts or the scan are others."""
+        if self._key is not None and self._key != self._answerKey():
+            self.forget()
+
+    def forget(self) -> None:
+        """Remove the mark; the places are asked for anew."""
+        self._places, self._present, self._key = [], -1, None
+        self.mark.remove()
+
+    def _onPlaces(self, places) -> None:
+        logic = self._logic
+        if self._key is None or self._key != self._answerKey():
+            logic.status.waiting("")  # changed meanwhile
+            logic.onSessionChanged()
+            return
+        self._places = list(places)
+        if self._places:
+            self._show(0)
+        else:
+            name = segmentName(logic.segmentationNode, logic.segmentID)
+            logic.status.waiting(_("{name}: there is no border to check.").format(name=name))
+
+    def _show(self, number: int) -> None:
+        logic = self._logic
+        self._present = number
+        frame = VolumeFrame(logic.volumeNode)
+        (ras,) = frame.lpsToWorld([self._places[number].point_lps]).tolist()
+        self.mark.show(ras)
+        words = _("{name}: check here, place {number} of {count}. Click where it is wrong.")
+        logic.status.waiting(
+            words.format(
+                name=segmentName(logic.segmentationNode, logic.segmentID),
+                number=number + 1,
+                count=len(self._places),
+            )
+        )

@@ -1,0 +1,217 @@
+"""Check here: leads to doubtful places with a mark that is no prompt and never outlives them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pumit.errors import ServiceError
+from pumit.segmentation import DoubtfulPlace
+from scripted_predictor import LogicScene, box
+
+A = box((5, 5, 5), (12, 12, 12))
+PLACES = (
+    DoubtfulPlace((-5.0, -8.0, 9.0), 0.4, 2.0, 0.5),  # RAS (5, 8, 9)
+    DoubtfulPlace((-11.0, -8.0, 7.0), 0.3, 2.0, 0.4),
+)
+
+
+@pytest.fixture
+def answered(made: LogicScene) -> LogicScene:
+    """A segment whose click is answered."""
+    made.click()
+    made.answer(A)
+    made.logic.stopPlacing()
+    return made
+
+
+def marks() -> list[tuple[float, float, float]]:
+    """What is marked, RAS mm."""
+    import slicer
+
+    nodes = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+    shown = [node for node in nodes if node.GetHideFromEditors()]
+    return [tuple(node.GetNthControlPointPositionWorld(0)) for node in shown]
+
+
+def check(made: LogicScene) -> None:
+    made.logic.checkHere.showNext()
+
+
+def test_places_are_asked_for_only_when_wanted_and_shown_one_after_another(
+    answered: LogicScene,
+) -> None:
+    assert [request.placeCount for request in answered.predictor.asked] == [0]
+    check(answered)
+    request = answered.predictor.asked[-1]
+    assert request.placeCount == 5
+    assert request.segmentID == answered.logic.segmentID
+    request.answer(~A, PLACES)
+    assert marks() == [(5, 8, 9)]
+    assert "1 of 2" in answered.status
+    check(answered)
+    assert marks() == [(11, 8, 7)]
+    assert "2 of 2" in answered.status
+    check(answered)
+    assert marks() == [(5, 8, 9)]
+    assert len(answered.predictor.asked) == 2
+
+
+def test_looking_changes_neither_the_segment_nor_its_prompts_nor_its_steps(
+    answered: LogicScene,
+) -> None:
+    logic = answered.logic
+    check(answered)
+    answered.predictor.asked[-1].answer(~A, PLACES)
+    assert np.array_equal(answered.mask(logic.segmentID), A)
+    assert logic.promptCount(logic.segmentID) == 1
+    assert logic.undo()
+    assert not logic.canUndo or logic.promptCount(logic.segmentID) == 0
+
+
+def test_slices_go_to_the_place(answered: LogicScene, sliceView: Any) -> None:
+    axial, sagittal = sliceView("Red", "Axial"), sliceView("Yellow", "Sagittal")
+    for view in (axial, sagittal):
+        view.show(answered.volumeNode)
+    check(answered)
+    answered.predictor.asked[-1].answer(A, PLACES)
+    assert axial.sliceNode.GetSliceToRAS().GetElement(2, 3) == pytest.approx(9)
+    assert sagittal.sliceNode.GetSliceToRAS().GetElement(0, 3) == pytest.approx(5)
+
+
+def test_a_place_that_a_view_does_not_show_is_brought_to_its_middle(
+    answered: LogicScene, sliceView: Any
+) -> None:
+    axial = sliceView("Red", "Axial")
+    axial.show(answered.volumeNode)
+    axial.sliceNode.SetFieldOfView(4, 4, 1)
+    axial.sliceNode.JumpSliceByCentering(25, 22, 2)
+    check(answered)
+    answered.predictor.asked[-1].answer(A, PLACES)
+    toRAS = axial.sliceNode.GetSliceToRAS()
+    assert [toRAS.GetElement(i, 3) for i in range(3)] == pytest.approx([5, 8, 9])
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        lambda made: made.click((12, 12, 12)),
+        lambda made: made.logic.newSegment(),
+        lambda made: made.logic.undo(),
+        lambda made: made.logic.removeSegment(made.logic.segmentID),
+        lambda made: made.logic.reset(),
+        lambda made: made.logic.exit(),
+        lambda made: made.logic.close(),
+        lambda made: setattr(made.logic.parameters, "sourceVolume", made.addScan("Other")),
+        lambda made: setattr(made.logic.parameters, "segmentation", None),
+    ],
+    ids=["click", "new", "undo", "remove", "reset", "exit", "close", "scan", "segmentation"],
+)
+def test_the_mark_goes_with_what_it_is_about(answered: LogicScene, leave: Any) -> None:
+    check(answered)
+    answered.predictor.asked[-1].answer(A, PLACES)
+    assert marks()
+    leave(answered)
+    assert marks() == []
+
+
+def test_after_the_next_answer_the_places_are_new(answered: LogicScene) -> None:
+    check(answered)
+    answered.predictor.asked[-1].answer(A, PLACES)
+    answered.click((12, 12, 12))
+    answered.answer(A)
+    check(answered)
+    assert answered.predictor.asked[-1].placeCount == 5
+    answered.predictor.asked[-1].answer(A, PLACES[1:])
+    assert marks() == [(11, 8, 7)]
+
+
+def test_places_that_arrive_too_late_are_not_shown(answered: LogicScene) -> None:
+    answered.logic.parameters.updateAutomatically = False
+    check(answered)
+    late = answered.predictor.asked[-1]
+    answered.click((12, 12, 12))
+    late.answer(A, PLACES)
+    assert marks() == []
+    assert not answered.logic.status.isWorking
+
+
+def test_checking_waits_for_the_answer_and_never_displaces_it(made: LogicScene) -> None:
+    made.click()
+    check(made)
+    assert len(made.predictor.asked) == 1
+    made.answer(A)
+    assert made.mask(made.logic.segmentID).any()
+
+
+def test_nothing_to_check_is_said(made: LogicScene) -> None:
+    check(made)
+    assert "prompt first" in made.status
+    made.click()
+    made.answer()
+    check(made)
+    made.predictor.asked[-1].answer(None, ())
+    assert "no border" in made.status
+    assert marks() == []
+
+
+def test_an_error_is_said_and_can_be_tried_again(answered: LogicScene) -> None:
+    check(answered)
+    answered.predictor.asked[-1].onError(ServiceError("The server is gone."))
+    assert "gone" in answered.status
+    check(answered)
+    answered.predictor.asked[-1].answer(A, PLACES)
+    assert marks() == [(5, 8, 9)]
+
+
+def test_the_mark_is_not_saved_and_no_prompt_and_not_what_is_placed_next(
+    answered: LogicScene,
+) -> None:
+    import slicer
+    from PUMITSegmentLib.prompts.tag import promptNodesOf
+
+    before = len(promptNodesOf(answered.logic.segmentationNode))
+    check(answered)
+    answered.predictor.asked[-1].answer(A, PLACES)
+    node = answered.logic.checkHere.mark.node
+    assert not node.GetSaveWithScene()
+    assert node.GetLocked()
+    assert len(promptNodesOf(answered.logic.segmentationNode)) == before
+    selection = slicer.mrmlScene.GetNodeByID("vtkMRMLSelectionNodeSingleton")
+    assert selection.GetActivePlaceNodeID() != node.GetID()
+
+
+def test_a_scan_under_a_transform_is_checked_where_it_is_shown(answered: LogicScene) -> None:
+    import slicer
+    import vtk
+
+    shift = vtk.vtkMatrix4x4()
+    shift.SetElement(0, 3, 30)
+    transform = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLinearTransformNode")
+    transform.SetMatrixTransformToParent(shift)
+    answered.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
+    answered.answer(A)  # the prompts have moved with the scan
+    check(answered)
+    answered.predictor.asked[-1].answer(A, PLACES)
+    assert marks() == [(35, 8, 9)]
+
+
+def test_the_mark_is_seen_in_the_view(answered: LogicScene, sliceView: Any, tmp_path: Path) -> None:
+    axial = sliceView("Red", "Axial")
+    axial.show(answered.volumeNode)
+
+    def yellow() -> int:
+        axial.render()
+        red, green, blue = (axial.image()[..., i].astype(int) for i in range(3))
+        return int(((red > 200) & (green > 140) & (blue < 90)).sum())
+
+    assert yellow() == 0
+    check(answered)
+    answered.predictor.asked[-1].answer(A, PLACES)
+    assert yellow() > 20
+    axial.save(Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path)) / "check-here.png")
+    answered.logic.checkHere.forget()
+    assert yellow() == 0
