@@ -26,6 +26,8 @@ Random = np.random.Generator
 
 # Noise as a share of the spread of grey values about the target (5th to 95th percentile).
 NOISE_SHARE = 0.1
+# In fewer slices than these a person, too, no longer sees the same.
+MIN_SLICES = 3
 # A crop that keeps this of each axis keeps half of the volume.
 HALF_PER_AXIS = 0.5 ** (1 / 3)
 _CORNERS = tuple(product((0, 1), repeat=3))
@@ -218,7 +220,11 @@ def cropped(volume: Volume, target: Mask, _: Random) -> Scene:
 
 
 def with_slices(slice_mm: float) -> Callable[[Volume, Mask, Random], Scene | None]:
-    """Slices as thick as given, averaged from thinner ones; the user sees them, too."""
+    """Slices as thick as given, averaged from thinner ones; the user sees them, too.
+
+    Nothing where the slices are about as thick already, and where fewer than `MIN_SLICES` would
+    show the target.
+    """
 
     def scene_of(volume: Volume, target: Mask, _: Random) -> Scene | None:
         axis = depth_first(volume.spacing_mm, volume.shape)[0]
@@ -241,7 +247,8 @@ def with_slices(slice_mm: float) -> Callable[[Volume, Mask, Random], Scene | Non
             source=None,
         )
         thick = averaged(target.astype(np.float32)) > 0.5
-        return Scene(given, given, thick, np.asarray) if thick.any() else None
+        slices = int(np.moveaxis(thick, axis, 0).any(axis=(1, 2)).sum())
+        return Scene(given, given, thick, np.asarray) if slices >= MIN_SLICES else None
 
     return scene_of
 

@@ -80,6 +80,14 @@ def test_slices_are_averaged_where_they_are_thinner() -> None:
     assert with_slices(2.0)(volume, mask, rng()) is None
 
 
+def test_a_target_in_hardly_any_thick_slice_is_left_out() -> None:
+    volume, mask = ball_scan()
+    assert with_slices(6.0)(volume, mask, rng()) is not None
+    flat = mask.copy()
+    flat[:9] = flat[12:] = False
+    assert with_slices(6.0)(volume, flat, rng()) is None
+
+
 def test_slices_of_a_broken_number_of_slices_keep_the_mean() -> None:
     volume = Volume(
         np.arange(30, dtype=np.float32).reshape(30, 1, 1) * np.ones((1, 2, 2)), (2, 1, 1)
