@@ -12,14 +12,13 @@ import numpy.typing as npt
 
 from pumit.errors import CheckpointError
 from pumit.prompts import Prompt
-from pumit.segmentation import LabelMap
+from pumit.segmentation import DoubtfulPlace, LabelMap
 from pumit.server.model_shelf import ModelShelf
 from pumit.volume import Volume
 
 if TYPE_CHECKING:
     from pumit.inference.token_use import Reconstruction
     from pumit.models.card import ModelCard
-    from pumit.segmentation import DoubtfulPlace
 
 
 @dataclass(frozen=True)
