@@ -9,7 +9,7 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.prompts.placing import keepingPlaceTarget
 
 _RGB = (1.0, 0.8, 0.1)  # neither the green nor the red of prompts
-_GLYPH_PERCENT = 3.0
+_GLYPH_PERCENT = 5.0
 
 
 class PlaceMark:
@@ -60,7 +60,7 @@ class PlaceMark:
         display = node.GetDisplayNode()
         modified = display.StartModify()
         display.SetSaveWithScene(False)
-        display.SetGlyphType(display.CrossDot2D)
+        display.SetGlyphType(display.StarBurst2D)
         display.SetGlyphScale(_GLYPH_PERCENT)
         display.SetUseGlyphScale(True)
         display.SetPointLabelsVisibility(False)

@@ -34,6 +34,8 @@ class Prediction:
         seconds: From the request to the answer.
         stages: Seconds of each part: `wait`, `open`, `prompts`, `predict`, `prepare`.
         prepared: What the request's `prepare` made of the mask.
+        expectedDice: Overlap with the truth to expect of the mask, 0 to 1; None where the model
+            does not know.
         places: Where the mask should be checked, if the request asked for that.
     """
 
@@ -43,6 +45,7 @@ class Prediction:
     seconds: float
     stages: dict[str, float] = field(default_factory=dict)
     prepared: Any = None
+    expectedDice: float | None = None
     places: tuple[DoubtfulPlace, ...] = ()
 
 
@@ -240,8 +243,9 @@ class Predictor:
         prepared = request.prepare(mask) if request.prepare is not None else None
         clock.lap("prepare")
         seconds = time.monotonic() - request.requestedAt
+        dice = session.expected_dice(request.segmentID)
         return Prediction(
-            request.segmentID, mask, estimate, seconds, stages, prepared, tuple(places)
+            *(request.segmentID, mask, estimate, seconds, stages, prepared, dice, tuple(places))
         )
 
     def _succeed(self, request: _Request, prediction: Prediction) -> None:

@@ -133,8 +133,7 @@ class SegmentUpdates:
             if onPlaces is not None:
                 onPlaces(prediction.places)
             else:
-                words = _("{name}: updated in {seconds:.1f} s.")
-                self._status.done(words.format(name=name, seconds=prediction.seconds))
+                self._status.done(_answered(name, prediction))
                 self._onMask(segmentID, prediction)
             self._next()
 
@@ -170,3 +169,11 @@ class SegmentUpdates:
             if target.segmentationNode.GetSegmentation().GetSegment(segmentID) is not None:
                 self.request(segmentID)
                 return
+
+
+def _answered(name: str, prediction: Prediction) -> str:
+    """One sentence on an answer; how good it is only where that is known, and then coarsely."""
+    words = _("{name}: updated in {seconds:.1f} s.")
+    if prediction.expectedDice is not None:
+        words = _("{name}: updated in {seconds:.1f} s; expected overlap about {dice:.1f}.")
+    return words.format(name=name, seconds=prediction.seconds, dice=prediction.expectedDice)

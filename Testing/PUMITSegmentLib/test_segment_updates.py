@@ -53,6 +53,17 @@ def test_an_answer_is_written_and_said(wanted: Wanted) -> None:
     assert wanted.updates.running is None
 
 
+def test_the_expected_overlap_is_said_only_where_it_is_known(wanted: Wanted) -> None:
+    from PUMITSegmentLib.predictor import Prediction
+
+    for dice, words in ((0.83, "expected overlap about 0.8"), (None, "updated in 0.1 s.")):
+        wanted.updates.request("liver")
+        mask = np.zeros((2, 2, 2), dtype=bool)
+        wanted.predictor.asked[-1].onMask(Prediction("liver", mask, 0.9, 0.1, expectedDice=dice))
+        assert words in wanted.status.current.text
+        assert ("overlap" in wanted.status.current.text) == (dice is not None)
+
+
 def test_an_overtaken_answer_is_never_written(wanted: Wanted) -> None:
     wanted.updates.request("liver")
     wanted.updates.request("liver")

@@ -212,6 +212,16 @@ class InteractiveSession(PromptMethods):
         estimate = float(np.clip(self._answer(segment, None, None).iou, 0, 1))
         return estimate if self._calibration is None else self._calibration(estimate)
 
+    def expected_dice(self, segment: str = "1") -> float | None:
+        """The overlap (Dice) with the truth to expect of the answer, 0 to 1.
+
+        None where the model has no calibration that was found near enough to the truth.
+        """
+        if self._calibration is None or not self._calibration.is_honest:
+            return None
+        iou = self.estimated_iou(segment)
+        return 2 * iou / (1 + iou)
+
     def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
         """Where to check the answer: places on its border that may well be wrong, worst first.
 

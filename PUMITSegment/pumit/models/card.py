@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 ModelKind = Literal["promptable", "automatic", "tokenizer"]
 KINDS: tuple[ModelKind, ...] = get_args(ModelKind)
+# A person is told what to expect of an answer only where that is off by no more on average.
+HONEST_ECE = 0.07
 _KIND_OF_NETWORK: dict[str, ModelKind] = {
     "promptable": "promptable",
     "pumit_tokenizer": "tokenizer",
@@ -121,6 +123,11 @@ class Calibration:
         is_monotone = all(a <= b for a, b in pairwise((0.0, *self.iou, 1.0)))
         if not (is_curve and is_rising and is_monotone and np.isfinite(self.estimate).all()):
             raise ValueError("knots must rise, and lead to values from 0 to 1 that never fall")
+
+    @property
+    def is_honest(self) -> bool:
+        """Whether what it says is near enough to the truth to be told to a person."""
+        return self.ece <= HONEST_ECE
 
     def __call__(self, estimate: float) -> float:
         """The IoU to expect of an answer whose estimate this is; constant beyond the knots."""

@@ -80,6 +80,9 @@ class PromptSession(Protocol):
     def estimated_iou(self, segment: str = "1") -> float:
         """The IoU to expect of its last answer, 0 to 1."""
 
+    def expected_dice(self, segment: str = "1") -> float | None:
+        """The overlap to expect of it, 0 to 1; None where that cannot be told."""
+
     def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
         """Where to check the answer, the most doubtful place first."""
 

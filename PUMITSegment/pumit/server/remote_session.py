@@ -54,7 +54,7 @@ class RemoteSession(PromptMethods, ModelMethods):
         self._volume: Volume | None = None
         self._channel = 0
         self._log = ChangeLog()
-        self._estimates: dict[str, float] = {}
+        self._estimates: dict[str, tuple[float, float | None]] = {}
         self._is_in_doubt = False
         self._lock = threading.RLock()
         self._claim()
@@ -195,9 +195,11 @@ class RemoteSession(PromptMethods, ModelMethods):
 
     def estimated_iou(self, segment: str = "1") -> float:
         """The IoU to expect of its answer, 0 to 1."""
-        if segment not in self._estimates:
-            self.predict(segment)
-        return self._estimates[segment]
+        return self._expected(segment)[0]
+
+    def expected_dice(self, segment: str = "1") -> float | None:
+        """The overlap (Dice) to expect of its answer, 0 to 1; None where that cannot be told."""
+        return self._expected(segment)[1]
 
     def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
         """Where to check the answer: places on its border that may well be wrong, worst first.
@@ -358,6 +360,11 @@ class RemoteSession(PromptMethods, ModelMethods):
         )
         return bool(answer.get("changed"))
 
+    def _expected(self, segment: str) -> tuple[float, float | None]:
+        if segment not in self._estimates:
+            self.predict(segment)
+        return self._estimates[segment]
+
     def _ask_mask(self, segment: str) -> npt.NDArray[np.bool_]:
         shape = self.volume.shape
         response = self._client.call(
@@ -369,7 +376,9 @@ class RemoteSession(PromptMethods, ModelMethods):
         )
         try:
             meta = json.loads(response.headers[protocol.META_HEADER])
-            self._estimates[segment] = float(meta["estimated_iou"])
+            dice = meta.get("expected_dice")  # earlier servers do not tell it
+            expected = None if dice is None else float(dice)
+            self._estimates[segment] = (float(meta["estimated_iou"]), expected)
             return unpack_mask(meta["bbox"], response.content, shape)
         except (KeyError, ValueError, TypeError) as error:
             raise ServiceError(f"The server's answer cannot be read: {error}.") from None

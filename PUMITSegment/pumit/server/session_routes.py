@@ -143,6 +143,7 @@ async def predict(request: Request, state: State, lease: ActiveLease, body: Segm
         box, bits = pack_mask(np.asarray(mask, dtype=bool))
         meta: dict[str, object] = {"ran_prediction": True, "bbox": box, "shape": mask.shape}
         meta["estimated_iou"] = float(session.estimated_iou(body.segment))
+        meta["expected_dice"] = session.expected_dice(body.segment)
         return meta, bits
 
     meta, bits = await state.predict(request, lease, body.segment, work)

@@ -91,6 +91,10 @@ class FakeSession:
     def estimated_iou(self, segment: str = "1") -> float:
         return 1 / (1 + len(self.state.get(segment, ())))
 
+    def expected_dice(self, segment: str = "1") -> float | None:
+        iou = self.estimated_iou(segment)
+        return None if segment == "unsure" else 2 * iou / (1 + iou)
+
     def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
         """Two corners of the scan."""
         mask = self.predict(segment)

@@ -151,6 +151,13 @@ def test_the_estimate_belongs_to_the_present_prompts(session, volume):
     assert session.estimated_iou() == 1 / 2
 
 
+def test_the_expected_overlap_is_told_where_the_server_knows_it(session, volume):
+    for segment in ("1", "unsure"):
+        session.add_point(_centre(volume, 4, 5, 5), segment=segment)
+    assert session.expected_dice() == pytest.approx(2 / 3)
+    assert session.expected_dice("unsure") is None
+
+
 def test_doubtful_places_arrive_as_the_library_finds_them(session, volume, server):
     with pytest.raises(PromptError):
         session.doubtful_places()
