@@ -225,7 +225,7 @@ class PromptEncoder(nn.Module):
             points, box, earlier answer.
         """
         each = 2 + self.image_channels  # maps per kind of point
-        some = torch.cat((dense[:, -GEODESIC_CHANNELS:], dense[:, [0, each, 2 * each]]), dim=1)
+        some = torch.cat((dense[:, -GEODESIC_CHANNELS:], dense[:, : 2 * each + 1 : each]), dim=1)
         some = F.interpolate(some, prompts.prior.shape[2:], mode="trilinear")
         prior = (2 * prompts.prior - 1) * prompts.has_prior[:, None, None, None, None]
         return torch.cat((some, prior.to(some.dtype)), dim=1)
