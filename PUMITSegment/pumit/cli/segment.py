@@ -14,6 +14,7 @@ from pumit.prompts import BoxPrompt, PointPrompt, Prompt
 
 if TYPE_CHECKING:
     from pumit.inference.segmenter import Segmenter
+    from pumit.inference.session import InteractiveSession
     from pumit.segmentation import Segmentation
 
 
@@ -43,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, required=True, help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm)"
     )
     parser.add_argument("--picture", type=Path, help="also write a PNG of the result")
+    parser.add_argument(
+        "--check-here", action="store_true", help="also name places where it may well be wrong"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -62,7 +66,7 @@ def numbers(text: str, count: int, what: str) -> list[float]:
 
 
 def ras_to_lps(ras: list[float]) -> tuple[float, float, float]:
-    """Slicer's right-anterior-superior to the core's left-posterior-superior, mm."""
+    """Slicer's right-anterior-superior to the core's left-posterior-superior, mm, and back."""
     return (-ras[0], -ras[1], ras[2])
 
 
@@ -150,7 +154,27 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
         "device": segmenter.device,
         "output": args.output.name,
     }
+    if args.check_here:
+        facts["check_here"] = places_of(session)
     return segmentation, facts
+
+
+def places_of(session: InteractiveSession) -> list[dict[str, Any]]:
+    """Where to check an answer, the most doubtful place first, as JSON values.
+
+    Positions are right-anterior-superior, mm, as those of the prompts.
+    """
+    return [
+        {
+            # Adding zero makes -0.0 plain.
+            "point_ras": [round(v, 2) + 0.0 for v in ras_to_lps(list(place.point_lps))],
+            "doubt": round(place.doubt, 3),
+            "expected_error_ml": (
+                None if place.expected_error_ml is None else round(place.expected_error_ml, 3)
+            ),
+        }
+        for place in session.doubtful_places()
+    ]
 
 
 def algorithm_of(segmenter: Segmenter) -> Any:
@@ -186,4 +210,7 @@ def run(args: argparse.Namespace) -> int:
         print(
             f"{facts['segment']}: {size}, estimated IoU {facts['estimated_iou']} -> {args.output}"
         )
+        for place in facts.get("check_here", []):
+            position = ",".join(f"{v:g}" for v in place["point_ras"])
+            print(f"check {position}: {place['doubt']:.0%} of the voxels around may be wrong")
     return 0

@@ -86,6 +86,27 @@ def test_json_is_one_valid_line(run: Any, scan: Path, inside: str, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("bright")
+def test_places_to_check_lie_on_the_segments_border(
+    run: Any, scan: Path, inside: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.nii.gz"
+    ran = run("segment", scan, "--point", inside, "--check-here", "--json", "-o", out)
+    assert ran.status == 0, ran.err
+    places = json.loads(ran.out)["check_here"]
+    assert places
+    written = SimpleITK.ReadImage(str(out))
+    mask = SimpleITK.GetArrayFromImage(written) > 0
+    for place in places:
+        r, a, s = place["point_ras"]
+        w, h, d = written.TransformPhysicalPointToIndex((-r, -a, s))
+        assert mask[d, h, w]
+        assert not mask[max(d - 1, 0) : d + 2, max(h - 1, 0) : h + 2, max(w - 1, 0) : w + 2].all()
+        assert 0 <= place["doubt"] <= 1
+    ran = run("segment", scan, "--point", inside, "--check-here", "-o", out)
+    assert ran.out.count("\ncheck ") == len(places)
+
+
+@pytest.mark.usefixtures("bright")
 def test_a_picture_is_written_beside(run: Any, scan: Path, inside: str, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     ran = run("segment", scan, "--point", inside, "-o", tmp_path / "o.nrrd", "--picture", picture)
