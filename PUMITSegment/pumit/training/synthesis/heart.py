@@ -103,6 +103,8 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
         shapes["thin"] = (beside < taper + uniform(g, 0.1, 0.22)) & (taper > 0) & ~outer
     labels = {name: paint(layout, m) for name, m in shapes.items() if bool(m.any())}
     layout.objects += [[label] for name, label in labels.items() if name != "thin"]
+    if "wall" in labels:
+        layout.objects.append([labels["wall"]])  # twice as often: a ring is what is hard to learn
     if "wall" in labels and around > 1 and chance(g, 0.4):
         # As dark as what lies about the heart: the blood alone stands out.
         layout.twins[labels["wall"]] = int(uniform(g, 0, around - 1e-3))
