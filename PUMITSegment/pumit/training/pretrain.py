@@ -16,9 +16,10 @@ import torch.distributed as dist
 import yaml
 from torch import Tensor
 
-from pumit.errors import ExportError, PumitError
-from pumit.inference.loading import pick_device
+from pumit.errors import CheckpointError, ExportError, PumitError
+from pumit.inference.loading import pick_device, read_model
 from pumit.models.checkpoint import save_checkpoint
+from pumit.models.index import find_model
 from pumit.networks.build import PROMPTABLE, build_network
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.promptable_task import DEGREE_SHARES, DEGREES, PromptableTask
@@ -33,6 +34,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "version": (str, int, float),
     "network": (str,),
     "network_sizes": (dict,),
+    "initial": (str,),
     "seed": (int,),
     "threads": (int,),
     "device": (str,),
@@ -123,6 +125,23 @@ def _scene_device(recipe: dict[str, Any], workers: int, device: torch.device) ->
     return there
 
 
+def _begin_with(network: PromptableNetwork, model: str) -> None:
+    """Take the weights of an earlier model, by name or path.
+
+    Raises:
+        CheckpointError: If there is none, or it is of another network.
+    """
+    path = find_model(model)
+    state = read_model(path, "promptable").state
+    try:
+        network.load_state_dict(state)  # copied into the network's own precision
+    except RuntimeError:
+        raise CheckpointError(
+            f"initial {path.name} has other network_sizes than this recipe; make them alike, or "
+            "leave initial out to begin anew."
+        ) from None
+
+
 def pretrain(
     path: Path,
     output: Path,
@@ -162,6 +181,8 @@ def pretrain(
     sizes: dict[str, Any] = {**PROMPTABLE, **recipe.get("network_sizes", {})}
     network = build_network("promptable", **sizes)
     assert isinstance(network, PromptableNetwork)
+    if "initial" in recipe:
+        _begin_with(network, recipe["initial"])
     scans = None
     if recipe.get("real_cases"):
         folder = real_folder or Path(recipe["real_folder"]).expanduser()

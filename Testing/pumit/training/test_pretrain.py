@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from pumit.errors import ExportError, PumitError
+from pumit.errors import CheckpointError, ExportError, PumitError
 from pumit.inference.segmenter import load_segmenter
+from pumit.models.checkpoint import load_checkpoint
 from pumit.training.pretrain import pretrain, read_recipe_file
 
 
@@ -57,6 +58,24 @@ def test_it_resumes_where_it_stopped(
     pretrain(path, tmp_path / "run")
     steps = [json.loads(line)["step"] for line in capsys.readouterr().out.splitlines()]
     assert steps == [1, 2]
+
+
+def test_it_begins_with_the_weights_of_an_earlier_model(
+    tmp_path: Path, recipe: dict[str, Any]
+) -> None:
+    first = pretrain(write(tmp_path / "r.yaml", recipe), tmp_path / "run")
+    still = {**recipe, "initial": str(first), "seed": 4}
+    still["schedule"] = {**recipe["schedule"], "learning_rate": 0.0}
+    second = pretrain(write(tmp_path / "s.yaml", still), tmp_path / "again")
+    before, after = load_checkpoint(first).state, load_checkpoint(second).state
+    for name, value in before.items():
+        torch.testing.assert_close(after[name], value, atol=1e-3, rtol=1e-2)
+
+
+def test_weights_of_another_size_are_no_beginning(tmp_path: Path, recipe: dict[str, Any]) -> None:
+    other = {**recipe, "initial": "default"}
+    with pytest.raises(CheckpointError, match="other network_sizes"):
+        pretrain(write(tmp_path / "r.yaml", other), tmp_path / "run")
 
 
 def losses(captured: str) -> list[float]:
