@@ -193,7 +193,12 @@ def main() -> None:
         report("both, read by knots of other scans", read)
         on_real = [row for row in read if not row.scan.startswith("generated")]
         report("of these the real scans", on_real)
-        calibration = replace(fit(rows), ece=round(error_of(on_real or read), 4))
+        told = on_real or read  # generated scans are not what a person looks at
+        calibration = replace(
+            fit(rows),
+            ece=round(error_of([row for row in told if row.after != "box"]), 4),
+            ece_box=round(error_of([row for row in told if row.after == "box"]), 4),
+        )
         checkpoint = load_checkpoint(find_model(args.model))
         entry = {**vars(calibration)}
         save_checkpoint(args.fit, checkpoint.state, {**checkpoint.recipe, "calibration": entry})

@@ -15,7 +15,7 @@ from pumit.inference.segmenter import Segmenter
 from pumit.models.card import calibration_of
 from pumit.preprocessing.channels import grey
 from pumit.preprocessing.fields import depth_first
-from pumit.prompts import MaskPrompt, Prompt, PromptMethods
+from pumit.prompts import BoxPrompt, MaskPrompt, Prompt, PromptMethods
 from pumit.segmentation import DoubtfulPlace
 from pumit.volume import Volume
 
@@ -215,9 +215,11 @@ class InteractiveSession(PromptMethods):
     def expected_dice(self, segment: str = "1") -> float | None:
         """The overlap (Dice) with the truth to expect of the answer, 0 to 1.
 
-        None where the model has no calibration that was found near enough to the truth.
+        None where the model has no calibration that was found near enough to the truth for
+        prompts of this kind.
         """
-        if self._calibration is None or not self._calibration.is_honest:
+        has_box = any(isinstance(prompt, BoxPrompt) for prompt in self.prompts(segment))
+        if self._calibration is None or not self._calibration.is_honest(has_box):
             return None
         iou = self.estimated_iou(segment)
         return 2 * iou / (1 + iou)

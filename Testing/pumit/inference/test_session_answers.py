@@ -329,3 +329,6 @@ def test_an_overlap_is_expected_only_of_a_calibration_near_the_truth(
         session.set_volume(volume)
         session.add_point(at(volume, BALL))
         assert session.expected_dice() == (pytest.approx(0.75) if is_known else None)
+        # Nothing is known of how well it holds for boxes.
+        session.add_prompt(box_of(volume, (2, 8, 14), (9, 26, 36)))
+        assert session.expected_dice() is None
