@@ -12,6 +12,7 @@ from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import NEGATIVE, NO_LABEL, POSITIVE
 from pumit.networks.pumit import Anisotropy
 from pumit.training.clicks import PromptState
+from pumit.training.field_source import box_fill
 from pumit.training.promptable_task import (
     DEGREE_SHARES,
     DEGREES,
@@ -172,3 +173,12 @@ def test_estimates_that_are_sure_and_wrong_stay_finite() -> None:
     assert torch.isfinite(loss)
     assert iou.grad is not None
     assert torch.isfinite(iou.grad).all()
+
+
+def test_an_oblique_structure_fills_little_of_its_box() -> None:
+    block = torch.zeros(4, 10, 10, dtype=torch.bool)
+    block[1:3, 2:6, 3:8] = True
+    assert box_fill(block) == 1.0
+    diagonal = torch.eye(10, dtype=torch.bool)[None]
+    assert box_fill(diagonal) == pytest.approx(0.1)
+    assert box_fill(torch.zeros_like(block)) == 0.0
