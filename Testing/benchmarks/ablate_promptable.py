@@ -51,9 +51,9 @@ LEARNING_RATE = 3e-3  # above the default recipe's: narrow networks, short runs
 WARM_UP = 20
 MOST_ANSWERS = 3  # to one target in training; more clicks than that only in the measurement
 SEED = 1
-PER_KIND, PER_CASE = 40, 10
+PER_KIND, PER_CASE = 32, 8
 LARGER_SIZES = (40, 64)  # 5/4 and 2 times the training size, in whole tokens
-LARGER_PER_KIND, LARGER_PER_CASE = 16, 4
+LARGER_PER_KIND, LARGER_PER_CASE = 8, 3
 
 # Whole patients on either side: the scans of one sarcoma patient, and those of the one spine,
 # stay together.
@@ -133,7 +133,7 @@ class BlindEncoder(PromptEncoder):
         return maps * shown[:, None, None, None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """One network of the table: what is changed against the first."""
 
@@ -319,37 +319,40 @@ def load(row: Row, results: Results, steps: int) -> PromptableNetwork:
 
 
 def measure_all(args: argparse.Namespace) -> None:
-    """The last turn that all rows have done, those of the size curve, then larger fields."""
-    known = [(row, Results(args.output, row)) for row in ROWS]
-    untrained = [row.key for row, results in known if not results.turns]
+    """The last turn that all rows have done, larger fields, then the earlier of the size curve."""
+    known = {row: Results(args.output, row) for row in ROWS}
+    untrained = [row.key for row, results in known.items() if not results.turns]
     print(f"rows without a turn yet: {', '.join(untrained) or 'none'}", flush=True)
-    known = [(row, results) for row, results in known if results.turns]
+    known = {row: results for row, results in known.items() if results.turns}
     if not known:
         return
-    last = min(results.steps for _, results in known)
-    wanted = [(row, last) for row, _ in known]
-    for row, results in known:
-        if row.key in ("all", "half", "twice"):
-            wanted += [(row, steps) for steps in map(int, results.turns) if steps < last]
+    last = min(results.steps for results in known.values())
     fields = validation_fields(args, BASE["field_size"], args.per_kind, args.per_case)
     print(f"{len(fields)} validation fields; {last} steps", flush=True)
-    for row, steps in wanted:
-        results = Results(args.output, row)
-        if "scores" not in results.turns[str(steps)]:
-            scores = measure(load(row, results, steps), fields)
-            results.turns[str(steps)]["scores"] = scores
-            results.save()
-            mean = [sum(c) / len(c) for c in zip(*scores.values(), strict=True)]
-            print(f"{row.key:12} {steps}", *(f"{d:.3f}" for d in mean), flush=True)
+    for row, results in known.items():
+        measure_turn(row, results, last, fields)
     for size in (BASE["field_size"], *LARGER_SIZES):
-        fields = validation_fields(args, size, args.larger_per_kind, args.larger_per_case)
-        for row in (row for row, _ in known if row.key in ("all", "no_ba")):
-            results = Results(args.output, row)
+        wider = validation_fields(args, size, args.larger_per_kind, args.larger_per_case)
+        for row, results in known.items():
             larger = results.content["larger"].setdefault(str(last), {})
-            if str(size) not in larger:
-                larger[str(size)] = measure(load(row, results, last), fields, batch_size=4)
+            if row.key in ("all", "no_ba") and str(size) not in larger:
+                larger[str(size)] = measure(load(row, results, last), wider, batch_size=4)
                 results.save()
                 print(f"{row.key:12} fields of {size}", flush=True)
+    for row, results in known.items():
+        for steps in map(int, results.turns):
+            if row.key in ("all", "half", "twice") and steps < last:
+                measure_turn(row, results, steps, fields)
+
+
+def measure_turn(row: Row, results: Results, steps: int, fields: list[ValidationField]) -> None:
+    turn = results.turns[str(steps)]
+    if "scores" in turn:
+        return
+    turn["scores"] = measure(load(row, results, steps), fields)
+    results.save()
+    mean = [sum(c) / len(c) for c in zip(*turn["scores"].values(), strict=True)]
+    print(f"{row.key:12} {steps} steps", *(f"{d:.3f}" for d in mean), flush=True)
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
 """Tables and the size curve of the ablation, from the results that `ablate_promptable.py` left.
 
 Intervals are 95 %, from a bootstrap over validation fields; differences to the first row are
-paired by field. They hold for these weights on other fields of the kind, not for another training:
-how much the start alone changes is the row with other initial weights.
+paired by field. They hold for these weights on other fields of the kind, not for another training;
+so a difference is bold only where it leaves out zero, with one sign, against both trainings of the
+whole network: the first row and the one with other initial weights.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ GROUPS = {
     "generated": tuple(KINDS),
     **{kind: (kind,) for kind in KINDS},
     "real": ("real isotropic", "real thick slices"),
+    "real thick slices": ("real thick slices",),
 }
 
 
@@ -47,11 +49,17 @@ def cell(values: npt.NDArray[np.float64]) -> str:
     return f"{mean:.2f} ({low:.2f} to {high:.2f})"
 
 
-def difference(values: npt.NDArray[np.float64]) -> str:
-    """Signed, bold where the interval leaves out zero."""
-    mean, low, high = interval(values)
+def sign(values: npt.NDArray[np.float64]) -> int:
+    """1 or -1 where the interval leaves out zero, else 0."""
+    _, low, high = interval(values)
+    return int(low > 0) - int(high < 0)
+
+
+def difference(*values: npt.NDArray[np.float64]) -> str:
+    """Signed difference to the first reference, bold where it holds against every one."""
+    mean, low, high = interval(values[0])
     text = f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
-    return f"**{text}**" if low > 0 or high < 0 else text
+    return f"**{text}**" if abs(sum(map(sign, values))) == len(values) else text
 
 
 def table(head: list[str], rows: list[list[str]]) -> None:
@@ -71,7 +79,12 @@ def last_measured(known: dict[str, dict]) -> str:
 
 def print_scores(known: dict[str, dict], steps: str) -> None:
     for group in GROUPS:
-        first = of_group(known["all"]["turns"][steps]["scores"], group)
+        whole = [
+            of_group(known[key]["turns"][steps]["scores"], group)
+            for key in ("all", "again")
+            if key in known
+        ]
+        first = whole[0]
         if not len(first):
             continue
         print(f"### {group.capitalize() if group != '2D' else group}: {len(first)} fields\n")
@@ -79,7 +92,9 @@ def print_scores(known: dict[str, dict], steps: str) -> None:
         for key, content in known.items():
             own = of_group(content["turns"][steps]["scores"], group)
             cells = [
-                cell(own[:, i]) if key == "all" else difference(own[:, i] - first[:, i])
+                cell(own[:, i])
+                if key == "all"
+                else difference(*(own[:, i] - w[:, i] for w in whole))
                 for i in SHOWN.values()
             ]
             rows.append([content["title"], *cells])
