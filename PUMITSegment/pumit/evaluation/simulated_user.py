@@ -36,9 +36,12 @@ def deepest(mask: Mask, spacing_mm: tuple[float, float, float]) -> tuple[int, in
     """Voxel of the largest piece that is farthest from its border, in millimetres."""
     piece = largest(mask)
     window = ndimage.find_objects(piece.astype(np.uint8))[0]
-    depth = ndimage.distance_transform_edt(np.pad(piece[window], 1), sampling=spacing_mm)
+    # Beyond a planar image there is nothing: its one slice does not make all of it border.
+    rim = [int(n > 1) for n in mask.shape]
+    padded = np.pad(piece[window], [(r, r) for r in rim])
+    depth = ndimage.distance_transform_edt(padded, sampling=spacing_mm)
     local = np.unravel_index(int(depth.argmax()), depth.shape)
-    d, h, w = (int(i) - 1 + s.start for i, s in zip(local, window, strict=True))
+    d, h, w = (int(i) - r + s.start for i, r, s in zip(local, rim, window, strict=True))
     return d, h, w
 
 

@@ -234,3 +234,9 @@ def test_groups_have_means_of_their_own_cases() -> None:
         "ct_chaos": {"cases": 1, "targets": 1, "box": 0.8, "dice@1": 0.9},
         "mr_acdc": {"cases": 2, "targets": 2, "box": 0.5, "dice@1": 0.6},
     }
+
+
+def test_the_deepest_place_of_a_planar_target_is_its_middle() -> None:
+    mask = np.zeros((1, 40, 40), bool)
+    mask[0, 10:31, 10:31] = True
+    assert deepest(mask, (1.0, 0.5, 0.5)) == (0, 20, 20)
