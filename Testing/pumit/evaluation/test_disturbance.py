@@ -19,22 +19,9 @@ from pumit.evaluation.disturbance import (
 from pumit.evaluation.simulated_user import box_score, click_until
 from pumit.inference.segmenter import Segmenter
 from pumit.volume import Volume
+from tilted_ball import ball_scan
 
 GRIDS = [d for d in DISTURBANCES if d.name.startswith(("flipped", "axes", "cropped"))]
-
-
-def ball_scan() -> tuple[Volume, np.ndarray]:
-    """A bright ball off the middle of an oblique scan of 2 mm slices."""
-    shape = (24, 40, 44)
-    spacing = (2.0, 1.0, 1.0)
-    offset = np.indices(shape) - np.array([10, 18, 24]).reshape(3, 1, 1, 1)
-    mask = (np.sqrt(((offset * np.array(spacing).reshape(3, 1, 1, 1)) ** 2).sum(0))) < 11
-    noise = np.random.default_rng(0).normal(0, 3, shape)
-    angle = 0.4
-    turn = np.array(
-        [[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]]
-    )
-    return Volume((100 * mask + noise).astype(np.int16), spacing, (5.0, -20.0, 60.0), turn), mask
 
 
 def rng() -> np.random.Generator:

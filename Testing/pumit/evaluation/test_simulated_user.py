@@ -26,6 +26,7 @@ from pumit.inference.segmenter import Segmenter
 from pumit.inference.session import InteractiveSession
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
 from pumit.volume import Volume
+from tilted_ball import ball_scan
 
 
 class ScriptedSession:
@@ -50,18 +51,6 @@ def block(shape: tuple[int, int, int], *bounds: tuple[int, int]) -> np.ndarray:
     mask = np.zeros(shape, dtype=bool)
     mask[tuple(slice(a, b) for a, b in bounds)] = True
     return mask
-
-
-def ball_scan(spacing: tuple[float, float, float] = (2.0, 1.0, 1.0)) -> tuple[Volume, np.ndarray]:
-    shape = (20, 40, 44)
-    offset = np.indices(shape) - np.array([10, 18, 24]).reshape(3, 1, 1, 1)
-    mask = (np.sqrt(((offset * np.array(spacing).reshape(3, 1, 1, 1)) ** 2).sum(0))) < 11
-    noise = np.random.default_rng(0).normal(0, 3, shape)
-    angle = 0.4
-    turn = np.array(
-        [[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]]
-    )
-    return Volume((100 * mask + noise).astype(np.int16), spacing, (5.0, -20.0, 60.0), turn), mask
 
 
 def write_case(folder: Path, volume: Volume, labels: np.ndarray) -> None:

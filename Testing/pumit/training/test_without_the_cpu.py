@@ -66,6 +66,7 @@ def test_a_step_computes_all_on_one_device(
     # `meta` knows no autocast.
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    torch.manual_seed(0)
     network = build_network("promptable", **tiny_sizes, geodesic=True)
     assert isinstance(network, PromptableNetwork)
     task = PromptableTask(network, batch_size=1)
