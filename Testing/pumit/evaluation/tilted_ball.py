@@ -4,9 +4,9 @@ import numpy as np
 from pumit.volume import Volume
 
 
-def ball_scan(spacing: tuple[float, float, float] = (2.0, 1.0, 1.0)) -> tuple[Volume, np.ndarray]:
+def ball_scan() -> tuple[Volume, np.ndarray]:
     """A bright ball off the middle of an oblique scan, and its mask."""
-    shape = (24, 40, 44)
+    shape, spacing = (24, 40, 44), (2.0, 1.0, 1.0)
     offset = np.indices(shape) - np.array([10, 18, 24]).reshape(3, 1, 1, 1)
     mask = (np.sqrt(((offset * np.array(spacing).reshape(3, 1, 1, 1)) ** 2).sum(0))) < 11
     noise = np.random.default_rng(0).normal(0, 3, shape)
