@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Names that the base looks up only when they are asked for: `pumit.InteractiveSession`,
 # `pumit.load_segmenter` and `Volume.read`.
 LOOKED_UP = {"__init__": {"inference"}, "volume": {"io"}}
-TORCH_PARTS = {"preprocessing", "networks", "models", "inference", "training"}
+TORCH_PARTS = {"preprocessing", "networks", "models", "inference", "training", "evaluation"}
 
 GUI = [
     file

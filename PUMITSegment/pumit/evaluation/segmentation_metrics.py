@@ -1,0 +1,228 @@
+"""How well a multi-class segmentation fits: Dice, ASSD, HD and HD95 of each class and case."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from monai.metrics.utils import get_edge_surface_distance
+from torch import from_numpy
+
+from pumit.errors import VolumeError
+from pumit.evaluation.metrics import dice
+from pumit.segmentation import ClassLabel
+
+Mask = npt.NDArray[np.bool_]
+Labels = npt.NDArray[np.integer[Any]]
+
+METRICS = ("dice", "assd_mm", "hd_mm", "hd95_mm")
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """One class of one case.
+
+    Attributes:
+        case: Name of the case.
+        label: Name of the class.
+        dice: Dice coefficient; 0 where one of the two is empty, None where both are.
+        assd_mm: Average symmetric surface distance, mm: the mean over the surface voxels of both;
+            None where one of the two is empty, and so are the other distances.
+        hd_mm: Hausdorff distance, mm.
+        hd95_mm: The larger of the 95th percentiles of the two directed surface distances, mm.
+        predicted_voxels: Voxels of the prediction.
+        true_voxels: Voxels of the truth.
+    """
+
+    case: str
+    label: str
+    dice: float | None
+    assd_mm: float | None
+    hd_mm: float | None
+    hd95_mm: float | None
+    predicted_voxels: int
+    true_voxels: int
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean with what it is worth.
+
+    Attributes:
+        mean: Of the values that there are; None where there is none.
+        low: Lower end of the 95 % bootstrap interval over cases; None for fewer than two.
+        high: Upper end.
+        cases: Cases with a value.
+        missing: Cases without one: a distance where the prediction or the truth is empty.
+    """
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    cases: int
+    missing: int
+
+
+def segmentation_metrics(
+    prediction: Labels,
+    truth: Labels,
+    spacing_mm: Sequence[float],
+    classes: Sequence[ClassLabel | str],
+    *,
+    case: str = "",
+) -> list[MetricRow]:
+    """Compare two label maps class by class.
+
+    Distances are as good as the spacing. Where the file holds a placeholder in its place, as some
+    public copies of ACDC do, they mean nothing, and only Dice counts.
+
+    Args:
+        prediction: Labels (D, H, W); 0 is background, i is `classes[i - 1]`.
+        truth: Labels of the same shape.
+        spacing_mm: Voxel size in array order (D, H, W), mm.
+        classes: Names of the labels from 1 on.
+        case: Name of the case, for the rows.
+
+    Returns:
+        One row for each class, in order, of those too that do not occur.
+
+    Raises:
+        VolumeError: If the shapes differ or the spacing is not positive.
+    """
+    return [
+        mask_metrics(
+            prediction == value,
+            truth == value,
+            spacing_mm,
+            case=case,
+            label=label if isinstance(label, str) else label.name,
+        )
+        for value, label in enumerate(classes, start=1)
+    ]
+
+
+def mask_metrics(
+    prediction: Mask, truth: Mask, spacing_mm: Sequence[float], *, case: str = "", label: str = ""
+) -> MetricRow:
+    """Compare two masks.
+
+    The surface of a mask is its voxels with a face on something else, the border of the image
+    included. In a single slice, where every voxel has one, it is the outline.
+
+    Args:
+        prediction: bool, (D, H, W).
+        truth: bool, of the same shape.
+        spacing_mm: Voxel size in array order (D, H, W), mm.
+        case: Name of the case, for the row.
+        label: Name of the class, for the row.
+
+    Raises:
+        VolumeError: If the shapes differ or the spacing is not positive.
+
+    Source:
+        MONAI's `get_edge_surface_distance`, on which its `compute_average_surface_distance` and
+        `compute_hausdorff_distance` rest; asked once instead of once for each of the three.
+    """
+    if prediction.shape != truth.shape or truth.ndim != 3:
+        raise VolumeError(
+            f"The prediction has shape {prediction.shape} and the truth {truth.shape}; both must "
+            "be on one grid (D, H, W)."
+        )
+    spacing = [float(s) for s in spacing_mm]
+    if len(spacing) != 3 or not all(s > 0 and math.isfinite(s) for s in spacing):
+        raise VolumeError(f"Spacing must be three positive numbers in mm, got {spacing_mm}.")
+    voxels = int(prediction.sum()), int(truth.sum())
+    overlap = None if voxels == (0, 0) else dice(prediction, truth)
+    assd = hd = hd95 = None
+    if all(voxels):
+        box = _bounds(prediction | truth)
+        to_truth, to_prediction = _surface_distances(prediction[box], truth[box], spacing)
+        assd = float(np.concatenate((to_truth, to_prediction)).mean())
+        hd = float(max(to_truth.max(), to_prediction.max()))
+        hd95 = float(max(np.percentile(to_truth, 95), np.percentile(to_prediction, 95)))
+    return MetricRow(case, label, overlap, assd, hd, hd95, *voxels)
+
+
+def summarize(rows: Iterable[MetricRow]) -> dict[str, dict[str, Mean]]:
+    """Means over cases of each class, and of all classes together under "mean".
+
+    The mean of all classes is over cases too, of each case's mean over its classes, so that its
+    interval treats a case's classes as what they are: not independent.
+
+    Args:
+        rows: Of any number of cases.
+
+    Returns:
+        For each class in order of appearance, and "mean" at the end: metric to its mean.
+    """
+    by_class: dict[str, list[MetricRow]] = {}
+    by_case: dict[str, list[MetricRow]] = {}
+    for row in rows:
+        by_class.setdefault(row.label, []).append(row)
+        by_case.setdefault(row.case, []).append(row)
+    out = {
+        label: {metric: mean_of([getattr(row, metric) for row in of_class]) for metric in METRICS}
+        for label, of_class in by_class.items()
+    }
+    out["mean"] = {
+        metric: mean_of([_mean_over_classes(of_case, metric) for of_case in by_case.values()])
+        for metric in METRICS
+    }
+    return out
+
+
+def mean_of(values: Sequence[float | None], *, resamples: int = RESAMPLES, seed: int = 0) -> Mean:
+    """Mean and 95 % percentile bootstrap interval of the values that are not None.
+
+    Args:
+        values: One for each case.
+        resamples: Bootstrap samples.
+        seed: Of the bootstrap, so that the same rows give the same interval.
+    """
+    present = np.array([v for v in values if v is not None], dtype=np.float64)
+    missing = len(values) - len(present)
+    if not len(present):
+        return Mean(None, None, None, 0, missing)
+    mean = float(present.mean())
+    if len(present) < 2:
+        return Mean(mean, None, None, len(present), missing)
+    drawn = np.random.default_rng(seed).integers(len(present), size=(resamples, len(present)))
+    low, high = np.percentile(present[drawn].mean(axis=1), (2.5, 97.5))
+    return Mean(mean, float(low), float(high), len(present), missing)
+
+
+def _mean_over_classes(rows: Sequence[MetricRow], metric: str) -> float | None:
+    present = [value for row in rows if (value := getattr(row, metric)) is not None]
+    return float(np.mean(present)) if present else None
+
+
+def _bounds(mask: Mask) -> tuple[slice, ...]:
+    """The smallest box that holds a mask, which is not empty."""
+    box = []
+    for axis in range(3):
+        used = np.flatnonzero(mask.any(axis=tuple(i for i in range(3) if i != axis)))
+        box.append(slice(int(used[0]), int(used[-1]) + 1))
+    return tuple(box)
+
+
+def _surface_distances(
+    prediction: Mask, truth: Mask, spacing_mm: Sequence[float]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Distance in mm of each surface voxel of the one to the surface of the other, both ways."""
+    flat = prediction.shape[0] == 1
+    # One slice: in 3D each of its voxels would be surface.
+    first, second = (
+        from_numpy(np.ascontiguousarray(m[0] if flat else m)) for m in (prediction, truth)
+    )
+    sampling = list(spacing_mm[1:] if flat else spacing_mm)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # MONAI's, about a call of its own
+        _, distances, _ = get_edge_surface_distance(first, second, spacing=sampling, symmetric=True)
+    to_truth, to_prediction = (np.asarray(d, dtype=np.float64) for d in distances)
+    return to_truth, to_prediction

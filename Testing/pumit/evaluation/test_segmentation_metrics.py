@@ -1,0 +1,144 @@
+"""Dice, ASSD, HD and HD95 agree with slow references, and what is empty stays finite."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from monai.metrics import compute_average_surface_distance, compute_hausdorff_distance
+from pumit.errors import VolumeError
+from pumit.evaluation.segmentation_metrics import (
+    Mask,
+    MetricRow,
+    mask_metrics,
+    mean_of,
+    segmentation_metrics,
+    summarize,
+)
+from pumit.segmentation import ClassLabel
+
+SPACINGS = [(1.0, 1.0, 1.0), (5.0, 0.7, 1.3), (0.4, 2.0, 0.9)]
+
+
+def blob(center: tuple[float, ...], radii: tuple[float, ...], shape: tuple[int, ...]) -> Mask:
+    axes = np.ogrid[tuple(slice(n) for n in shape)]
+    return sum(((a - c) / r) ** 2 for a, c, r in zip(axes, center, radii, strict=True)) < 1
+
+
+def surface(mask: Mask, spacing: tuple[float, ...]) -> np.ndarray:
+    """World positions of voxels with a face on something else, one voxel at a time."""
+    found = []
+    for index in product(*(range(n) for n in mask.shape)):
+        if not mask[index]:
+            continue
+        for axis, step in product(range(mask.ndim), (-1, 1)):
+            beside = list(index)
+            beside[axis] += step
+            is_inside = 0 <= beside[axis] < mask.shape[axis]
+            if not is_inside or not mask[tuple(beside)]:
+                found.append(np.array(index) * spacing)
+                break
+    return np.array(found)
+
+
+def reference(a: Mask, b: Mask, spacing: tuple[float, ...]) -> tuple[float, float, float]:
+    """ASSD, HD and HD95 from all pairs of surface voxels."""
+    if a.shape[0] == 1:
+        a, b, spacing = a[0], b[0], spacing[1:]
+    pairs = np.linalg.norm(surface(a, spacing)[:, None] - surface(b, spacing)[None], axis=-1)
+    there, back = pairs.min(axis=1), pairs.min(axis=0)
+    hd95 = max(np.percentile(there, 95), np.percentile(back, 95))
+    return np.concatenate((there, back)).mean(), max(there.max(), back.max()), hd95
+
+
+@pytest.mark.parametrize("spacing", SPACINGS)
+def test_distances_agree_with_all_pairs_of_surface_voxels(spacing: tuple[float, ...]) -> None:
+    shape = (9, 14, 12)
+    truth = blob((4, 6, 6), (3, 4.5, 4), shape)
+    prediction = blob((5, 7, 5), (4, 5, 3), shape)
+    prediction[0, 0, 0] = True  # a stray voxel at the border of the image: HD, hardly HD95
+    row = mask_metrics(prediction, truth, spacing)
+    expected = reference(prediction, truth, spacing)
+    assert (row.assd_mm, row.hd_mm, row.hd95_mm) == pytest.approx(expected, rel=1e-5)
+    assert row.hd95_mm < row.hd_mm
+    overlap = 2 * (prediction & truth).sum() / (prediction.sum() + truth.sum())
+    assert row.dice == pytest.approx(overlap)
+
+
+@pytest.mark.filterwarnings("ignore:.*always_return_as_numpy:FutureWarning")
+def test_distances_are_those_of_monai() -> None:
+    rng = np.random.default_rng(0)
+    truth, prediction = (rng.random((2, 6, 11, 9)) > 0.6)[:]
+    row = mask_metrics(prediction, truth, SPACINGS[1])
+    pair = [torch.from_numpy(m[None, None]) for m in (prediction, truth)]
+    options = {"include_background": True, "spacing": SPACINGS[1]}
+    assd = compute_average_surface_distance(*pair, symmetric=True, **options)
+    hd, hd95 = (compute_hausdorff_distance(*pair, percentile=p, **options) for p in (None, 95))
+    expected = (assd.item(), hd.item(), hd95.item())
+    assert (row.assd_mm, row.hd_mm, row.hd95_mm) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_single_slice_has_an_outline_only() -> None:
+    truth, prediction = (blob((0, 8, 8), (1, r, 5), (1, 18, 17)) for r in (6, 4))
+    row = mask_metrics(prediction, truth, (1e8, 0.5, 2.0))
+    expected = reference(prediction, truth, (1e8, 0.5, 2.0))
+    assert (row.assd_mm, row.hd_mm, row.hd95_mm) == pytest.approx(expected, rel=1e-5)
+    assert row.assd_mm > 0.4  # most of the inside coincides
+
+
+def test_a_mask_is_at_no_distance_from_itself() -> None:
+    mask = blob((4, 6, 6), (3, 4.5, 4), (9, 14, 12))
+    row = mask_metrics(mask, mask.copy(), SPACINGS[1])
+    assert (row.dice, row.assd_mm, row.hd_mm, row.hd95_mm) == (1.0, 0.0, 0.0, 0.0)
+
+
+def test_what_is_empty_has_no_distance_and_stays_json() -> None:
+    prediction, truth = np.zeros((2, 4, 5, 6), dtype=np.uint8)
+    prediction[1, 1, 1], truth[2, 2, 2] = 1, 2
+    classes = [ClassLabel("liver"), "spleen", "tumour"]
+    rows = segmentation_metrics(prediction, truth, (1, 1, 1), classes, case="a")
+    assert [row.label for row in rows] == ["liver", "spleen", "tumour"]
+    assert [row.dice for row in rows] == [0.0, 0.0, None]
+    assert [(row.predicted_voxels, row.true_voxels) for row in rows] == [(1, 0), (0, 1), (0, 0)]
+    assert all(row.assd_mm is row.hd_mm is row.hd95_mm is None for row in rows)
+    for mean in summarize(rows)["mean"].values():
+        json.dumps([asdict(mean), *map(asdict, rows)], allow_nan=False)
+
+
+def test_other_grids_and_spacings_are_refused() -> None:
+    mask = np.ones((2, 3, 4), dtype=bool)
+    with pytest.raises(VolumeError, match="one grid"):
+        segmentation_metrics(mask, mask[:1], (1, 1, 1), ["a"])
+    for spacing in ((1, 0, 1), (1, 1), (1, 1, float("nan"))):
+        with pytest.raises(VolumeError, match="positive"):
+            mask_metrics(mask, mask, spacing)
+
+
+def row_of(case: str, label: str, dice: float | None, hd95_mm: float | None = 1.0) -> MetricRow:
+    return MetricRow(case, label, dice, hd95_mm, hd95_mm, hd95_mm, 1, 1)
+
+
+def test_every_case_weighs_the_same() -> None:
+    rows = [row_of("a", "x", 0.2), row_of("a", "y", 0.4), row_of("b", "x", 0.9, None)]
+    summary = summarize(rows)
+    assert list(summary) == ["x", "y", "mean"]
+    assert summary["x"]["dice"].mean == pytest.approx(0.55)
+    assert summary["mean"]["dice"].mean == pytest.approx((0.3 + 0.9) / 2)
+    assert (summary["x"]["hd95_mm"].cases, summary["x"]["hd95_mm"].missing) == (1, 1)
+
+
+def test_interval_covers_the_true_mean_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(1)
+    means = [mean_of(list(rng.normal(0.7, 0.1, 40)), resamples=400) for _ in range(200)]
+    covering = sum(m.low <= 0.7 <= m.high for m in means) / len(means)
+    assert 0.88 < covering < 0.99
+    assert mean_of([0.5, 0.7]) == mean_of([0.5, 0.7])
+
+
+def test_too_few_cases_have_no_interval() -> None:
+    assert mean_of([0.5, None]).low is None
+    assert mean_of([None]).mean is None
