@@ -1,12 +1,21 @@
-"""`pumit evaluate`: click as a user would on labelled cases, and report Dice."""
+"""`pumit evaluate`: click as a user would on labelled cases, or compare predictions with labels."""
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pumit.errors import VolumeError
+from pumit.errors import PumitError, VolumeError
+
+if TYPE_CHECKING:
+    from pumit.evaluation.segmentation_metrics import Mean, MetricRow
+
+# Of millimetres and of Dice; what is behind it is rounding.
+DECIMALS = 5
 
 
 def _count(text: str) -> int:
@@ -18,20 +27,48 @@ def _count(text: str) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit evaluate`."""
-    parser.add_argument("cases", type=Path, help="folder of <case>/{image,label}.nii.gz")
+    parser.add_argument(
+        "cases",
+        type=Path,
+        nargs="?",
+        help="folder of <case>/{image,label}.nii.gz to click on",
+    )
+    parser.add_argument(
+        "--predictions", type=Path, metavar="DIR", help="instead: label maps to compare ..."
+    )
+    parser.add_argument(
+        "--labels",
+        type=Path,
+        metavar="DIR",
+        help="... with those of the same names here: Dice, ASSD, HD and HD95 in mm",
+    )
     parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--clicks", type=_count, default=5)
     parser.add_argument("--targets", type=_count, default=3, help="most targets per case")
     parser.add_argument("--only", default="", help="only cases whose name holds this")
     parser.add_argument(
-        "-o", "--output", type=Path, help="write rows, means and means of groups as JSON"
+        "-o",
+        "--output",
+        type=Path,
+        help="write rows and means as JSON; rows of a comparison as .csv too",
     )
     parser.add_argument("--json", action="store_true", help="print rows as JSON lines")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit evaluate`."""
+    if args.predictions is None and args.labels is None:
+        if args.cases is None:
+            raise PumitError("Give a folder of cases, or --predictions and --labels.")
+        return _click(args)
+    if args.predictions is None or args.labels is None or args.cases is not None:
+        raise PumitError("A comparison needs --predictions and --labels, and no folder of cases.")
+    return _compare(args)
+
+
+def _click(args: argparse.Namespace) -> int:
+    """Click on labelled cases."""
     from pumit.cli.progress import progress_bar
     from pumit.cli.segment import check_target
     from pumit.evaluation.simulated_user import evaluate_case, means, means_of_groups
@@ -64,3 +101,96 @@ def run(args: argparse.Namespace) -> int:
             temporary.write_text(json.dumps(result, indent=1))
     print(json.dumps({"mean": summary}) if args.json else json.dumps(summary, indent=1))
     return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    """Compare label maps of two folders."""
+    from pumit.cli.progress import progress_bar
+    from pumit.cli.segment import check_target
+    from pumit.evaluation.folder_comparison import compare_pair, find_pairs
+    from pumit.evaluation.segmentation_metrics import summarize
+
+    if args.output:
+        check_target(args.output)
+    pairs = [p for p in find_pairs(args.predictions, args.labels) if args.only in p.case]
+    if not pairs:
+        raise VolumeError(f"No case's name holds {args.only!r}.")
+    rows: list[MetricRow] = []
+    failed: dict[str, str] = {}
+    with progress_bar(quiet=args.json) as step:
+        for i, pair in enumerate(pairs):
+            step(pair.case, i / len(pairs))
+            try:
+                rows += compare_pair(pair)
+            except VolumeError as error:
+                # Of many cases, one that cannot be compared must not cost the others.
+                failed[pair.case] = str(error)
+    first = next((f"{case}: {why}" for case, why in failed.items()), "none has a class.")
+    if not rows:
+        raise VolumeError(f"None of {len(pairs)} cases could be compared, first: {first}")
+    summary = summarize(rows)
+    if args.output:
+        _write_comparison(args.output, rows, summary, failed)
+    if args.json:
+        for row in rows:
+            print(json.dumps(_rounded(asdict(row))))
+        print(json.dumps({"mean": _summary_json(summary), "failed": failed}))
+    else:
+        _print_table(summary)
+        for case, why in failed.items():
+            print(f"{case}: {why}")
+    if failed:
+        raise VolumeError(
+            f"{len(failed)} of {len(pairs)} cases could not be compared, first: {first}"
+        )
+    return 0
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: round(v, DECIMALS) if isinstance(v, float) else v for k, v in row.items()}
+
+
+def _summary_json(summary: dict[str, dict[str, Mean]]) -> dict[str, Any]:
+    return {
+        label: {metric: _rounded(asdict(mean)) for metric, mean in means.items()}
+        for label, means in summary.items()
+    }
+
+
+def _write_comparison(
+    path: Path,
+    rows: list[MetricRow],
+    summary: dict[str, dict[str, Mean]],
+    failed: dict[str, str],
+) -> None:
+    """Write rows alone as CSV, with empty fields for what there is not, or everything as JSON."""
+    from pumit.io.atomic import atomic_path
+
+    plain = [_rounded(asdict(row)) for row in rows]
+    with atomic_path(path) as temporary:
+        if path.suffix.lower() == ".csv":
+            with temporary.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, fieldnames=list(plain[0]))
+                writer.writeheader()
+                writer.writerows(plain)
+        else:
+            result = {"mean": _summary_json(summary), "failed": failed, "rows": plain}
+            temporary.write_text(json.dumps(result, indent=1, allow_nan=False))
+
+
+def _print_table(summary: dict[str, dict[str, Mean]]) -> None:
+    from pumit.evaluation.segmentation_metrics import METRICS
+
+    width = max(len("class"), *map(len, summary))
+    print(f"{'class':{width}}  cases  " + "  ".join(f"{metric:>23}" for metric in METRICS))
+    for label, means in summary.items():
+        cells = [_cell(means[metric]) for metric in METRICS]
+        print(f"{label:{width}}  {means['dice'].cases:5}  " + "  ".join(f"{c:>23}" for c in cells))
+
+
+def _cell(mean: Mean) -> str:
+    """Mean and its interval; `-3` behind it: three cases have no such distance."""
+    if mean.mean is None:
+        return "-"
+    interval = "" if mean.low is None else f" [{mean.low:.3f}, {mean.high:.3f}]"
+    return f"{mean.mean:.3f}{interval}" + (f" -{mean.missing}" if mean.missing else "")

@@ -24,7 +24,7 @@ COMMANDS = {
     "reconstruct": ("pumit.cli.reconstruct", "show what a tokenizer keeps of a scan"),
     "models": ("pumit.cli.models", "list, verify or fetch models"),
     "pretrain": ("pumit.cli.pretrain", "train the promptable network from a recipe"),
-    "evaluate": ("pumit.cli.evaluate", "click as a user would and report Dice"),
+    "evaluate": ("pumit.cli.evaluate", "click as a user would, or compare label maps: Dice, mm"),
     "serve": ("pumit.server.serve", "serve clicks over HTTP, for Slicer and other viewers"),
 }
 

@@ -16,6 +16,7 @@ from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.inference.segmenter import Segmenter
 from pumit.inference.session import InteractiveSession
+from pumit.io.label_file import is_same_grid
 from pumit.preprocessing.fields import depth_first
 from pumit.prompts import BoxPrompt, Prompt
 from pumit.volume import Triple, Volume
@@ -133,13 +134,7 @@ def labels_on(volume: Volume, label: Volume) -> npt.NDArray[Any]:
     Raises:
         VolumeError: If it lies on another grid.
     """
-    far = np.asarray(volume.shape) - 1
-    corners = np.vstack((np.zeros(3), np.diag(far)))
-    tolerance = 0.1 * min(volume.spacing_mm)
-    is_same_size = label.shape == volume.shape and label.channels == 1
-    if not is_same_size or not np.allclose(
-        label.index_to_world(corners), volume.index_to_world(corners), rtol=0, atol=tolerance
-    ):
+    if label.channels != 1 or not is_same_grid(volume, label):
         raise VolumeError(
             f"A label map of {label.shape} voxels does not lie on the grid of its image of "
             f"{volume.shape}; resample it."

@@ -1,0 +1,111 @@
+"""Compare a folder of predictions with a folder of labels, matched by name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pumit.errors import VolumeError
+from pumit.evaluation.segmentation_metrics import MetricRow, mask_metrics
+from pumit.io.label_file import LabelFile, LabelledSegment, is_same_grid, read_label_file
+
+LABEL_SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd")
+
+
+@dataclass(frozen=True)
+class CasePair:
+    """A prediction and the labels of the same name.
+
+    Attributes:
+        case: The name without suffix.
+        prediction: File of the prediction; None where there is none.
+        labels: File of the labels; None where there is none.
+    """
+
+    case: str
+    prediction: Path | None
+    labels: Path | None
+
+
+def find_pairs(predictions: Path, labels: Path) -> list[CasePair]:
+    """All cases of two folders, sorted, those too that only one of them has.
+
+    Raises:
+        VolumeError: If a folder is none or holds no label map, or no name occurs in both.
+    """
+    found = [_label_files(predictions, "predictions"), _label_files(labels, "labels")]
+    names = sorted(found[0].keys() | found[1].keys())
+    if not found[0].keys() & found[1].keys():
+        raise VolumeError(
+            f"No prediction is named as its labels are, such as {min(found[0])!r} and "
+            f"{min(found[1])!r}; rename the files of one folder."
+        )
+    return [CasePair(name, found[0].get(name), found[1].get(name)) for name in names]
+
+
+def compare_pair(pair: CasePair) -> Iterator[MetricRow]:
+    """Rows of a case, one for each class that its labels or its prediction hold.
+
+    Classes are matched by name where both files name them, else by value; a name, where only one
+    file has it, is that class's.
+
+    Raises:
+        VolumeError: If a file is missing or cannot be read, the two are on different grids, or
+            two classes of one file cannot be told apart.
+    """
+    if pair.prediction is None or pair.labels is None:
+        raise VolumeError("There is no prediction." if pair.labels else "There are no labels.")
+    prediction, truth = read_label_file(pair.prediction), read_label_file(pair.labels)
+    if not is_same_grid(truth.volume, prediction.volume):
+        raise VolumeError(
+            f"The prediction of {prediction.volume.shape} voxels does not lie on the grid of the "
+            f"labels of {truth.volume.shape}; resample it."
+        )
+    by_name = prediction.is_named and truth.is_named
+    predicted, true = _by_key(prediction, by_name), _by_key(truth, by_name)
+    nothing = np.zeros(truth.volume.shape, dtype=bool)
+    for key in sorted(true.keys() | predicted.keys()):
+        p, t = predicted.get(key), true.get(key)
+        yield mask_metrics(
+            nothing if p is None else prediction.mask(p),
+            nothing if t is None else truth.mask(t),
+            truth.volume.spacing_mm,
+            case=pair.case,
+            label=(t.name if t else "") or (p.name if p else "") or str(key),
+        )
+
+
+def _by_key(file: LabelFile, by_name: bool) -> dict[int | str, LabelledSegment]:
+    keys = [segment.name if by_name else segment.value for segment in file.segments]
+    key, count = Counter(keys).most_common(1)[0] if keys else ("", 0)
+    if count > 1:
+        raise VolumeError(
+            f"Several segments have the {'name' if by_name else 'value'} {key!r}; they cannot be "
+            "told apart: rename them, or compare two .seg.nrrd files."
+        )
+    return dict(zip(keys, file.segments, strict=True))
+
+
+def _label_files(folder: Path, what: str) -> dict[str, Path]:
+    if not folder.is_dir():
+        raise VolumeError(f"There is no folder {folder.name!r} of {what}; check the path.")
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        suffix = next((s for s in LABEL_SUFFIXES if path.name.lower().endswith(s)), None)
+        if suffix is None or not path.is_file():
+            continue
+        name = path.name[: -len(suffix)]
+        if name in found:
+            raise VolumeError(
+                f"{found[name].name!r} and {path.name!r} are both {what} of one case; remove one."
+            )
+        found[name] = path
+    if not found:
+        raise VolumeError(
+            f"The folder {folder.name!r} of {what} holds no {', '.join(LABEL_SUFFIXES)} file."
+        )
+    return found

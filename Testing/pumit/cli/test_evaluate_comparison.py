@@ -1,0 +1,116 @@
+"""`pumit evaluate --predictions --labels` compares two folders of label maps."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import SimpleITK
+from pumit.export.seg_nrrd import write_seg_nrrd
+from pumit.segmentation import Algorithm, Segment, Segmentation
+from pumit.volume import Volume
+
+SPACING = (3.0, 1.0, 1.0)
+
+
+def labels(shift: int = 0) -> np.ndarray:
+    array = np.zeros((6, 12, 14), dtype=np.uint8)
+    array[1:4, 2 + shift : 7 + shift, 3:9] = 1
+    array[2:5, 8:11, 3:12] = 2
+    return array
+
+
+def save(array: np.ndarray, path: Path, origin: float = 0.0) -> None:
+    image = SimpleITK.GetImageFromArray(array)
+    image.SetSpacing(SPACING[::-1])
+    image.SetOrigin((origin, 0.0, 0.0))
+    path.parent.mkdir(exist_ok=True)
+    SimpleITK.WriteImage(image, str(path))
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[str | Path, ...]:
+    """Case a is shifted by a voxel of 1 mm, b is right."""
+    for case, shift in (("a", 1), ("b", 0)):
+        save(labels(shift), tmp_path / "predictions" / f"{case}.nii.gz")
+        save(labels(), tmp_path / "labels" / f"{case}.nrrd")
+    return "--predictions", tmp_path / "predictions", "--labels", tmp_path / "labels"
+
+
+def test_rows_are_written_in_millimetres(run: Any, folders: Any, tmp_path: Path) -> None:
+    ran = run("evaluate", *folders, "-o", tmp_path / "rows.json")
+    assert ran.status == 0, ran.err
+    result = json.loads((tmp_path / "rows.json").read_text())
+    rows = {(row["case"], row["label"]): row for row in result["rows"]}
+    assert list(rows) == [("a", "1"), ("a", "2"), ("b", "1"), ("b", "2")]
+    assert rows["a", "1"]["dice"] == pytest.approx(0.8)
+    assert rows["a", "1"]["hd_mm"] == rows["a", "1"]["hd95_mm"] == 1.0
+    assert rows["b", "1"]["assd_mm"] == 0.0
+    assert result["mean"]["1"]["dice"]["mean"] == pytest.approx(0.9)
+    assert result["failed"] == {}
+    assert ran.out.splitlines()[-1].startswith("mean")
+
+
+def test_rows_are_written_as_a_table(run: Any, folders: Any, tmp_path: Path) -> None:
+    empty = labels()
+    empty[empty == 2] = 0
+    save(empty, tmp_path / "predictions" / "b.nii.gz")
+    assert run("evaluate", *folders, "-o", tmp_path / "rows.csv").status == 0
+    rows = list(csv.DictReader((tmp_path / "rows.csv").open()))
+    assert (rows[3]["case"], rows[3]["label"], rows[3]["dice"]) == ("b", "2", "0.0")
+    assert rows[3]["hd_mm"] == ""
+
+
+def test_cases_that_cannot_be_compared_are_one_line_each(run: Any, folders: Any) -> None:
+    predictions, truths = folders[1], folders[3]
+    save(labels(), predictions / "moved.nii.gz", origin=0.5)
+    save(labels(), truths / "moved.nii.gz")
+    save(labels(), truths / "only.nii.gz")
+    (predictions / "torn.mha").write_bytes(b"ObjectType = Image\n")
+    save(labels(), truths / "torn.mha")
+    ran = run("evaluate", *folders)
+    assert ran.status == 2
+    assert ran.err.count("\n") == 1
+    assert "3 of 5" in ran.err
+    lines = {line.split(":")[0]: line for line in ran.out.splitlines()[-3:]}
+    assert "grid" in lines["moved"]
+    assert "no prediction" in lines["only"]
+    assert "torn" in lines
+    ran = run("evaluate", *folders, "--json")
+    assert len(ran.out.splitlines()) == 5
+    assert sorted(json.loads(ran.out.splitlines()[-1])["failed"]) == ["moved", "only", "torn"]
+
+
+def test_named_segments_are_matched_by_name(run: Any, tmp_path: Path) -> None:
+    volume = Volume(labels(), SPACING)
+    for folder, order in (("predictions", (2, 1)), ("labels", (1, 2))):
+        names = {1: "liver", 2: "spleen"}
+        segments = tuple(Segment(names[i], labels() == i) for i in order)
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "a.seg.nrrd"
+        write_seg_nrrd(Segmentation(volume, segments, Algorithm("a", "1")), path)
+    folders = "--predictions", tmp_path / "predictions", "--labels", tmp_path / "labels"
+    ran = run("evaluate", *folders, "--json")
+    rows = [json.loads(line) for line in ran.out.splitlines()[:-1]]
+    assert [(row["label"], row["dice"]) for row in rows] == [("liver", 1.0), ("spleen", 1.0)]
+    save(labels(), tmp_path / "predictions" / "b.nii.gz")
+    (tmp_path / "labels" / "a.seg.nrrd").rename(tmp_path / "labels" / "b.seg.nrrd")
+    ran = run("evaluate", *folders, "--only", "b", "--json")
+    rows = [json.loads(line) for line in ran.out.splitlines()[:-1]]
+    assert [(row["label"], row["dice"]) for row in rows] == [("liver", 1.0), ("spleen", 1.0)]
+
+
+def test_bad_folders_are_one_line(refused: Any, folders: Any, tmp_path: Path) -> None:
+    assert "--predictions and --labels" in refused("evaluate")
+    assert "--labels" in refused("evaluate", *folders[:2])
+    assert "no folder of cases" in refused("evaluate", tmp_path, *folders)
+    assert "There is no folder" in refused("evaluate", *folders[:3], tmp_path / "none")
+    assert "holds no" in refused("evaluate", *folders[:3], tmp_path)
+    assert "name holds 'c'" in refused("evaluate", *folders, "--only", "c")
+    for path in list(folders[1].iterdir()):
+        path.rename(path.with_name(f"p_{path.name}"))
+    assert "rename" in refused("evaluate", *folders)
