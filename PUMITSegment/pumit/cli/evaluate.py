@@ -60,7 +60,9 @@ def run(args: argparse.Namespace) -> int:
     """Run `pumit evaluate`."""
     if args.predictions is None and args.labels is None:
         if args.cases is None:
-            raise PumitError("Give a folder of cases, or --predictions and --labels.")
+            raise PumitError(
+                "Give a folder of cases, or --predictions and --labels (`--help` shows the usage)."
+            )
         return _click(args)
     if args.predictions is None or args.labels is None or args.cases is not None:
         raise PumitError("A comparison needs --predictions and --labels, and no folder of cases.")
