@@ -72,7 +72,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
     """
     if not path.is_file():
         raise CheckpointError(f"There is no checkpoint {path.name}; `pumit models list` shows all.")
-    if _is_pickle(_first_bytes(path)):
+    if is_pickle(path):
         raise CheckpointError(
             f"{path.name} is a pickle, which could run any code; only safetensors files are read."
         )
@@ -99,21 +99,22 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
         ) from None
 
 
-def _is_pickle(start: bytes) -> bool:
-    """Whether a file begins as a pickle, or as the zip archive that torch puts one into."""
+def is_pickle(path: Path) -> bool:
+    """Whether a file begins as a pickle, or as the zip archive that torch puts one into.
+
+    Raises:
+        CheckpointError: If it cannot be read.
+    """
+    try:
+        with path.open("rb") as handle:
+            start = handle.read(9)
+    except OSError as error:
+        reason = error.strerror or "the system refused"
+        raise CheckpointError(f"{path.name} cannot be read: {reason}.") from None
     # The length of a safetensors header may begin with the same bytes; JSON follows it.
     if start[4:9] == b"\0\0\0\0{":
         return False
     return start[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK")
-
-
-def _first_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as handle:
-            return handle.read(9)
-    except OSError as error:
-        reason = error.strerror or "the system refused"
-        raise CheckpointError(f"{path.name} cannot be read: {reason}.") from None
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

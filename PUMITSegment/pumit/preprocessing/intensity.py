@@ -15,6 +15,31 @@ def _quantile(values: Tensor, q: float) -> float:
     return float(values.kthvalue(k).values)
 
 
+def equalizing_steps(values: Tensor) -> Tensor:
+    """Where contrast-limited histogram equalisation puts the borders of the bins.
+
+    Args:
+        values: Intensities in [0, 1], any shape.
+
+    Returns:
+        Shape (BINS + 1,), rising from 0 to 1.
+    """
+    counts = torch.histc(values.float(), BINS, 0, 1)
+    counts = counts.clamp_max(CLIP * counts.mean())
+    steps = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
+    return steps / steps[-1].clamp_min(1e-12)
+
+
+def equalized(linear: Tensor, steps: Tensor) -> Tensor:
+    """Equalise intensities in [0, 1] by given steps, linear within a bin; differentiable.
+
+    Beyond 0 and 1 the line of the outermost bin goes on.
+    """
+    position = linear * BINS
+    lower = position.detach().floor().clamp(0, BINS - 1).long()
+    return steps[lower] + (steps[lower + 1] - steps[lower]) * (position - lower)
+
+
 def field_channels(image: Tensor, inside: Tensor) -> Tensor:
     """Image channels of a field: linear intensity, equalised intensity, inside the volume.
 
@@ -37,12 +62,6 @@ def field_channels(image: Tensor, inside: Tensor) -> Tensor:
     if not high > low:
         low, high = float(values.min()), float(values.max())
     linear = ((image - low) / max(high - low, 1e-12)).clamp(0, 1)
-    counts = torch.histc(linear[is_inside].float(), BINS, 0, 1)
-    counts = counts.clamp_max(CLIP * counts.mean())
-    steps = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
-    steps = steps / steps[-1].clamp_min(1e-12)
-    position = linear * BINS
-    lower = position.floor().clamp(0, BINS - 1).long()
-    equal = steps[lower] + (steps[lower + 1] - steps[lower]) * (position - lower)
+    equal = equalized(linear, equalizing_steps(linear[is_inside]))
     mask = is_inside.to(linear.dtype)
     return torch.stack((linear * mask, equal * mask, mask)).float()

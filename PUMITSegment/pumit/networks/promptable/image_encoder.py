@@ -95,6 +95,20 @@ class ImageEncoder(nn.Module):
         )
         self.norm = nn.LayerNorm(dim, eps=1e-5)
 
+    def stem_features(self, image: Tensor, anisotropy: Anisotropy) -> tuple[Tensor, Tensor, Tensor]:
+        """Features at full, 1/2 and 1/4 in-plane resolution, without the ViT.
+
+        Args:
+            image: Shape (B, C, D, H, W); H and W divisible by 4, D by what the anisotropy halves.
+            anisotropy: State at full resolution.
+        """
+        a = anisotropy
+        full = self.stem(image, a)
+        full = full + self.full_conv(F.silu(self.full_norm(full)), a)
+        half = self.half_block(self.to_half(full, a), a.down(1))
+        quarter = self.quarter_block(self.to_quarter(half, a.down(1)), a.down(2))
+        return full, half, quarter
+
     def forward(self, image: Tensor, anisotropy: Anisotropy) -> ImageEmbedding:
         """Embed a field.
 
@@ -103,10 +117,7 @@ class ImageEncoder(nn.Module):
             anisotropy: State at full resolution.
         """
         a = anisotropy
-        full = self.stem(image, a)
-        full = full + self.full_conv(F.silu(self.full_norm(full)), a)
-        half = self.half_block(self.to_half(full, a), a.down(1))
-        quarter = self.quarter_block(self.to_quarter(half, a.down(1)), a.down(2))
+        full, half, quarter = self.stem_features(image, a)
         grid = self.to_tokens(quarter, a.down(2))  # (B, dim, d, h, w)
         positions = token_positions(*grid.shape[2:], device=grid.device)
         tokens = grid.flatten(2).transpose(1, 2)  # (B, N, dim)

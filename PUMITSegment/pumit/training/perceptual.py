@@ -1,0 +1,328 @@
+"""Perceptual loss: how different two images look, measured on features of a frozen network.
+
+Which network is the recipe's choice, `perceptual: vgg16 | default | none`:
+
+- vgg16: LPIPS on VGG16, as PUMIT's tokenizer was trained. Its weights are fetched by torchvision
+  where that is installed, or come from a safetensors file.
+- default: the convolution stem of the promptable model that ships. It was trained on scans, works
+  in 3D and knows the spacing; nothing is fetched.
+- none: no such term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.errors import CheckpointError, PumitError
+from pumit.inference.loading import build_from, read_model
+from pumit.models.index import find_model
+from pumit.models.public_weights import read_public_weights
+from pumit.networks.promptable.image_encoder import ImageEncoder
+from pumit.networks.promptable.network import PromptableNetwork
+from pumit.networks.pumit import Anisotropy
+from pumit.networks.pumit.grid import require_reducible
+from pumit.networks.vgg import STAGES, Vgg16Features
+from pumit.preprocessing.intensity import equalized, equalizing_steps
+
+CHOICES = ("vgg16", "default", "none")
+# Slices of a volume that PUMIT looks at in one step.
+MAX_SLICES = 24
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_VGG_FILE = (
+    "the safetensors file of VGG16's weights, such as model.safetensors of timm/vgg16.tv_in1k on "
+    "the Hugging Face hub"
+)
+
+
+class PerceptualLoss(nn.Module):
+    """A frozen comparison of images; it holds nothing to train.
+
+    Attributes:
+        source: Which features are compared, for the recipe of what is trained with them.
+        max_slices: Slices of a volume that are looked at in one step.
+    """
+
+    source: str
+    max_slices: int = MAX_SLICES
+
+    def forward(
+        self,
+        reconstruction: Tensor,
+        image: Tensor,
+        anisotropy: Anisotropy,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Mean difference of a batch, a scalar; 0 for equal images. Gradients reach the first.
+
+        Args:
+            reconstruction: Shape (B, C, D, H, W), about -1 to 1, not clipped.
+            image: The same shape, -1 to 1.
+            anisotropy: State of both.
+            generator: Draws the slices that are looked at, at most `max_slices` a volume.
+
+        Raises:
+            ValueError: If the shapes differ.
+        """
+        if reconstruction.shape != image.shape or image.ndim != 5:
+            raise ValueError(
+                f"Expected two images (B, C, D, H, W), got {tuple(reconstruction.shape)} and "
+                f"{tuple(image.shape)}."
+            )
+        return self.compare(reconstruction, image, anisotropy, generator)
+
+    def compare(
+        self,
+        reconstruction: Tensor,
+        image: Tensor,
+        anisotropy: Anisotropy,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """`forward` of images whose shapes agree."""
+        raise NotImplementedError
+
+
+class VggPerceptualLoss(PerceptualLoss):
+    """LPIPS on VGG16, slice by slice, times two.
+
+    Args:
+        features: VGG16 with its weights.
+        channel_weights: Weight of each channel of the five layers, (C,) each; None for 1.
+        source: See `PerceptualLoss`.
+
+    Source:
+        Zhang et al., "The Unreasonable Effectiveness of Deep Features as a Perceptual Metric",
+        CVPR 2018; PUMIT, section "Universal Visual Tokenizer".
+        Differs from the source: intensities are mapped from -1..1 to ImageNet's by
+        (x - (2 mean - 1)) / (2 std), where PUMIT's code shifts by 1 - 2 mean, against the sign.
+        Without `channel_weights` every channel counts as 1 (LPIPS's "baseline" without its
+        learned weights), which is larger.
+    """
+
+    scale = 2.0
+
+    def __init__(
+        self, features: Vgg16Features, channel_weights: list[Tensor] | None, source: str
+    ) -> None:
+        super().__init__()
+        self.features = features
+        self.source = source
+        ones = [torch.ones(widths[-1]) for widths in STAGES]
+        for i, weight in enumerate(channel_weights or ones):
+            self.register_buffer(f"channel_weight{i}", weight.reshape(1, -1, 1, 1))
+        mean, std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
+        self.register_buffer("shift", (2 * mean - 1).reshape(1, 3, 1, 1))
+        self.register_buffer("spread", (2 * std).reshape(1, 3, 1, 1))
+        self.requires_grad_(False).eval()
+
+    def compare(
+        self,
+        reconstruction: Tensor,
+        image: Tensor,
+        anisotropy: Anisotropy,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Compare the same random slices of both."""
+        chosen = [_some_slices(image.shape[2], self.max_slices, generator) for _ in image]
+        with torch.no_grad():
+            wanted = self.features(self._pictures(image, chosen))
+        total = reconstruction.new_zeros(())
+        found = self.features(self._pictures(reconstruction, chosen))
+        for i, (a, b) in enumerate(zip(found, wanted, strict=True)):
+            weight = self.get_buffer(f"channel_weight{i}")
+            total = total + _difference(a, b, weight)
+        return self.scale * total
+
+    def _pictures(self, x: Tensor, chosen: list[Tensor]) -> Tensor:
+        """Slices (B n, 3, H, W) of (B, C, D, H, W), normalised as ImageNet's."""
+        rows = [x[b][:, at.to(x.device)].movedim(1, 0) for b, at in enumerate(chosen)]
+        pictures = torch.cat(rows).float().expand(-1, 3, -1, -1)
+        return (pictures - self.get_buffer("shift")) / self.get_buffer("spread")
+
+
+class StemPerceptualLoss(PerceptualLoss):
+    """Features of a promptable model's convolution stem at full, 1/2 and 1/4 resolution.
+
+    Both images are equalised by the histogram of the true one, as the stem is used to. Colours
+    are averaged. A run of neighbouring slices is looked at, so that depth counts.
+
+    Args:
+        encoder: Image encoder of a promptable network; its ViT is dropped.
+        source: See `PerceptualLoss`.
+    """
+
+    def __init__(self, encoder: ImageEncoder, source: str) -> None:
+        super().__init__()
+        encoder.blocks = nn.ModuleList()
+        self.encoder = encoder
+        self.source = source
+        self.requires_grad_(False).eval()
+
+    def compare(
+        self,
+        reconstruction: Tensor,
+        image: Tensor,
+        anisotropy: Anisotropy,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Compare a slab of both.
+
+        Raises:
+            PumitError: If the size is no multiple of 4 in-plane.
+        """
+        require_reducible(image, anisotropy, 2)
+        step = anisotropy.depth_stride(2)
+        slab = _some_slab(image.shape[2], self.max_slices, step, generator)
+        true = (image[:, :, slab].float().mean(1) + 1) / 2  # (B, D, H, W), 0 to 1
+        given = (reconstruction[:, :, slab].float().mean(1) + 1) / 2
+        steps = [equalizing_steps(one.clamp(0, 1)) for one in true]
+        with torch.no_grad():
+            wanted = self.encoder.stem_features(_channels(true, steps), anisotropy)
+        found = self.encoder.stem_features(_channels(given, steps), anisotropy)
+        parts = [_difference(a, b) for a, b in zip(found, wanted, strict=True)]
+        return torch.stack(parts).sum()
+
+
+def build_perceptual(
+    choice: str,
+    device: torch.device | str,
+    *,
+    weights: str | None = None,
+    max_slices: int = MAX_SLICES,
+) -> PerceptualLoss | None:
+    """The perceptual loss that a recipe asks for.
+
+    Args:
+        choice: One of `CHOICES`.
+        device: Where to compute.
+        weights: For vgg16, a safetensors file: VGG16's features by torchvision's names
+            (`features.0.weight`, ...), LPIPS's linear layers by their own (`lin0.model.1.weight`,
+            ...), or both. For default, another promptable model, by name or file.
+        max_slices: Slices of a volume to look at in one step; fewer are faster.
+
+    Returns:
+        The loss, frozen, or None where there is to be none.
+
+    Raises:
+        PumitError: If the choice is unknown, or its weights cannot be had; says what to install
+            or give, or what else to choose.
+    """
+    if choice not in CHOICES:
+        raise PumitError(f"perceptual must be one of {', '.join(CHOICES)}, got {choice!r}.")
+    if choice == "none":
+        if weights is not None:
+            raise PumitError("perceptual is none and takes no weights; remove them, or choose.")
+        return None
+    loss: PerceptualLoss = _vgg16(weights) if choice == "vgg16" else _stem(weights or "default")
+    loss.max_slices = max_slices
+    return loss.to(device)
+
+
+def _stem(model: str) -> StemPerceptualLoss:
+    path = find_model(model)
+    checkpoint = read_model(path, "promptable")
+    network = build_from(checkpoint, path, torch.device("cpu"))
+    assert isinstance(network, PromptableNetwork)
+    name, version = checkpoint.recipe.get("name", path.stem), checkpoint.recipe.get("version", "0")
+    source = f"stem of {name} {version}, weights sha256 {checkpoint.sha256}"
+    return StemPerceptualLoss(network.image_encoder, source)
+
+
+def _vgg16(weights: str | None) -> VggPerceptualLoss:
+    given: dict[str, Tensor] = {}
+    if weights is not None:
+        given = read_public_weights(
+            Path(weights).expanduser(),
+            instead=_VGG_FILE,
+            wanted=lambda name: name.startswith(("features.", "lin")),
+        )
+        if not given:
+            raise CheckpointError(
+                f"{Path(weights).name} holds neither VGG16's features nor LPIPS's linear layers; "
+                f"give {_VGG_FILE}."
+            )
+    features = Vgg16Features()
+    is_from_file = any(name.startswith("features.") for name in given)
+    state = given if is_from_file else _weights_of_torchvision()
+    own = {k.removeprefix("features."): v for k, v in state.items() if k.startswith("features.")}
+    try:
+        features.load_state_dict(own)
+    except RuntimeError:
+        raise CheckpointError(f"These are not the weights of VGG16; give {_VGG_FILE}.") from None
+    linear = _linear_layers(given)
+    source = "VGG16 of " + ("a given file" if is_from_file else "torchvision, IMAGENET1K_V1")
+    source += ", LPIPS with " + ("its linear layers" if linear else "every channel counting 1")
+    return VggPerceptualLoss(features, linear, source)
+
+
+def _linear_layers(given: Mapping[str, Tensor]) -> list[Tensor] | None:
+    """LPIPS's five linear layers, (C,) each, or None where there is none.
+
+    Raises:
+        CheckpointError: If some are missing or of other shapes.
+    """
+    names = [f"lin{i}.model.1.weight" for i in range(len(STAGES))]
+    if not any(name.startswith("lin") for name in given):
+        return None
+    wanted = {name: widths[-1] for name, widths in zip(names, STAGES, strict=True)}
+    sizes = {name: given[name].numel() for name in names if name in given}
+    if sizes != wanted:
+        raise CheckpointError(f"LPIPS's linear layers for VGG16 are {wanted}, got {sizes}.")
+    return [given[name].flatten() for name in names]
+
+
+def _weights_of_torchvision() -> Mapping[str, Tensor]:
+    """VGG16's published weights, from torchvision's cache or server; never unpickled freely.
+
+    Raises:
+        PumitError: If torchvision is absent, or the weights cannot be fetched.
+    """
+    other = f"or give as perceptual_weights {_VGG_FILE}, or choose perceptual: default or none."
+    try:
+        models = import_module("torchvision.models")
+    except ImportError:
+        raise PumitError(
+            f"perceptual: vgg16 needs torchvision, which is not installed; install it, {other}"
+        ) from None
+    try:
+        state: Mapping[str, Tensor] = models.VGG16_Weights.IMAGENET1K_V1.get_state_dict(
+            progress=False, check_hash=True, weights_only=True
+        )
+    except (OSError, RuntimeError) as error:  # no network, or a damaged file
+        reason = type(error).__name__
+        raise PumitError(
+            f"torchvision cannot fetch VGG16's weights ({reason}); check the network, {other}"
+        ) from None
+    return state
+
+
+def _some_slices(depth: int, most: int, generator: torch.Generator | None) -> Tensor:
+    """At most `most` different slices of a volume, shape (n,)."""
+    where = "cpu" if generator is None else generator.device
+    return torch.randperm(depth, generator=generator, device=where)[:most]
+
+
+def _some_slab(depth: int, most: int, step: int, generator: torch.Generator | None) -> slice:
+    """At most `most` neighbouring slices, as many as a multiple of `step`, but at least one."""
+    size = max(min(depth, most) // step, 1) * step
+    where = "cpu" if generator is None else generator.device
+    start = torch.randint(depth - size + 1, (), generator=generator, device=where)
+    return slice(int(start), int(start) + size)
+
+
+def _channels(intensity: Tensor, steps: list[Tensor]) -> Tensor:
+    """The stem's channels (B, 3, D, H, W) of (B, D, H, W): linear, equalised, inside."""
+    equal = torch.stack([equalized(x, s) for x, s in zip(intensity, steps, strict=True)])
+    return torch.stack((intensity, equal, torch.ones_like(intensity)), dim=1)
+
+
+def _difference(found: Tensor, wanted: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Squared distance of features (B, C, ...) on the unit sphere, mean over places; a scalar."""
+    a, b = (F.normalize(x.float(), dim=1, eps=1e-10) for x in (found, wanted))
+    squared = (a - b).square()
+    return (squared if weight is None else squared * weight).sum(1).mean()
