@@ -12,7 +12,7 @@ from pumit.errors import PumitError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit pretrain`."""
     parser.add_argument(
-        "config", help="a YAML recipe, or the name of one that ships (default, default_gpu)"
+        "config", help="a YAML recipe, or the name of one that ships (default, tokenizer, vit, ...)"
     )
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/pretrain"))
     parser.add_argument("--seconds", type=float, help="stop at a checkpoint after so long")
@@ -30,9 +30,9 @@ def run(args: argparse.Namespace) -> int:
     if not path.suffix:
         path = Path(str(resources.files("pumit.training"))) / "recipes" / f"{args.config}.yaml"
     if not path.is_file():
-        raise PumitError(
-            f"There is no recipe {args.config!r}; give a YAML file, default or default_gpu."
-        )
+        folder = Path(str(resources.files("pumit.training"))) / "recipes"
+        names = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
+        raise PumitError(f"There is no recipe {args.config!r}; give a YAML file or one of {names}.")
     overrides = {k: getattr(args, k) for k in ("seconds", "steps") if getattr(args, k) is not None}
     pretrain(
         path,

@@ -16,6 +16,8 @@ _WANTED: dict[ModelKind, str] = {
     "promptable": "takes no prompts; choose a promptable model",
     "automatic": "segments nothing by itself; choose an automatic model",
     "tokenizer": "reconstructs nothing; choose a tokenizer",
+    "encoder": "is no pre-trained encoder; choose one",
+    "classifier": "tells no classes of a whole scan; choose a classifier",
 }
 
 

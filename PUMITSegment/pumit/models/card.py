@@ -27,13 +27,18 @@ from pumit.segmentation import ClassLabel
 
 logger = logging.getLogger(__name__)
 
-ModelKind = Literal["promptable", "automatic", "tokenizer"]
+ModelKind = Literal["promptable", "automatic", "tokenizer", "encoder", "classifier"]
 KINDS: tuple[ModelKind, ...] = get_args(ModelKind)
 # A person is told what to expect of an answer only where that is off by no more on average.
 HONEST_ECE = 0.07
 _KIND_OF_NETWORK: dict[str, ModelKind] = {
     "promptable": "promptable",
     "pumit_tokenizer": "tokenizer",
+    "pumit_tokenizer_small": "tokenizer",
+    "pumit_vit_b_mim": "encoder",
+    "pumit_vit_small_mim": "encoder",
+    "pumit_classifier_b": "classifier",
+    "pumit_classifier_small": "classifier",
 }
 
 
@@ -46,7 +51,8 @@ class ModelCard:
         kind: What it does.
         version: The model's own version.
         description: One sentence.
-        classes: Classes of an automatic model, the background left out; else empty.
+        classes: Classes of an automatic model, the background left out, or of a classifier; else
+            empty.
     """
 
     name: str
@@ -74,6 +80,8 @@ def kind_of(recipe: Mapping[str, Any]) -> ModelKind:
 def classes_of(recipe: Mapping[str, Any]) -> tuple[ClassLabel, ...]:
     """Classes of an automatic model, in the order of its output channels from 1 on.
 
+    Those of a classifier are in the order of its outputs from 0 on.
+
     Each is written `{"name": ..., "terminology": ..., "color_rgb": [r, g, b]}`; the last two may
     be left out.
 
@@ -92,7 +100,7 @@ def classes_of(recipe: Mapping[str, Any]) -> tuple[ClassLabel, ...]:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise CheckpointError(
             f"The model's recipe names no usable classes ({type(error).__name__}: {error}); "
-            "an automatic model needs a name for each."
+            "an automatic model or a classifier needs a name for each."
         ) from None
 
 
@@ -172,7 +180,7 @@ def installed_models() -> list[ModelCard]:
         try:
             recipe, _ = read_recipe(entry.path)
             kind = kind_of(recipe)
-            classes = classes_of(recipe) if kind == "automatic" else ()
+            classes = classes_of(recipe) if kind in ("automatic", "classifier") else ()
         except PumitError as error:
             logger.warning("model %r cannot be used: %s", entry.name, error)
             continue

@@ -48,6 +48,9 @@ _SEGMENTATION = {
     "num_supervised_levels": 4,
 }
 
+# A universal ViT that two CPU cores can pre-train and fine-tune.
+_VIT_SMALL = {**_VIT_B, "dim": 192, "depth": 8, "num_heads": 6, "hidden": 512}
+
 # The default model's: small enough to click with on two CPU cores.
 PROMPTABLE: dict[str, Any] = {
     "widths": (16, 32, 64),
@@ -71,6 +74,16 @@ RECIPES: dict[str, NetworkRecipe] = {
             "groups": 8,
         },
     ),
+    "pumit_tokenizer_small": NetworkRecipe(
+        "pumit.networks.pumit.tokenizer",
+        "VisualTokenizer",
+        {
+            "in_channels": 3,
+            "widths": (48, 96, 192),
+            "num_tokens": _TOKENIZER_CODEBOOK,
+            "groups": 8,
+        },
+    ),
     "pumit_discriminator": NetworkRecipe(
         "pumit.networks.pumit.discriminator",
         "PatchDiscriminator",
@@ -81,6 +94,24 @@ RECIPES: dict[str, NetworkRecipe] = {
         "pumit.networks.pumit.mim",
         "MaskedImageModel",
         {**_VIT_B_UNIVERSAL, "num_tokens": _TOKENIZER_CODEBOOK},
+    ),
+    "pumit_vit_small_mim": NetworkRecipe(
+        "pumit.networks.pumit.mim",
+        "MaskedImageModel",
+        {**_VIT_SMALL, "patch_halvings": 4, "num_tokens": _TOKENIZER_CODEBOOK},
+    ),
+    "pumit_segmentation_small": NetworkRecipe(
+        "pumit.networks.pumit.segmentation_network",
+        "SegmentationNetwork",
+        {
+            **_SEGMENTATION,
+            **_VIT_SMALL,
+            "in_channels": 1,
+            "num_classes": 2,
+            "detail_widths": (16, 32),
+            "pyramid_widths": (48, 96, 128, 128),
+            "taps": (2, 4, 6, 8),
+        },
     ),
     "pumit_segmentation_btcv": NetworkRecipe(
         "pumit.networks.pumit.segmentation_network",
@@ -103,6 +134,17 @@ RECIPES: dict[str, NetworkRecipe] = {
             "fixed_patch": (16, 16, 16),
             "position_table": (10, 10, 10),
             "num_classes": 11,
+        },
+    ),
+    "pumit_classifier_small": NetworkRecipe(
+        "pumit.networks.pumit.classifier",
+        "VitClassifier",
+        {
+            **_VIT_B,
+            **_VIT_SMALL,
+            "fixed_patch": (16, 16, 16),
+            "position_table": (4, 4, 4),  # 64^3 images
+            "num_classes": 2,
         },
     ),
     "promptable": NetworkRecipe(

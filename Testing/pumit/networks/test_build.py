@@ -36,6 +36,14 @@ def test_published_networks_have_their_published_size(name: str, parameters: int
     assert all(p.requires_grad for p in network.parameters())
 
 
+@pytest.mark.parametrize(
+    ("name", "mebibytes"),
+    [("pumit_tokenizer_small", 12), ("pumit_vit_small_mim", 12)],
+)
+def test_small_networks_that_ship_are_small(name: str, mebibytes: int) -> None:
+    assert 2 * count(build_meta(name)) < mebibytes * 2**20
+
+
 def test_parts_of_the_tokenizer_have_their_published_size() -> None:
     network = build_meta("pumit_tokenizer")
 

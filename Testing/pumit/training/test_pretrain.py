@@ -141,7 +141,7 @@ def test_the_recipes_that_ship_are_right(name: str) -> None:
         ({"schedule": {"steps": "many"}}, "steps in schedule .* got 'many'"),
         ({"schedule": {"learning_rate": "8e-4x"}}, "learning_rate in schedule"),
         ({"schedule": {"learning_rate": float("nan")}}, "learning_rate in schedule"),
-        ({"network": "nnformer_tumor"}, "only promptable"),
+        ({"network": "nnformer_tumor"}, "is not pretrained"),
         ({"network_sizes": [1]}, "network_sizes"),
         ({"network_sizes": {"dimm": 3}}, "did you mean 'dim'"),
         ({"network_sizes": {"num_heads": 0}}, "num_heads|positive"),

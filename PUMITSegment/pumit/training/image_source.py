@@ -1,0 +1,200 @@
+"""Batches of images without labels, of one degree of anisotropy each, for pre-training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from pumit.networks.pumit.anisotropy import MAX_DEGREE, Anisotropy
+from pumit.preprocessing.normalization import Normalization
+from pumit.training.synthesis.grid import chance, uniform
+from pumit.training.synthesis.scene import draw_scene
+
+# Images of a step, times the batch size: thinner ones come in larger batches.
+IMAGES = {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}
+DEGREE_SHARES = {0: 0.22, 1: 0.22, 2: 0.22, 3: 0.14, 4: 0.06, 5: 0.14}
+
+
+@dataclass
+class ImageBatch:
+    """Images of one degree of anisotropy.
+
+    Attributes:
+        image: Intensities in [0, 1], (B, 3, D, H, W).
+        da0: Degree of anisotropy.
+        cases: Where each comes from, for messages.
+        is_masked: Which patches are hidden, (B, N) bool, where the objective hides some.
+    """
+
+    image: Tensor
+    da0: int
+    cases: list[str] = field(default_factory=list)
+    is_masked: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.image)
+
+    @property
+    def anisotropy(self) -> Anisotropy:
+        """State of the images at full resolution."""
+        return Anisotropy(self.da0)
+
+    @property
+    def voxels(self) -> int:
+        """Voxels of all images."""
+        return self.image[:, 0].numel()
+
+    def to(self, device: torch.device) -> ImageBatch:
+        """The same batch on a device; the mask stays where it is wanted, beside the image."""
+        mask = None if self.is_masked is None else self.is_masked.to(device, non_blocking=True)
+        return replace(self, image=self.image.to(device, non_blocking=True), is_masked=mask)
+
+    def pin_memory(self) -> ImageBatch:
+        """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
+        mask = None if self.is_masked is None else self.is_masked.pin_memory()
+        return replace(self, image=self.image.pin_memory(), is_masked=mask)
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Size of the crops of an isotropic image; thicker slices are fewer.
+
+    Attributes:
+        depth: Slices at isotropic spacing, a multiple of 16.
+        in_plane: Rows and columns, a multiple of 16.
+
+    Source:
+        PUMIT: depth T * max(16 >> DA, 1) with T = 4 for the tokenizer and 5 for the ViT, and one
+        slice in 2D.
+    """
+
+    depth: int = 64
+    in_plane: int = 128
+
+    def __post_init__(self) -> None:
+        if min(self.depth, self.in_plane) < 16 or self.depth % 16 or self.in_plane % 16:
+            raise ValueError(
+                f"Crops must be multiples of 16, got {self.depth} x {self.in_plane} voxels."
+            )
+
+    def shape(self, da0: int) -> tuple[int, int, int]:
+        """Voxels (d, h, w) at a degree of anisotropy."""
+        return (Anisotropy(da0).depth_at(self.depth), self.in_plane, self.in_plane)
+
+    def grid(self, da0: int) -> tuple[int, int, int]:
+        """Patches of 16 in-plane voxels, (d, h, w)."""
+        d, h, w = self.shape(da0)
+        return (d // Anisotropy(da0).depth_stride(4), h // 16, w // 16)
+
+
+class Images(Protocol):
+    """Where real images come from."""
+
+    def draw(
+        self, da0: int, shape: tuple[int, int, int], generator: torch.Generator
+    ) -> tuple[Tensor, str] | None:
+        """A crop (C, D, H, W) in [0, 1], C 1 or 3, and its name; None where none has the degree."""
+
+
+class ImageSource:
+    """Draw crops of generated and of real images.
+
+    Args:
+        crop: Their size.
+        images: Real images, or None for generated ones only.
+        real_share: Share of crops that come from real images.
+        batch_size: Crops per step, times `IMAGES`.
+        generated_size: In-plane voxels of a generated scan at most; it is enlarged to the crop.
+            Drawing takes longer than training where it is large.
+    """
+
+    def __init__(
+        self,
+        crop: Crop,
+        *,
+        images: Images | None,
+        real_share: float,
+        batch_size: int,
+        generated_size: int = 64,
+    ) -> None:
+        self.crop = crop
+        self.images = images
+        self.real_share = real_share
+        self.batch_size = batch_size
+        self.generated_size = min(generated_size, crop.in_plane)
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
+        """Draw a batch of one degree.
+
+        Args:
+            da0: Degree of anisotropy.
+            generator: Of this process and step, on the CPU.
+            shared: In the same state in every process; unused, all crops of a degree are alike.
+        """
+        images, cases = [], []
+        for _ in range(self.batch_size * IMAGES[da0]):
+            image, case = self._one(da0, generator)
+            images.append(varied(turned(image, generator), generator).expand(3, -1, -1, -1))
+            cases.append(case)
+        return ImageBatch(torch.stack(images), da0, cases)
+
+    def _one(self, da0: int, generator: torch.Generator) -> tuple[Tensor, str]:
+        shape = self.crop.shape(da0)
+        if self.images is not None and chance(generator, self.real_share):
+            found = self.images.draw(da0, shape, generator)
+            if found is not None:
+                return found
+        image = draw_scene(da0, self.generated_size, generator).image
+        scaling = Normalization().scaling(image.numpy())
+        image = (image * scaling.factor + scaling.offset).clamp(0, 1)[None]
+        if image.shape[1:] != shape:
+            image = torch.nn.functional.interpolate(
+                image[None], shape, mode="trilinear", align_corners=False
+            )[0]
+        return image, "generated"
+
+
+def turned(image: Tensor, generator: torch.Generator) -> Tensor:
+    """Random flips and quarter turns of (C, D, H, W); H equals W."""
+    flips = [axis for axis in (1, 2, 3) if chance(generator, 0.5)]
+    image = image.flip(flips) if flips else image
+    return torch.rot90(image, int(torch.randint(4, (), generator=generator)), dims=(2, 3))
+
+
+def varied(image: Tensor, generator: torch.Generator) -> Tensor:
+    """Random brightness, contrast and gamma of intensities in [0, 1], as published.
+
+    Source:
+        PUMIT's pre-training: shift by 0.25 and contrast 0.75..1.25 with probability 0.15 each,
+        gamma 0.7..1.5 with probability 0.3, half of the time of the inverted image.
+    """
+    if chance(generator, 0.15):
+        image = image * (1 + uniform(generator, -0.25, 0.25))
+    if chance(generator, 0.15):
+        mean = image.mean()
+        image = (image - mean) * uniform(generator, 0.75, 1.25) + mean
+    image = image.clamp(0, 1)
+    if chance(generator, 0.3):
+        power = uniform(generator, 0.7, 1.5)
+        image = 1 - (1 - image) ** power if chance(generator, 0.5) else image**power
+    return image
+
+
+def degrees_of(given: dict[int, float] | None, known: Sequence[int] = ()) -> dict[int, float]:
+    """Shares of the degrees of anisotropy: those of a recipe, else the usual ones.
+
+    Raises:
+        ValueError: If a degree is not 0 to 5, or a share is negative or all are zero.
+    """
+    shares = dict(DEGREE_SHARES if given is None else given)
+    if known:
+        shares = {da0: share for da0, share in shares.items() if da0 in known}
+    if not all(da0 in range(MAX_DEGREE + 1) and share >= 0 for da0, share in shares.items()):
+        raise ValueError(f"Degrees of anisotropy are 0 to {MAX_DEGREE} with shares, got {shares}.")
+    if not sum(shares.values()) > 0:
+        raise ValueError("No degree of anisotropy has a share above zero.")
+    return shares

@@ -1,0 +1,107 @@
+"""The objective of masked image modelling: the soft visual tokens of hidden patches."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.networks.pumit.anisotropy import Anisotropy
+from pumit.networks.pumit.mim import MASK_RATIO, MaskedImageModel, random_mask
+from pumit.networks.pumit.tokenizer import VisualTokenizer
+from pumit.training.drawing_ahead import Draw
+from pumit.training.image_source import ImageBatch, ImageSource
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def imagenet_normalised(image: Tensor) -> Tensor:
+    """Intensities in [0, 1], (B, 3, D, H, W), as networks trained on photographs expect them."""
+    mean, std = (
+        torch.tensor(v, dtype=image.dtype, device=image.device).view(1, 3, 1, 1, 1)
+        for v in (IMAGENET_MEAN, IMAGENET_STD)
+    )
+    return (image - mean) / std
+
+
+def draw_masked(
+    source: ImageSource,
+    ratio: float,
+    da0: int,
+    generator: torch.Generator,
+    shared: torch.Generator,
+) -> ImageBatch:
+    """Draw images and which of their patches to hide."""
+    batch = source.draw(da0, generator, shared)
+    patches = math.prod(source.crop.grid(da0))
+    batch.is_masked = random_mask(len(batch), patches, ratio=ratio, generator=generator)
+    return batch
+
+
+class MimTask(nn.Module):
+    """Draw images, hide patches, and score the predicted tokens.
+
+    Args:
+        network: The network to train.
+        tokenizer: Turns images into soft tokens; it is not trained.
+        source: Draws images.
+        mask_ratio: Share of patches that are hidden.
+
+    Source:
+        PUMIT, section "MIM Pre-training", eq. 6.
+    """
+
+    def __init__(
+        self,
+        network: MaskedImageModel,
+        tokenizer: VisualTokenizer,
+        source: ImageSource,
+        *,
+        mask_ratio: float = MASK_RATIO,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        # Not a part of this module: it is neither trained nor saved with it.
+        self._tokenizer = [tokenizer.eval().requires_grad_(False)]
+        self.source = source
+        self.mask_ratio = mask_ratio
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
+        """Draw a batch of one degree with its masks."""
+        return draw_masked(self.source, self.mask_ratio, da0, generator, shared)
+
+    def ahead(self) -> Draw:
+        """What draws in worker processes."""
+        return partial(draw_masked, self.source, self.mask_ratio)
+
+    def forward(self, batch: ImageBatch) -> dict[str, Tensor]:
+        """Cross entropy of the predicted tokens.
+
+        Returns:
+            `loss`, and for the log `kl` (what is left above the tokens' own entropy, nats),
+            `kl_marginal` (the same for an answer that knows only how often each token occurs in
+            this batch) and `top1` (share of patches whose likeliest token is right).
+        """
+        assert batch.is_masked is not None
+        device = next(self.network.parameters()).device
+        batch = batch.to(device)
+        tokenizer = self._tokenizer[0].to(device)
+        anisotropy = Anisotropy(batch.da0)
+        with torch.no_grad():
+            soft = tokenizer.tokenize(batch.image * 2 - 1, anisotropy).probabilities.float()
+        truth = soft.flatten(2).transpose(1, 2)[batch.is_masked]  # (M, K)
+        logits = self.network(imagenet_normalised(batch.image), anisotropy, batch.is_masked)
+        loss = F.cross_entropy(logits.float(), truth)
+        own = -(truth * truth.clamp_min(1e-30).log()).sum(1).mean()
+        mean = truth.mean(0)
+        marginal = -(mean * mean.clamp_min(1e-30).log()).sum()
+        right = (logits.argmax(1) == truth.argmax(1)).float().mean()
+        return {
+            "loss": loss,
+            "kl": loss.detach() - own,
+            "kl_marginal": marginal - own,
+            "top1": right,
+        }

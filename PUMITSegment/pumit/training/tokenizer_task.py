@@ -1,0 +1,179 @@
+"""The objective of the visual tokenizer: reconstruct, use the codebook evenly, look real."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from pumit.networks.pumit.anisotropy import Anisotropy
+from pumit.networks.pumit.discriminator import PatchDiscriminator
+from pumit.networks.pumit.quantizer import prior_regularization
+from pumit.networks.pumit.tokenizer import VisualTokenizer
+from pumit.training.drawing_ahead import Draw
+from pumit.training.image_source import ImageBatch, ImageSource
+
+GENERATOR = "tokenizer."  # the weights under this name are the model
+
+
+@dataclass(frozen=True)
+class TokenizerLoss:
+    """Weights of the tokenizer's objective.
+
+    Attributes:
+        even: Weight of the negative entropy of the mean token distribution (lambda_1).
+        sharp: Weight of the mean entropy of the token distributions (lambda_2).
+        perceptual: Weight of the perceptual loss.
+        adversarial: Weight of the adversarial term where the gate is open.
+        gate: The gate is open while the discriminator's running loss is at most this.
+        discriminator_rate: Learning rate of the discriminator over the tokenizer's.
+        momentum: Of the running loss.
+
+    Source:
+        PUMIT, eq. 4 and 5; values of the published command.
+    """
+
+    even: float = 0.03
+    sharp: float = 1.0
+    perceptual: float = 1.0
+    adversarial: float = 0.003
+    gate: float = 0.025
+    discriminator_rate: float = 10.0
+    momentum: float = 0.9
+
+
+class TokenizerTraining(nn.Module):
+    """What is trained together: the tokenizer and, where there is one, its discriminator.
+
+    Args:
+        tokenizer: The tokenizer.
+        discriminator: Its opponent, or None to train without.
+
+    Attributes:
+        running_loss: Running mean of the discriminator's loss.
+        last_loss: The discriminator's loss of the last step.
+    """
+
+    running_loss: Tensor
+    last_loss: Tensor
+
+    def __init__(
+        self, tokenizer: VisualTokenizer, discriminator: PatchDiscriminator | None = None
+    ) -> None:
+        super().__init__()
+        self.tokenizer = tokenizer
+        self.discriminator = discriminator
+        self.register_buffer("running_loss", torch.tensor(0.1))
+        self.register_buffer("last_loss", torch.tensor(0.1))
+
+
+class TokenizerTask(nn.Module):
+    """Draw images and score their reconstructions.
+
+    Generator and discriminator take their step together, on the same images, as published: the
+    discriminator sees the reconstruction without its gradient, and the tokenizer sees the
+    discriminator with its weights held fixed.
+
+    Args:
+        network: What is trained.
+        source: Draws images.
+        loss: Weights of the terms.
+        perceptual: Scores (reconstruction, image, anisotropy, generator), or None.
+    """
+
+    def __init__(
+        self,
+        network: TokenizerTraining,
+        source: ImageSource,
+        *,
+        loss: TokenizerLoss | None = None,
+        perceptual: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.source = source
+        self.weights = TokenizerLoss() if loss is None else loss
+        self.perceptual = perceptual
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
+        """Draw a batch of one degree; see `ImageSource.draw`."""
+        return self.source.draw(da0, generator, shared)
+
+    def ahead(self) -> Draw:
+        """What draws in worker processes."""
+        return self.source.draw
+
+    def parameter_groups(self, schedule: Any) -> list[dict[str, Any]]:
+        """AdamW groups: no decay on vectors and the codebook; the discriminator learns faster."""
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for name, p in self.network.named_parameters():
+            is_free = p.ndim <= 1 or name.endswith("codebook")
+            rate = 1.0 if name.startswith(GENERATOR) else self.weights.discriminator_rate
+            decay = 0.0 if is_free else schedule.weight_decay
+            groups.setdefault((decay, rate), []).append(p)
+        return [
+            {"params": params, "weight_decay": decay, "rate": rate}
+            for (decay, rate), params in groups.items()
+        ]
+
+    def forward(self, batch: ImageBatch) -> dict[str, Tensor]:
+        """Loss of a batch.
+
+        Returns:
+            `loss`, and for the log `l1`, `psnr` (dB, on the scale 0..1), `token_kl` (mean KL of
+            the token distributions to the uniform one, nats), `use_kl` (KL of their mean),
+            `perceptual`, `discriminator` and `gate` where they take part.
+        """
+        batch = batch.to(next(self.network.parameters()).device)
+        w, anisotropy = self.weights, batch.anisotropy
+        image = batch.image * 2 - 1
+        out = self.network.tokenizer(image, anisotropy)
+        back = out.reconstruction.float()
+        l1 = F.l1_loss(back, image)
+        negative_entropy, mean_entropy = prior_regularization(out.tokens.probabilities)
+        loss = l1 + w.even * negative_entropy + w.sharp * mean_entropy
+        most = torch.log(torch.tensor(float(out.tokens.probabilities.shape[1])))
+        error = F.mse_loss(back.detach().clamp(-1, 1), image) / 4
+        scores = {
+            "l1": l1,
+            "psnr": -10 * error.clamp_min(1e-12).log10(),
+            "token_kl": most - mean_entropy,
+            "use_kl": most + negative_entropy,
+        }
+        if self.perceptual is not None and w.perceptual > 0:
+            generator = torch.Generator().manual_seed(int(image.sum().abs().item() * 1e3) % 2**31)
+            scores["perceptual"] = self.perceptual(back, image, anisotropy, generator)
+            loss = loss + w.perceptual * scores["perceptual"]
+        if self.network.discriminator is not None:
+            scores |= self._adversarial(back, image, anisotropy)
+            loss = loss + scores.pop("adversarial") + scores["discriminator"]
+        return {"loss": loss, **scores}
+
+    def _adversarial(
+        self, back: Tensor, image: Tensor, anisotropy: Anisotropy
+    ) -> dict[str, Tensor]:
+        """The discriminator's hinge loss, and the tokenizer's term while the gate is open."""
+        net, w = self.network, self.weights
+        assert net.discriminator is not None
+        real = net.discriminator(image, anisotropy).float()
+        fake = net.discriminator(back.detach(), anisotropy).float()
+        judged = (F.relu(1 - real).mean() + F.relu(1 + fake).mean()) / 2
+        is_open = torch.maximum(net.running_loss, net.last_loss) <= w.gate
+        adversarial = judged.new_zeros(())
+        if bool(is_open):
+            fixed = {name: p.detach() for name, p in net.discriminator.named_parameters()}
+            answer = functional_call(net.discriminator, fixed, (back, anisotropy))
+            adversarial = -w.adversarial * answer.float().mean()
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                net.running_loss.lerp_(judged.detach().to(net.running_loss), 1 - w.momentum)
+                net.last_loss.copy_(judged.detach())
+        return {
+            "adversarial": adversarial,
+            "discriminator": judged,
+            "gate": is_open.float(),
+        }
