@@ -36,6 +36,10 @@ class ExportError(PumitError):
     """A result that cannot be written: nothing to write, no source series, or a full target."""
 
 
+class TrainingError(PumitError):
+    """Training that cannot go on: a loss or gradients that are not finite, or processes apart."""
+
+
 class ServiceError(PumitError):
     """A worker or a remote machine that cannot be reached, refused, or ended."""
 

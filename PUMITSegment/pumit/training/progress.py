@@ -9,6 +9,8 @@ import time
 import torch
 from torch import Tensor
 
+from pumit.training.parallel import total
+
 
 class Progress:
     """Collect what happens between two lines of the log.
@@ -22,40 +24,53 @@ class Progress:
         self.started = self.since = time.monotonic()
         self.waited = 0.0
         self.fields = 0
+        self.voxels = 0
         self.values: dict[str, list[Tensor]] = {}
 
-    def add(self, values: dict[str, Tensor], *, fields: int, waited: float) -> None:
-        """Count a step.
+    def add(
+        self, values: dict[str, Tensor], *, fields: int = 0, voxels: int = 0, waited: float = 0.0
+    ) -> None:
+        """Count a batch.
 
         Args:
             values: Numbers to average; kept where they lie until the line is due.
             fields: Fields seen by this process.
+            voxels: Voxels of the batch, where it tells.
             waited: Seconds until the batch was there.
         """
         self.waited += waited
         self.fields += fields
+        self.voxels += voxels
         for name, value in values.items():
             self.values.setdefault(name, []).append(value.detach().float().reshape(()))
 
+    def rest(self, seconds: float) -> None:
+        """Leave out the time of a validation or a save."""
+        self.since += seconds
+
     def line(self, step: int) -> dict[str, float]:
-        """The record of the steps since the last one; begins anew.
+        """The record of the steps since the last one; begins anew. Every process asks for it.
 
         Returns:
-            `step`, `seconds` of the run, means of the finite values, `fields_per_second` of this
-            process, `drawing` (share of the time that training waited for its batch), and
-            `memory_gib` (peak of the device; of the process where that is the CPU).
+            `step`, `seconds` of the run, means of this process's finite values,
+            `fields_per_second` and `voxels_per_second` of all processes together (voxels where
+            batches tell them), `drawing` (share of the time that training waited for its batch),
+            and `memory_gib` (peak of the device; of the process where that is the CPU).
         """
         now = time.monotonic()
         seconds = max(now - self.since, 1e-9)
         means = {name: _mean(torch.stack(v).cpu()) for name, v in self.values.items()}
+        fields, voxels = total([self.fields, self.voxels], self.device)
         record = {"step": step, "seconds": round(now - self.started, 1)}
         record |= {k: round(v, 4) for k, v in means.items() if v is not None}
-        record["fields_per_second"] = round(self.fields / seconds, 2)
+        record["fields_per_second"] = round(fields / seconds, 2)
+        if voxels:
+            record["voxels_per_second"] = round(voxels / seconds)
         record["drawing"] = round(self.waited / seconds, 3)
         memory = peak_memory_gib(self.device)
         if memory is not None:
             record["memory_gib"] = round(memory, 2)
-        self.since, self.waited, self.fields, self.values = now, 0.0, 0, {}
+        self.since, self.waited, self.fields, self.voxels, self.values = now, 0.0, 0, 0, {}
         return record
 
 

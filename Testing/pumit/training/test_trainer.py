@@ -9,12 +9,13 @@ import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
-from pumit.errors import CheckpointError
+from pumit.errors import CheckpointError, TrainingError
 from pumit.training.drawing_ahead import Draw
+from pumit.training.run_folder import step_saved
 from pumit.training.trainer import Schedule, WeightAverage, optimizer_for, train
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -28,12 +29,12 @@ def draw_line(da0: int, generator: torch.Generator, shared: torch.Generator) -> 
 
 
 class LineTask:
-    """Fit a line; `poison` makes the loss of one step useless."""
+    """Fit a line; `poison` spoils the gradient of some steps, or the loss itself."""
 
-    def __init__(self, poison: int | None = None) -> None:
+    def __init__(self, *poison: int, spoilt: Literal["gradient", "loss"] = "gradient") -> None:
         torch.manual_seed(0)
         self.network = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.Linear(8, 1))
-        self.poison = poison
+        self.poison, self.spoilt = poison, spoilt
         self.drawn: list[int] = []
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Tensor:
@@ -45,8 +46,9 @@ class LineTask:
 
     def forward(self, batch: Tensor) -> dict[str, Tensor]:
         loss = (self.network(batch).squeeze(-1) - batch.sum(1)).float().square().mean()
-        if self.poison == len(self.drawn):
-            loss = loss * torch.nan
+        if len(self.drawn) in self.poison:
+            # The root of zero has no gradient.
+            loss = loss * torch.nan if self.spoilt == "loss" else loss + (loss - loss).sqrt()
         return {"loss": loss}
 
 
@@ -139,12 +141,56 @@ def test_odd_schedules_give_usable_rates(warm_up: int, decay: int, steps: int) -
 
 
 def test_a_step_without_a_finite_gradient_is_skipped(tmp_path: Path) -> None:
-    task = LineTask(poison=4)
+    task = LineTask(4)
     records, state = run(tmp_path, task=task)
     assert all(torch.isfinite(v).all() for v in task.network.state_dict().values())
     assert all(torch.isfinite(v).all() for v in state.values())
-    assert "loss" not in records[3]  # JSON has no NaN
-    assert "loss" in records[4]
+    assert "norm" not in records[3]  # JSON has no NaN
+    assert "norm" in records[4]
+
+
+def test_gradients_that_stay_useless_stop_the_run(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"Step 8: the gradient is not finite .* 5 steps"):
+        run(tmp_path, task=LineTask(*range(3, 20)))
+    records, _ = run(tmp_path / "again", task=LineTask(*range(3, 8), *range(9, 12)))
+    assert len(records) == SCHEDULE.steps
+
+
+def test_a_huge_gradient_is_skipped_too(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="too large"):
+        run(tmp_path, replace(SCHEDULE, largest_norm=1e-6))
+
+
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path, step: int) -> None:
+    run(tmp_path, replace(SCHEDULE, seconds=0.0))
+    before = (tmp_path / "last.safetensors").read_bytes()
+    with pytest.raises(TrainingError, match=f"^Step {step + 1}: the loss") as caught:
+        run(tmp_path, task=LineTask(step, spoilt="loss"))
+    assert "last.safetensors holds step 1." in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "last.safetensors").read_bytes() == before
+
+
+def test_the_cases_of_such_a_loss_are_named(tmp_path: Path) -> None:
+    class NamedTask(LineTask):
+        def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Any:
+            return Named(super().draw(da0, generator, shared), f"case {len(self.drawn)}")
+
+        def forward(self, batch: Any) -> dict[str, Tensor]:
+            return super().forward(batch.tensor)
+
+    with pytest.raises(TrainingError, match=r"Step 2: the loss of case 4, other is not finite. No"):
+        run(tmp_path, replace(SCHEDULE, accumulate=2), NamedTask(4, spoilt="loss"))
+
+
+class Named:
+    def __init__(self, tensor: Tensor, name: str) -> None:
+        self.tensor = tensor
+        self.cases = [name, "other"]
+
+    def __len__(self) -> int:
+        return len(self.tensor)
 
 
 def test_a_budget_of_seconds_ends_in_a_decay() -> None:
@@ -187,6 +233,49 @@ def test_the_average_is_what_is_kept(tmp_path: Path) -> None:
         torch.testing.assert_close(value, state[name])
 
 
+def validated(
+    folder: Path, schedule: Schedule, scores: dict[int, float]
+) -> tuple[list[int], list[int]]:
+    """Run with a validation that finds `scores`; the steps it was asked at, and the best ones."""
+    asked: list[int] = []
+    best: list[int] = []
+
+    def report(record: dict[str, Any]) -> None:
+        if "validation" in record:
+            asked.append(record["step"])
+
+    def validate(state: dict[str, Tensor]) -> dict[str, float]:
+        assert all(torch.isfinite(v).all() for v in state.values())
+        step = len(asked) * schedule.validate_every + validated_before
+        return {"score": scores.get(step, 0.0), "other": float("nan")}
+
+    last = folder / "last.safetensors"
+    validated_before = (step_saved(last) or 0) + schedule.validate_every
+    train(
+        LineTask(),
+        folder,
+        schedule,
+        degrees=DEGREES,
+        report=report,
+        validate=validate,
+        on_best=lambda state, step, found: best.append(step),
+    )
+    return asked, best
+
+
+def test_the_best_of_the_validations_is_kept(tmp_path: Path) -> None:
+    schedule = replace(SCHEDULE, validate_every=3)
+    scores = {3: 0.5, 6: 0.7, 9: 0.6, 12: float("nan")}
+    assert validated(tmp_path, schedule, scores) == ([3, 6, 9, 12], [3, 6])
+    # What was the best before a stop stays it.
+    longer = replace(schedule, steps=18)
+    assert validated(tmp_path, longer, {15: 0.65, 18: 0.71}) == ([15, 18], [18])
+
+
+def test_without_a_number_of_steps_the_end_is_validated(tmp_path: Path) -> None:
+    assert validated(tmp_path, SCHEDULE, {}) == ([12], [12])
+
+
 @pytest.mark.parametrize("content", [b"", b"\x80\x04pickle", b"\x00" * 64])
 def test_a_damaged_save_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "last.safetensors").write_bytes(content)
@@ -226,6 +315,7 @@ import torch
 import torch.distributed as dist
 sys.path.insert(0, {here!r})
 from test_trainer import DEGREES, SCHEDULE, LineTask
+from pumit.training.run_folder import step_saved
 from pumit.training.trainer import train
 torch.set_num_threads(1)
 dist.init_process_group("gloo")

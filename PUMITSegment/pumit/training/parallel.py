@@ -1,0 +1,122 @@
+"""Several processes that train one network: same start, mean gradients, common decisions.
+
+Gradients are averaged by one all-reduce after the backward pass rather than by
+`DistributedDataParallel`: tasks call parts of a network (an encoder once, its decoder for every
+correction, a discriminator twice, some of it without gradients), and DDP allows one call of the
+whole as a wrapper. What its overlap of computing and sending would save is small beside a step on
+volumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from pumit.errors import TrainingError
+
+BUCKET = 2**23  # gradients that are sent at once
+LONGEST_WAIT = timedelta(days=2)  # of the other processes while the first validates or saves
+
+
+def rank() -> int:
+    """Number of this process among those that train together."""
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def world() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+@torch.no_grad()
+def start_alike(network: nn.Module) -> None:
+    """Give every process the first one's parameters and buffers."""
+    if world() > 1:
+        for tensor in [*network.parameters(), *network.buffers()]:
+            dist.broadcast(tensor.data, 0)
+
+
+@torch.no_grad()
+def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Mean of the gradients over all processes.
+
+    A parameter that some process did not use counts as zero there; one that none used stays
+    without a gradient, as in a run of one process.
+    """
+    if world() == 1:
+        return
+    trained = [p for p in parameters if p.requires_grad]
+    if not trained:
+        return
+    used = torch.tensor([float(p.grad is not None) for p in trained], device=trained[0].device)
+    dist.all_reduce(used, dist.ReduceOp.MAX)
+    chosen = [p for p, u in zip(trained, used.tolist(), strict=True) if u]
+    for bucket in _buckets(chosen):
+        flat = torch.cat(
+            [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in bucket]
+        )
+        dist.all_reduce(flat)
+        flat /= world()
+        parts = torch.split(flat, [p.numel() for p in bucket])
+        for p, part in zip(bucket, parts, strict=True):
+            p.grad = part.view_as(p).clone()
+
+
+def _buckets(parameters: Sequence[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
+    """Neighbours of one kind of number, `BUCKET` numbers or one parameter at a time."""
+    bucket: list[nn.Parameter] = []
+    for p in parameters:
+        size = sum(q.numel() for q in bucket) + p.numel()
+        if bucket and (size > BUCKET or p.dtype != bucket[0].dtype):
+            yield bucket
+            bucket = []
+        bucket.append(p)
+    if bucket:
+        yield bucket
+
+
+def largest(values: Tensor) -> list[float]:
+    """Element by element, the largest value of any process; waits for a GPU once."""
+    if world() > 1:
+        dist.all_reduce(values, dist.ReduceOp.MAX)
+    return [float(v) for v in values.tolist()]
+
+
+def total(values: Sequence[float], device: torch.device) -> list[float]:
+    """Element by element, the sum over all processes."""
+    if world() == 1:
+        return list(values)
+    sums = torch.tensor(values, dtype=torch.float64, device=device)
+    dist.all_reduce(sums)
+    return [float(v) for v in sums.tolist()]
+
+
+class Meeting:
+    """Where processes wait while the first one works alone, however long it takes.
+
+    Their own group of connections: the one that carries gradients gives up after minutes.
+    """
+
+    def __init__(self) -> None:
+        self.group = dist.new_group(backend="gloo", timeout=LONGEST_WAIT) if world() > 1 else None
+
+    def first_alone(self, work: Callable[[], None]) -> None:
+        """Do something in the first process; all return when it is done.
+
+        Raises:
+            TrainingError: In the other processes, if it failed.
+        """
+        failed = torch.ones(1)
+        try:
+            if rank() == 0:
+                work()
+            failed.zero_()
+        finally:
+            if self.group is not None:
+                dist.all_reduce(failed, dist.ReduceOp.MAX, self.group)
+        if failed.item():
+            raise TrainingError("The first process stopped; its message says why.")
