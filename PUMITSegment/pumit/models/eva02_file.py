@@ -1,0 +1,92 @@
+"""Begin a universal ViT with EVA-02's weights, from their public file."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pumit.errors import CheckpointError
+from pumit.models.public_weights import read_public_weights
+from pumit.networks.pumit.eva02 import convert_eva02
+from pumit.networks.pumit.mim import MaskedImageModel
+from pumit.networks.pumit.transfer import load_universal_weights
+from pumit.networks.pumit.vit import UniversalViT
+
+logger = logging.getLogger(__name__)
+
+PUBLIC_FILE = (
+    "EVA-02-B's safetensors file, model.safetensors of timm/eva02_base_patch14_224.mim_in22k on "
+    "the Hugging Face hub"
+)
+
+
+@dataclass(frozen=True)
+class Eva02Report:
+    """What became of the weights of a file.
+
+    Attributes:
+        loaded: Weights of the network that were set, sorted.
+        kept: Weights of the network that stay as they were initialised, sorted.
+        left_out: Weights of the file that have no counterpart in the network.
+    """
+
+    loaded: tuple[str, ...]
+    kept: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+    def __str__(self) -> str:
+        left = f", left out {', '.join(self.left_out)}" if self.left_out else ""
+        kept = f", kept {', '.join(self.kept)}" if self.kept else ""
+        return f"EVA-02: loaded {len(self.loaded)} weights{kept}{left}"
+
+
+def load_eva02(network: nn.Module, path: Path) -> Eva02Report:
+    """Begin a universal ViT, alone or within masked image modelling, with EVA-02's weights.
+
+    Both public name schemes are read: timm's, and the original repository's. The original file is
+    a pickle, which is never read; timm publishes the same weights as safetensors.
+
+    Args:
+        network: A `UniversalViT` or `MaskedImageModel`; its ViT has EVA-02's width and depth, and
+            any position table, patch depth and number of channels.
+        path: The safetensors file.
+
+    Raises:
+        CheckpointError: If the file is absent, a pickle, or not EVA-02's of this size.
+        TypeError: If the network has no universal ViT.
+    """
+    vit = network.vit if isinstance(network, MaskedImageModel) else network
+    if not isinstance(vit, UniversalViT):
+        raise TypeError(f"EVA-02's weights are for a universal ViT, got {type(network).__name__}.")
+    public = read_public_weights(path, instead=PUBLIC_FILE)
+    weights = convert_eva02(public, vit.patch_embedding.kernel_size[-1])
+    wanted = vit.cls_token.shape
+    if weights.mask_token is not None and weights.mask_token.shape != wanted:
+        raise CheckpointError(
+            f"{path.name} does not fit: its mask token has shape "
+            f"{tuple(weights.mask_token.shape)}, not {tuple(wanted)}. Give {PUBLIC_FILE}."
+        )
+    # BA-SAM's slopes are not EVA-02's, and stay.
+    slopes = {n: t for n, t in vit.state_dict().items() if n.endswith(".slope")}
+    try:
+        load_universal_weights(vit, {**weights.vit, **slopes})
+    except CheckpointError as error:
+        raise CheckpointError(f"{path.name} does not fit: {error} Give {PUBLIC_FILE}.") from None
+    prefix = "" if vit is network else "vit."
+    loaded = {f"{prefix}{name}" for name in weights.vit}
+    left_out = list(weights.left_out)
+    if weights.mask_token is not None:
+        if isinstance(network, MaskedImageModel):
+            with torch.no_grad():
+                network.mask_token.copy_(weights.mask_token)
+            loaded.add("mask_token")
+        else:
+            left_out.append("mask_token")
+    kept = network.state_dict().keys() - loaded
+    report = Eva02Report(tuple(sorted(loaded)), tuple(sorted(kept)), tuple(sorted(left_out)))
+    logger.info("%s", report)
+    return report

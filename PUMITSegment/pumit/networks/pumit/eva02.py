@@ -1,0 +1,165 @@
+"""EVA-02's published weights as those of a universal ViT.
+
+What the published network and ours compute alike, so that weights carry over: pre-norm blocks;
+biases on q and v and none on k; no norm within the attention; the feed-forward's sub-norm; rotary
+positions on interleaved pairs, the first half of them for rows and the second for columns, base
+10000, none for the class token, whole token numbers on the published grid of 16 x 16 patches.
+
+What differs, and is the same as in PUMIT:
+
+- Patches of 14 x 14 pixels become 16 x 16: the kernel is interpolated bicubically, which adds up
+  to about (16 / 14)^2 of the old response to an even image. It is then repeated along depth and
+  divided by its depth, so that a picture gives the same tokens at any degree of anisotropy.
+- The position table of 16 x 16 is repeated along depth and resampled to the ViT's own.
+- Layer norms use an epsilon of 1e-5, EVA-02 1e-6.
+- Rotary positions count tokens on grids of any size; EVA-02 squeezes larger grids into 16 x 16.
+- A masked patch has no absolute position: EVA-02 adds it to the mask token too.
+- Images are normalised by ImageNet's mean and deviation; EVA-02's pictures were by CLIP's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from pumit.errors import CheckpointError
+
+# Names within a block: the original repository's, timm's, and ours.
+_IN_BLOCK: tuple[tuple[str, str, str], ...] = (
+    ("norm1.weight", "norm1.weight", "norm1.weight"),
+    ("norm1.bias", "norm1.bias", "norm1.bias"),
+    ("attn.q_proj.weight", "attn.q_proj.weight", "attention.q.weight"),
+    ("attn.q_bias", "attn.q_proj.bias", "attention.q.bias"),
+    ("attn.k_proj.weight", "attn.k_proj.weight", "attention.k.weight"),
+    ("attn.v_proj.weight", "attn.v_proj.weight", "attention.v.weight"),
+    ("attn.v_bias", "attn.v_proj.bias", "attention.v.bias"),
+    ("attn.proj.weight", "attn.proj.weight", "attention.proj.weight"),
+    ("attn.proj.bias", "attn.proj.bias", "attention.proj.bias"),
+    ("norm2.weight", "norm2.weight", "norm2.weight"),
+    ("norm2.bias", "norm2.bias", "norm2.bias"),
+    ("mlp.w1.weight", "mlp.fc1_g.weight", "mlp.w1.weight"),
+    ("mlp.w1.bias", "mlp.fc1_g.bias", "mlp.w1.bias"),
+    ("mlp.w2.weight", "mlp.fc1_x.weight", "mlp.w2.weight"),
+    ("mlp.w2.bias", "mlp.fc1_x.bias", "mlp.w2.bias"),
+    ("mlp.ffn_ln.weight", "mlp.norm.weight", "mlp.norm.weight"),
+    ("mlp.ffn_ln.bias", "mlp.norm.bias", "mlp.norm.bias"),
+    ("mlp.w3.weight", "mlp.fc2.weight", "mlp.w3.weight"),
+    ("mlp.w3.bias", "mlp.fc2.bias", "mlp.w3.bias"),
+)
+_OURS_IN_BLOCK = {public: ours for *names, ours in _IN_BLOCK for public in names}
+# Alike in both; timm calls the last norm by what it does after pooling.
+_OURS = {
+    "patch_embed.proj.weight": "patch_embedding.weight",
+    "patch_embed.proj.bias": "patch_embedding.bias",
+    "pos_embed": "position_table",
+    "cls_token": "cls_token",
+    "norm.weight": "norm.weight",
+    "norm.bias": "norm.bias",
+    "fc_norm.weight": "norm.weight",
+    "fc_norm.bias": "norm.bias",
+}
+_BLOCK = re.compile(r"blocks\.(\d+)\.(.+)")
+# What no ViT of ours has: rotary tables are computed, and heads predicted other things.
+_DROPPED = re.compile(r"(.*\.)?rope\..+|lm_head\..+|head\..+")
+
+
+@dataclass(frozen=True)
+class Eva02Weights:
+    """Weights of EVA-02 under the names of a `UniversalViT`.
+
+    Attributes:
+        vit: Tensors of a ViT with a patch of (p, p, p) and a position table of one slice.
+        mask_token: Shape (1, 1, dim), where the file has one: the original does, timm's does not.
+        left_out: Names of the file that have no counterpart here.
+    """
+
+    vit: dict[str, Tensor]
+    mask_token: Tensor | None
+    left_out: tuple[str, ...]
+
+
+def our_name(public: str) -> str | None:
+    """Name in a `UniversalViT` of a weight of EVA-02, "mask_token", or None where it is dropped.
+
+    Raises:
+        CheckpointError: If EVA-02-B has no such weight, as in its smaller or CLIP variants.
+    """
+    if public == "mask_token":
+        return public
+    if public in _OURS:
+        return _OURS[public]
+    if _DROPPED.fullmatch(public):
+        return None
+    match = _BLOCK.fullmatch(public)
+    if match is not None and match[2] in _OURS_IN_BLOCK:
+        return f"blocks.{match[1]}.{_OURS_IN_BLOCK[match[2]]}"
+    raise CheckpointError(
+        f"The weight {public} is none of EVA-02-B's or -L's pre-trained by masked image modelling; "
+        "its CLIP, smaller and other variants are built differently."
+    )
+
+
+def convert_eva02(state: Mapping[str, Tensor], patch: int) -> Eva02Weights:
+    """Convert EVA-02's weights to those of a universal ViT of the same width and depth.
+
+    Args:
+        state: Tensors by their public names, the original repository's or timm's.
+        patch: In-plane patch size of the ViT, voxels.
+
+    Raises:
+        CheckpointError: If a weight is unknown, or the patch kernel or position table is missing
+            or of another shape.
+    """
+    vit: dict[str, Tensor] = {}
+    left_out = []
+    for public, tensor in state.items():
+        ours = our_name(public)
+        if ours is None:
+            left_out.append(public)
+        elif ours in vit:
+            raise CheckpointError(f"Two weights of the file, one of them {public}, mean the same.")
+        else:
+            vit[ours] = tensor
+    missing = {"patch_embedding.weight", "position_table", "cls_token"} - vit.keys()
+    if missing:
+        raise CheckpointError(
+            f"The weights are not those of EVA-02: {', '.join(sorted(missing))} has no source."
+        )
+    vit["patch_embedding.weight"] = inflate_kernel(vit["patch_embedding.weight"], patch)
+    first, vit["position_table"] = _position_grid(vit["position_table"])
+    # Ours has no position of its own, so its row of the table is added once and for all. (PUMIT's
+    # code takes the row after it, the first patch's.)
+    vit["cls_token"] = vit["cls_token"] + first
+    mask_token = vit.pop("mask_token", None)
+    return Eva02Weights(vit, mask_token, tuple(left_out))
+
+
+def inflate_kernel(kernel: Tensor, patch: int) -> Tensor:
+    """Patch kernel (dim, 3, p, p) as (dim, 3, patch, patch, patch), bicubic, and even along depth.
+
+    Raises:
+        CheckpointError: If it has another shape.
+    """
+    if kernel.ndim != 4 or kernel.shape[2] != kernel.shape[3]:
+        raise CheckpointError(
+            f"EVA-02's patch kernel must be (dim, 3, p, p), got {tuple(kernel.shape)}."
+        )
+    if kernel.shape[-1] != patch:
+        kernel = F.interpolate(kernel, size=(patch, patch), mode="bicubic", align_corners=False)
+    return kernel[:, :, None].expand(-1, -1, patch, -1, -1) / patch
+
+
+def _position_grid(table: Tensor) -> tuple[Tensor, Tensor]:
+    """The class token's row (1, 1, dim) and the patches' (1, dim, 1, n, n) of a position table."""
+    side = math.isqrt(max(table.shape[1] - 1, 0)) if table.ndim == 3 else 0
+    if side == 0 or 1 + side * side != table.shape[1]:
+        raise CheckpointError(
+            f"EVA-02's position table must be (1, 1 + n n, dim), got {tuple(table.shape)}."
+        )
+    grid = table[:, 1:].transpose(1, 2).reshape(1, -1, 1, side, side)
+    return table[:, :1], grid
