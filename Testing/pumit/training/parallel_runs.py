@@ -1,0 +1,192 @@
+"""Runs of two processes, started by `test_parallel`: each writes what it saw as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from pumit.errors import PumitError
+from pumit.training.blocks import share
+from pumit.training.drawing_ahead import Draw
+from pumit.training.schedule import Schedule
+from pumit.training.trainer import train
+from torch import Tensor, nn
+
+PLAIN = Schedule(
+    steps=5,
+    learning_rate=0.01,
+    warm_up=2,
+    decay=2,
+    log_every=1,
+    optimizer="adamw",
+    precision="fp32",
+    accumulate=2,
+    clip=0.5,
+)
+
+
+FSDP = replace(PLAIN, parallel="fsdp")
+
+
+class Block(nn.Module):
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.wide = nn.Linear(16, 33)  # an odd number, which no two processes share evenly
+        self.dropout = nn.Dropout(dropout)
+        self.narrow = nn.Linear(33, 16)
+
+    def forward(self, x: Tensor, *, scale: float) -> Tensor:
+        return x + scale * self.narrow(self.dropout(self.wide(self.norm(x)).relu()))
+
+
+class Network(nn.Module):
+    """Has no `forward`: tasks call its parts."""
+
+    def __init__(self, dropout: float = 0.3) -> None:
+        super().__init__()
+        self.embed = nn.Linear(8, 16)
+        self.blocks = nn.ModuleList(Block(dropout) for _ in range(2))
+        self.head = nn.Linear(16, 1)
+        self.aside = nn.Linear(4, 1)
+        self.never = nn.Linear(4, 1)
+
+
+class Batch:
+    """Rows of numbers that tell how many voxels they stand for."""
+
+    cases = ("a", "b")
+
+    def __init__(self, rows: Tensor) -> None:
+        self.rows, self.voxels = rows, 100 * len(rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def draw(da0: int, generator: torch.Generator, shared: torch.Generator) -> Batch:
+    return Batch(torch.randn(4, 8, generator=generator))
+
+
+class BlockTask:
+    """Add up rows; the second process alone spoils the loss of the given call."""
+
+    def __init__(self, spoilt: int = -1, dropout: float = 0.3) -> None:
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        torch.manual_seed(rank)  # processes that begin apart must end together
+        self.network = Network(dropout)
+        self.rank, self.spoilt = rank, spoilt
+        self.losses: list[float] = []
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Batch:
+        return draw(da0, generator, shared)
+
+    def ahead(self) -> Draw:
+        return draw
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        x = self.network.embed(batch.rows)
+        for block in self.network.blocks:
+            x = block(x, scale=0.5)
+        loss = (self.network.head(x)[:, 0] - batch.rows.sum(1)).square().mean()
+        if self.rank == 1:  # what the other process does not use
+            loss = loss + self.network.aside(batch.rows[:, :4]).square().mean()
+        if self.rank == 1 and len(self.losses) == self.spoilt:
+            loss = loss * torch.inf
+        self.losses.append(float(loss.detach()))
+        return {"loss": loss}
+
+
+SEED = 3
+
+
+def run(
+    folder: Path, schedule: Schedule, *, stop: bool = False, dropout: float = 0.3, **more: Any
+) -> dict[str, Any]:
+    """Train, with a stop after one step and after two where it is asked for."""
+    records: list[dict[str, Any]] = []
+    losses: list[float] = []
+    parts = [replace(schedule, seconds=0.0)] * 2 if stop else []
+    for part in [*parts, schedule]:
+        task = BlockTask(dropout=dropout)
+        state = train(
+            task, folder, part, seed=SEED, degrees={0: 1.0}, report=records.append, **more
+        )
+        losses += task.losses
+    return {
+        "losses": losses,
+        "weights": {k: v.flatten().tolist() for k, v in state.items()},
+        "records": records,
+        "held": sum(share(p).numel() for p in task.network.parameters()),
+    }
+
+
+def spoil(folder: Path) -> dict[str, Any]:
+    def report(record: dict[str, Any]) -> None:
+        return
+
+    try:
+        train(BlockTask(5), folder, PLAIN, degrees={0: 1.0}, report=report)
+    except PumitError as error:
+        return {"error": str(error)}
+    return {}
+
+
+def fsdp_then_ddp(folder: Path) -> dict[str, Any]:
+    run(folder, replace(FSDP, seconds=0.0))
+    return run(folder, PLAIN)
+
+
+def validate(folder: Path) -> dict[str, Any]:
+    """Only the first process validates; the other waits."""
+    best: list[int] = []
+    schedule = replace(FSDP, validate_every=2)
+    out = run(
+        folder,
+        schedule,
+        validate=lambda state: {"score": float(len(state))},
+        on_best=lambda state, step, found: best.append(step),
+    )
+    return {**out, "best": best}
+
+
+def fail_to_validate(folder: Path) -> dict[str, Any]:
+    def refuse(state: dict[str, Tensor]) -> dict[str, float]:
+        raise PumitError("No such case.")
+
+    try:
+        run(folder, PLAIN, validate=refuse)
+    except PumitError as error:
+        return {"error": str(error)}
+    return {}
+
+
+SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "without_dropout": lambda folder: run(folder, PLAIN, dropout=0.0),
+    "ddp": lambda folder: run(folder, PLAIN),
+    "ddp_stopped": lambda folder: run(folder, PLAIN, stop=True),
+    "muon": lambda folder: run(folder, replace(PLAIN, optimizer="muon")),
+    "muon_stopped": lambda folder: run(folder, replace(PLAIN, optimizer="muon"), stop=True),
+    "recomputed": lambda folder: run(folder, replace(PLAIN, activation_checkpointing=True)),
+    "fsdp": lambda folder: run(folder, FSDP),
+    "fsdp_stopped": lambda folder: run(folder, FSDP, stop=True),
+    "fsdp_recomputed": lambda folder: run(folder, replace(FSDP, activation_checkpointing=True)),
+    "fsdp_then_ddp": fsdp_then_ddp,
+    "spoilt": spoil,
+    "validated": validate,
+    "failing": fail_to_validate,
+}
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    out = Path(sys.argv[1])
+    found = {name: scenario(out / name) for name, scenario in SCENARIOS.items()}
+    (out / f"{dist.get_rank()}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
