@@ -10,6 +10,8 @@ from __future__ import annotations
 import gzip
 import struct
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -57,6 +59,7 @@ class _Header:
     """The fields used, the same for both versions; names as in the standard."""
 
     order: str  # "<" or ">"
+    dim_info: int
     dim: tuple[int, ...]  # 8
     datatype: int
     pixdim: tuple[float, ...]  # 8
@@ -80,6 +83,12 @@ class _Header:
         """3 x 4, RAS mm."""
         return np.array(self.srow, dtype=np.float64).reshape(3, 4)
 
+    @property
+    def slice_axis(self) -> int | None:
+        """Axis of the array (D, H, W) across the slices as acquired, where the header says so."""
+        code = self.dim_info >> 4 & 3  # 1, 2 or 3 for W, H or D; 0 for unknown
+        return 3 - code if code else None
+
 
 def is_nifti(start: bytes) -> bool:
     """Whether the first bytes (at least 12) of a decompressed file are a NIfTI header."""
@@ -102,20 +111,35 @@ def read_nifti(path: Path) -> Volume:
     Raises:
         VolumeError: If the file is damaged, truncated, complex-valued, or has no usable grid.
     """
-    with parsing("NIfTI file"):
-        size = path.stat().st_size
-        with path.open("rb") as raw:
-            is_compressed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            if is_compressed:
-                with gzip.GzipFile(fileobj=raw) as stream:
-                    header = _parse(stream.read(544))
-                    array = _read_voxels(stream, header, size * MAX_GZIP_RATIO)
-            else:
-                header = _parse(raw.read(544))
-                array = _read_voxels(raw, header, size)
+    with parsing("NIfTI file"), _opened(path) as (stream, limit_bytes):
+        header = _parse(stream.read(544))
+        array = _read_voxels(stream, header, limit_bytes)
         steps, origin = _geometry(header)
     return volume_from_steps(array, steps, origin)
+
+
+def nifti_slice_axis(path: Path) -> int | None:
+    """Axis of the volume's array (D, H, W) along which a NIfTI file says that slices were taken.
+
+    Raises:
+        VolumeError: If the file is no NIfTI file, or ends within its header.
+    """
+    with parsing("NIfTI file"), _opened(path) as (stream, _):
+        return _parse(stream.read(544)).slice_axis
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[_Stream, int]]:
+    """The decompressed bytes of a file, and how many there can be at most."""
+    size = path.stat().st_size
+    with path.open("rb") as raw:
+        is_compressed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        if is_compressed:
+            with gzip.GzipFile(fileobj=raw) as stream:
+                yield stream, size * MAX_GZIP_RATIO
+        else:
+            yield raw, size
 
 
 def _parse(data: bytes) -> _Header:
@@ -134,6 +158,7 @@ def _parse(data: bytes) -> _Header:
         raise VolumeError("The NIfTI file ends within its header; copy or export it again.")
     header = _Header(
         order=order,
+        dim_info=int(take("1 B B", 39, 524)[0]),
         dim=tuple(int(n) for n in take("8 h q", 40, 16)),
         datatype=int(take("1 h h", 70, 12)[0]),
         pixdim=take("8 f d", 76, 104),

@@ -63,6 +63,23 @@ def read_volume(path: Path, *, series: str | None = None) -> Volume:
     return volume if array is volume.array else replace(volume, array=array)
 
 
+def scanned_axis(path: Path) -> int | None:
+    """Axis of the volume's array (D, H, W) along which a scan's file says that it was scanned.
+
+    That of a DICOM scan is its stack's; a NIfTI header may name it. NRRD, MetaImage and pictures
+    have no field for it.
+
+    Raises:
+        VolumeError: If the path holds no scan.
+    """
+    kind = _kind(path)
+    if kind == "NIfTI":
+        from pumit.io.nifti import nifti_slice_axis
+
+        return nifti_slice_axis(path)
+    return 0 if kind in ("folder", "zip", "DICOM") else None
+
+
 def _kind(path: Path) -> _Kind:
     with parsing("file"):
         if path.is_dir():

@@ -62,15 +62,16 @@ class Normalization:
             low, high = self.source
             return Scaling.between((low, high), self.target)
         step = max(1, round((array.size / SAMPLED_VOXELS) ** (1 / 3)))
-        values = array[::step, ::step, ::step].astype(np.float64).ravel()
+        everything = array[::step, ::step, ::step].astype(np.float64).ravel()
+        values = everything
         if self.above_minimum and (values > values.min()).any():
             values = values[values > values.min()]
         if self.method == "zscore":
             deviation = float(values.std())
             return Scaling(1 / max(deviation, 1e-8), -float(values.mean()) / max(deviation, 1e-8))
         low, high = (float(q) for q in np.percentile(values, self.source))
-        if not high > low:
-            low, high = float(values.min()), float(values.max())
+        if not high > low:  # an image of two values has one above its smallest
+            low, high = float(everything.min()), float(everything.max())
         return Scaling.between((low, high), self.target)
 
 
@@ -87,6 +88,11 @@ class Scaling:
         """Map one interval onto another and clip to it."""
         factor = (target[1] - target[0]) / max(source[1] - source[0], 1e-12)
         return Scaling(factor, target[0] - factor * source[0], (min(target), max(target)))
+
+    def scaled(self, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Network numbers of intensities; exactly the lower limit where these are at its source."""
+        value = array.astype(np.float64) * self.factor + self.offset
+        return value if self.limits is None else np.clip(value, *self.limits)
 
     def inverted(self, value: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
         """Intensities of network numbers."""

@@ -1,0 +1,86 @@
+"""Which axis of a scan is its depth: the one along which it was scanned, slice by slice."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pumit.errors import PumitError
+from pumit.preprocessing.fields import depth_first
+from pumit.volume import Volume
+
+Rule = Literal["single slice", "description", "metadata", "spacing"]
+
+# World axis (L, P, S) across each anatomical plane.
+PLANES = {"sagittal": 0, "coronal": 1, "axial": 2, "transverse": 2}
+_AXES = {name: axis for axis in range(3) for name in (str(axis), f"axis {axis}")}
+
+
+@dataclass(frozen=True)
+class DepthAxis:
+    """The depth axis of a volume.
+
+    Attributes:
+        axis: Axis of the volume's array (D, H, W).
+        rule: What decided.
+    """
+
+    axis: int
+    rule: Rule
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Axes of the volume with the depth first, the others in order."""
+        h, w = (a for a in range(3) if a != self.axis)
+        return (self.axis, h, w)
+
+
+def find_depth_axis(
+    volume: Volume, description: str | None = None, *, scanned_axis: int | None = None
+) -> DepthAxis:
+    """Find the depth axis by description, then by metadata, then by spacing.
+
+    An axis of a single voxel is the depth before all rules: a 2D image has no other. The stack of
+    a DICOM series is its metadata. Without any, the coarsest axis is the depth, and the first
+    where spacings are nearly equal.
+
+    Args:
+        volume: The scan.
+        description: What the publisher of the scan says: the plane of its slices ("axial",
+            "sagittal", "coronal"), which finds the nearest axis of an oblique scan, or an axis of
+            the array (D, H, W), "axis 0" to "axis 2". A NIfTI file's third axis is axis 0.
+        scanned_axis: What the scan's file says; see `pumit.io.read.scanned_axis`.
+
+    Raises:
+        PumitError: If the description is unknown.
+
+    Source:
+        PUMIT, appendix "Pre-training Data and Pre-processing".
+    """
+    described = None if description is None else _described(volume, description)
+    if 1 in volume.shape:
+        return DepthAxis(volume.shape.index(1), "single slice")
+    if described is not None:
+        return DepthAxis(described, "description")
+    if volume.source is not None:  # a DICOM series, whose slices are stacked along axis 0
+        return DepthAxis(0, "metadata")
+    if scanned_axis is not None:
+        return DepthAxis(scanned_axis, "metadata")
+    return DepthAxis(depth_first(volume.spacing_mm)[0], "spacing")
+
+
+def _described(volume: Volume, description: str) -> int:
+    name = " ".join(str(description).lower().split())
+    if name in _AXES:
+        return _AXES[name]
+    if name not in PLANES:
+        known = [*PLANES, *(f"axis {axis}" for axis in range(3))]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}."
+        raise PumitError(f"Unknown depth axis {description!r}{hint}")
+    # Columns of the direction are the W, H and D axes.
+    across = np.abs(volume.direction[PLANES[name], ::-1])
+    return int(np.argmax(across))

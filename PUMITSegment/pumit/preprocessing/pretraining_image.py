@@ -1,0 +1,124 @@
+"""An image of any kind as pre-training sees it: depth first, scaled, cropped, not too large."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional as F
+
+from pumit.errors import VolumeError
+from pumit.io.read import scanned_axis as axis_in_file
+from pumit.preprocessing.depth_axis import DepthAxis, find_depth_axis
+from pumit.preprocessing.foreground import foreground_box
+from pumit.preprocessing.normalization import Normalization, Scaling
+from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+
+MAX_SHORT_SIDE = 512
+_PERCENTILES = Normalization("percentiles", (0.5, 99.5), (0.0, 1.0), above_minimum=True)
+_PICTURE = Normalization("range", (0.0, 255.0), (0.0, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedImage:
+    """An image ready for pre-training, and where it lies in its volume.
+
+    Attributes:
+        array: Intensities in [0, 1], float32, (C, D, H, W), the depth axis first.
+        spacing_mm: Voxel size along (d, h, w); `PLANAR_SLICE_SPACING_MM` first for a 2D image,
+            whose degree of anisotropy is 5.
+        depth: The volume's depth axis, and what decided.
+        start: First voxel of the foreground along (d, h, w), in voxels of the volume.
+        step: Voxels of the volume per voxel along (d, h, w): 1 but where it was made smaller.
+    """
+
+    array: npt.NDArray[np.float32]
+    spacing_mm: tuple[float, float, float]
+    depth: DepthAxis
+    start: tuple[int, int, int]
+    step: tuple[float, float, float]
+
+    def to_volume(self, index: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Map indices (d, h, w) of this image, (..., 3), to those of the volume's array."""
+        step, start = np.asarray(self.step), np.asarray(self.start)
+        # Borders of the two grids coincide, not the centres of their first voxels.
+        at = (np.asarray(index, dtype=np.float64) + 0.5) * step - 0.5 + start
+        return at[..., np.argsort(self.depth.order)]
+
+
+def prepare(
+    volume: Volume, depth_axis: str | None = None, *, scanned_axis: int | None = None
+) -> PreparedImage:
+    """Bring an image to the one form of pre-training.
+
+    1. Depth first, the other axes in order, as stored: nothing is flipped or resampled.
+    2. Pictures, of 8 bits in grey or colour, are divided by 255. Of all others each channel is
+       mapped to 0..1 between the percentiles 0.5 and 99.5 of what lies above its minimum.
+    3. Cropped to what is above 0 then, in any channel.
+    4. Where the shorter in-plane side has more than 512 voxels, it gets 512 by averaging areas;
+       the spacing follows, slices stay as many.
+
+    Args:
+        volume: The image.
+        depth_axis: What its publisher says of the depth axis; see `find_depth_axis`.
+        scanned_axis: What its file says; see `find_depth_axis`.
+
+    Raises:
+        PumitError: If the description is unknown.
+        VolumeError: If the image is empty (all voxels are alike, or a picture is black), or holds
+            numbers that are not finite.
+
+    Source:
+        PUMIT, appendix "Pre-training Data and Pre-processing".
+    """
+    depth = find_depth_axis(volume, depth_axis, scanned_axis=scanned_axis)
+    channels = [c.transpose(depth.order) for c in volume.array.reshape(-1, *volume.shape)]
+    scalings = [_scaling(channel) for channel in channels]
+    box = foreground_box(channels, scalings)
+    d, h, w = (volume.spacing_mm[a] for a in depth.order)
+    if channels[0].shape[0] == 1:
+        d = PLANAR_SLICE_SPACING_MM
+    size = tuple(side.stop - side.start for side in box)
+    shape = _limited(size[1], size[2])
+    array = np.empty((len(channels), size[0], *shape), dtype=np.float32)
+    for channel, scaling, out in zip(channels, scalings, array, strict=True):
+        for plane, result in zip(channel[box], out, strict=True):
+            result[...] = _reduced(scaling.scaled(plane).astype(np.float32), shape)
+    step = (1.0, size[1] / shape[0], size[2] / shape[1])
+    start = (box[0].start, box[1].start, box[2].start)
+    return PreparedImage(array, (d, h * step[1], w * step[2]), depth, start, step)
+
+
+def prepare_file(path: Path, depth_axis: str | None = None) -> PreparedImage:
+    """Read a scan and prepare it; its file may name the depth axis where no description does.
+
+    Raises:
+        VolumeError: If it cannot be read or used.
+        PumitError: If the description is unknown.
+    """
+    return prepare(Volume.read(path), depth_axis, scanned_axis=axis_in_file(path))
+
+
+def _scaling(channel: npt.NDArray[Any]) -> Scaling:
+    if channel.dtype == np.uint8:
+        return _PICTURE.scaling(channel)
+    if channel.dtype.kind == "f" and not np.isfinite(channel).all():
+        raise VolumeError("The image holds NaN or infinite voxels; replace them first.")
+    return _PERCENTILES.scaling(channel)
+
+
+def _limited(height: int, width: int) -> tuple[int, int]:
+    """In-plane size with at most `MAX_SHORT_SIDE` along the shorter side, in proportion."""
+    factor = min(MAX_SHORT_SIDE / min(height, width), 1.0)
+    return (round(height * factor), round(width * factor))
+
+
+def _reduced(plane: npt.NDArray[np.float32], shape: tuple[int, int]) -> npt.NDArray[np.float32]:
+    if plane.shape == shape:
+        return plane
+    small = F.interpolate(torch.from_numpy(plane)[None, None], size=shape, mode="area")
+    return np.asarray(small[0, 0].numpy())
