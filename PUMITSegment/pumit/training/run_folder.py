@@ -77,7 +77,6 @@ def save_run(path: Path, saved: Saved, schedule: Schedule) -> None:
     tensors |= {f"average.{k}": v for k, v in saved.average.items()}
     for name, state in saved.optimizer.items():
         tensors |= {f"state.{name}.{k}": v for k, v in state.items()}
-    tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
     position = asdict(saved.position)
     metadata = {"step": str(saved.position.step), "schedule": json.dumps(asdict(schedule))}
     metadata["position"] = json.dumps(position)
@@ -107,13 +106,20 @@ def step_saved(path: Path) -> int | None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file.
+    """Write a safetensors file of tensors from any device.
 
     Raises:
         OSError: If the system refuses; its number is in the text of safetensors' own error.
     """
+    own: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, tensor in tensors.items():
+        # A file has no two names for one tensor, as networks with tied weights do.
+        apart = tensor.detach().cpu().contiguous()
+        own[name] = apart.clone() if apart.data_ptr() in places else apart
+        places.add(apart.data_ptr())
     try:
-        save_file(dict(tensors), str(path), metadata=dict(metadata))
+        save_file(own, str(path), metadata=dict(metadata))
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         raise OSError(int(number[1]) if number else 0, str(error)) from None
