@@ -31,7 +31,8 @@ class ModelChoice:
 
 def automaticModels(capabilities: Mapping[str, Any]) -> list[ModelChoice]:
     """Models that segment by themselves: trained ones first, then the one that takes prompts."""
-    choices = [choice for choice in _choices(capabilities) if choice.kind != "tokenizer"]
+    kinds = ("promptable", "automatic")
+    choices = [choice for choice in _choices(capabilities) if choice.kind in kinds]
     return sorted(choices, key=lambda choice: choice.kind != "automatic")
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # A card holds few large networks at one time; the promptable one stays beside them.
 _KEPT = 1
+# What a viewer can show of a scan: labels and reconstructions.
+_OFFERED: tuple[ModelKind, ...] = ("automatic", "tokenizer")
 
 
 class ModelShelf:
@@ -37,7 +39,7 @@ class ModelShelf:
         except CheckpointError:  # a damaged index must not keep anybody from clicking
             installed = []
         others = [
-            card for card in installed if card.kind != "promptable" and card.name != self._own.name
+            card for card in installed if card.kind in _OFFERED and card.name != self._own.name
         ]
         return [self._own, *others]
 

@@ -1,0 +1,69 @@
+"""How well a classifier ranks and decides: AUC and accuracy as MedMNIST defines them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import PumitError
+
+Labels = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.floating]
+
+
+def binary_auc(scores: Scores, is_positive: npt.NDArray[np.bool_]) -> float:
+    """Area under the ROC curve: how probably a positive case scores above a negative one.
+
+    Args:
+        scores: One per case, (N,); equal scores count half.
+        is_positive: Truth, (N,).
+
+    Returns:
+        0 to 1; NaN where all cases are positive or none is.
+    """
+    positives = int(is_positive.sum())
+    negatives = len(is_positive) - positives
+    if positives == 0 or negatives == 0:
+        return float("nan")
+    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - (count - 1) / 2)[place]  # from 1 on; equal scores share theirs
+    above = rank[is_positive].sum() - positives * (positives + 1) / 2
+    return float(above / (positives * negatives))
+
+
+def auc(probabilities: Scores, labels: Labels) -> float:
+    """AUC of a set of cases.
+
+    Of two classes it is that of class 1; of several the mean of each against the rest; of several
+    labels per case the mean over the labels. A class that none or all of the cases have has no
+    AUC and is left out of the mean.
+
+    Args:
+        probabilities: (N, classes).
+        labels: Class numbers (N,), or one 0 or 1 per label (N, classes).
+
+    Raises:
+        PumitError: If no class has an AUC.
+
+    Source:
+        Yang et al., MedMNIST v2, 2023 (the package's `getAUC`).
+    """
+    classes = probabilities.shape[1]
+    truth = labels > 0 if labels.ndim == 2 else labels[:, None] == np.arange(classes)
+    counted = [1] if labels.ndim == 1 and classes == 2 else range(classes)
+    each = np.array([binary_auc(probabilities[:, k], truth[:, k]) for k in counted])
+    if np.isnan(each).all():
+        raise PumitError("An AUC needs cases of at least two classes, but there is only one.")
+    return float(np.nanmean(each))
+
+
+def accuracy(probabilities: Scores, labels: Labels) -> float:
+    """Share of right decisions: the most probable class, or each label above one half.
+
+    Args:
+        probabilities: (N, classes).
+        labels: Class numbers (N,), or one 0 or 1 per label (N, classes).
+    """
+    if labels.ndim == 2:
+        return float(np.mean((probabilities > 0.5) == (labels > 0)))
+    return float(np.mean(probabilities.argmax(1) == labels))

@@ -1,0 +1,163 @@
+"""Tell which class a whole scan is of."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from pumit.errors import CheckpointError, VolumeError
+from pumit.inference.loading import build_from, pick_device, pick_precision, read_model
+from pumit.models.card import classes_of
+from pumit.models.index import find_model
+from pumit.networks.pumit.classifier import VitClassifier
+from pumit.preprocessing.classifier_input import ClassifierInput
+from pumit.volume import Volume
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Classification:
+    """What a classifier says of one scan.
+
+    Attributes:
+        probabilities: By name of the class, in the model's order, 0 to 1.
+        is_multi_label: Whether several classes may hold at once; else they sum to 1.
+    """
+
+    probabilities: dict[str, float]
+    is_multi_label: bool
+
+    @property
+    def most_probable(self) -> str:
+        """The class with the highest probability."""
+        return max(self.probabilities, key=lambda name: self.probabilities[name])
+
+
+@torch.no_grad()
+def class_probabilities(
+    network: Callable[[Tensor], Tensor],
+    images: Tensor,
+    form: ClassifierInput,
+    *,
+    is_multi_label: bool,
+    device: torch.device,
+    precision: torch.dtype,
+) -> npt.NDArray[np.float32]:
+    """Probabilities of a batch of prepared images.
+
+    Args:
+        network: Maps images (B, channels, d, h, w) to logits (B, classes).
+        images: As `form` prepares them, (B, C, d, h, w).
+        form: Holds the factor and the number of channels that the network takes.
+        is_multi_label: Whether each class is judged by itself.
+        device: Where the network is.
+        precision: Type of the heavy arithmetic.
+
+    Returns:
+        (B, classes), 0 to 1.
+    """
+    x = (images * form.factor).to(device).expand(-1, form.channels, -1, -1, -1)
+    with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+        logits = network(x)
+    logits = logits.float()
+    return (logits.sigmoid() if is_multi_label else logits.softmax(1)).cpu().numpy()
+
+
+@dataclass
+class Classifier:
+    """A classifier ready to answer.
+
+    Attributes:
+        network: The network, in evaluation mode on its device.
+        form: What it sees of a scan.
+        classes: Names in the order of its outputs.
+        is_multi_label: Whether a scan may have several classes, or none.
+        name: Model name.
+        version: Model version.
+        torch_device: Where it computes.
+        precision: Type of the heavy arithmetic.
+    """
+
+    network: nn.Module
+    form: ClassifierInput
+    classes: tuple[str, ...]
+    is_multi_label: bool
+    name: str
+    version: str
+    torch_device: torch.device
+    precision: torch.dtype
+
+    def classify(self, volume: Volume) -> Classification:
+        """Probability of each class.
+
+        Args:
+            volume: The scan, cropped as those that were learned from.
+
+        Raises:
+            VolumeError: If it has channels that the classifier cannot take.
+            CheckpointError: If the network does not do what its recipe says.
+        """
+        found = class_probabilities(
+            self.network,
+            self.form.prepare(volume)[None],
+            self.form,
+            is_multi_label=self.is_multi_label,
+            device=self.torch_device,
+            precision=self.precision,
+        )[0]
+        if len(found) != len(self.classes):
+            raise CheckpointError(
+                f"The classifier {self.name!r} has {len(found)} outputs for {len(self.classes)} "
+                "classes; train or fetch it again."
+            )
+        if not np.isfinite(found).all():
+            raise VolumeError("The classifier's answer is not a number; check the intensities.")
+        pairs = zip(self.classes, found.tolist(), strict=True)
+        return Classification(dict(pairs), self.is_multi_label)
+
+
+def load_classifier(model: str | Path, device: str = "auto") -> Classifier:
+    """Load a classifier.
+
+    Args:
+        model: A name from the model index, or a checkpoint file.
+        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
+
+    Raises:
+        CheckpointError: If the model is unknown, damaged, or of another kind.
+        PumitError: If the device is absent.
+    """
+    target = pick_device(device)
+    path = find_model(model)
+    checkpoint = read_model(path, "classifier")
+    recipe = checkpoint.recipe
+    form = ClassifierInput.from_recipe(recipe)
+    classes = tuple(label.name for label in classes_of(recipe))
+    network = build_from(checkpoint, path, target)
+    vit = network.vit if isinstance(network, VitClassifier) else None
+    if vit is not None and vit.fixed_patch is not None:
+        wrong = [n for n, p in zip(form.size, vit.fixed_patch, strict=True) if n % p]
+        if wrong:
+            raise CheckpointError(
+                f"{path.name} sees images of {form.size} voxels in patches of {vit.fixed_patch}, "
+                "which do not fit; train or fetch it again."
+            )
+    logger.info("model %s %s on %s", recipe.get("name"), recipe.get("version"), target)
+    return Classifier(
+        network,
+        form,
+        classes,
+        bool(recipe.get("is_multi_label", False)),
+        str(recipe.get("name", path.stem)),
+        str(recipe.get("version", "0")),
+        target,
+        pick_precision(target),
+    )
