@@ -20,17 +20,13 @@ logger = logging.getLogger(__name__)
 COMMANDS = {
     "demo": ("pumit.cli.demo", "segment a generated scan: mask, DICOM-SEG and picture"),
     "segment": ("pumit.cli.segment", "segment a scan from points, boxes or a markups file"),
-    "predict": ("pumit.cli.predict", "segment scans automatically, one or many"),
+    "predict": ("pumit.cli.predict", "segment or classify scans automatically, one or many"),
     "reconstruct": ("pumit.cli.reconstruct", "show what a tokenizer keeps of a scan"),
     "models": ("pumit.cli.models", "list, verify or fetch models"),
+    "train": ("pumit.cli.train", "train a network on your own labelled scans"),
     "pretrain": ("pumit.cli.pretrain", "train the promptable network from a recipe"),
     "evaluate": ("pumit.cli.evaluate", "click as a user would, or compare label maps: Dice, mm"),
     "serve": ("pumit.server.serve", "serve clicks over HTTP, for Slicer and other viewers"),
-}
-
-# Names that are kept for what is not here yet, so that nobody has to guess why they fail.
-PLANNED = {
-    "train": "fine-tuning on your own scans is not here yet; `pumit pretrain` trains from a recipe",
 }
 
 
@@ -89,8 +85,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = join_negative_values(sys.argv[1:] if argv is None else argv)
     chosen = next((a for a in arguments if not a.startswith("-")), None)
-    if chosen in PLANNED:
-        return _say(chosen, f"{PLANNED[chosen]}.", 2)
     args = _parser(chosen).parse_args(arguments)
     logging.basicConfig(
         level=logging.INFO if args.verbose else logging.WARNING,

@@ -162,7 +162,7 @@ class AutomaticSegmenter:
 
         step(0.0)
         box = axes.bounds(start, stop, volume.shape)
-        image, crop_shape = self._image(volume, axes, box, channel)
+        image, crop_shape = network_image(volume, self.plan, axes, box=box, channel=channel)
         labels = np.zeros(volume.shape, dtype=np.uint8 if len(self.classes) < 256 else np.uint16)
         target = axes.apply(labels)[box]
         scores = class_scores(
@@ -181,32 +181,53 @@ class AutomaticSegmenter:
             _keep_only(labels, region)
         return LabelMap(labels, self.classes)
 
-    def _image(
-        self, volume: Volume, axes: NetworkAxes, box: tuple[slice, slice, slice], channel: int
-    ) -> tuple[Tensor, tuple[int, int, int]]:
-        """Channels (C, d, h, w) on the network's grid, and the shape of the crop it covers."""
-        sources = image_channels(volume, self.plan.channels, channel=channel)
-        spacing = [volume.spacing_mm[a] for a in axes.order]
-        d, h, w = axes.apply(sources[0])[box].shape
-        shape = resized_shape((d, h, w), spacing, self.plan.spacing_mm)
-        if math.prod(shape) * len(sources) > MAX_GRID_VOXELS:
-            raise VolumeError(
-                f"At the model's spacing of {self.plan.spacing_mm} mm the scan would have "
-                f"{' x '.join(map(str, shape))} voxels, too many for the memory; choose a region."
-            )
-        parts: dict[int, Tensor] = {}
-        for source in sources:
-            if id(source) in parts:
-                continue
-            scaling = self.plan.normalization.scaling(source)
-            x = resize(axes.apply(source)[box], shape).mul_(scaling.factor).add_(scaling.offset)
-            parts[id(source)] = x.clamp_(*scaling.limits) if scaling.limits else x
-        return torch.stack([parts[id(source)] for source in sources]), (d, h, w)
-
     def _cast(self) -> AbstractContextManager[Any]:
         if self.precision == torch.float32:
             return nullcontext()
         return torch.autocast(self.torch_device.type, self.precision)
+
+
+def network_image(
+    volume: Volume,
+    plan: NetworkPlan,
+    axes: NetworkAxes,
+    *,
+    box: tuple[slice, slice, slice] | None = None,
+    channel: int = 0,
+) -> tuple[Tensor, tuple[int, int, int]]:
+    """What a network sees of a volume, in training as in prediction.
+
+    Args:
+        volume: The scan.
+        plan: Spacing, channels and intensities.
+        axes: The network's axes in the volume.
+        box: Part of the volume on these axes; None for all of it.
+        channel: Which channel, where the volume has others than the network.
+
+    Returns:
+        Channels (C, d, h, w) on the network's grid, and the shape of the box they cover.
+
+    Raises:
+        VolumeError: If they would not fit into memory.
+    """
+    sources = image_channels(volume, plan.channels, channel=channel)
+    box = (slice(None),) * 3 if box is None else box
+    spacing = [volume.spacing_mm[a] for a in axes.order]
+    d, h, w = axes.apply(sources[0])[box].shape
+    shape = resized_shape((d, h, w), spacing, plan.spacing_mm)
+    if math.prod(shape) * len(sources) > MAX_GRID_VOXELS:
+        raise VolumeError(
+            f"At the model's spacing of {plan.spacing_mm} mm the scan would have "
+            f"{' x '.join(map(str, shape))} voxels, too many for the memory; choose a region."
+        )
+    parts: dict[int, Tensor] = {}
+    for source in sources:
+        if id(source) in parts:
+            continue
+        scaling = plan.normalization.scaling(source)
+        x = resize(axes.apply(source)[box], shape).mul_(scaling.factor).add_(scaling.offset)
+        parts[id(source)] = x.clamp_(*scaling.limits) if scaling.limits else x
+    return torch.stack([parts[id(source)] for source in sources]), (d, h, w)
 
 
 def _label_planes(

@@ -1,0 +1,110 @@
+"""Look at every case before training starts, and say all that is wrong with them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pumit.errors import PumitError, VolumeError
+from pumit.preprocessing.network_axes import Orientation
+from pumit.training.case_reading import CaseFacts, facts_of, read_labelled, unnamed_classes
+from pumit.training.labelled_cases import LabelledSet, all_at_once
+
+SPACING_OUTLIER = 10.0  # times the median
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """A data set that can be trained on.
+
+    Attributes:
+        cases: What is known of each case.
+        channels: Image channels that every case has.
+        warnings: What a user should look at, in words.
+    """
+
+    cases: tuple[CaseFacts, ...]
+    channels: int
+    warnings: tuple[str, ...]
+
+
+def examine(
+    data: LabelledSet,
+    *,
+    orientation: Orientation = "anatomical",
+    progress: Callable[[str], None] | None = None,
+) -> DataFacts:
+    """Read every case once.
+
+    Args:
+        data: The data set.
+        orientation: How the network's axes run.
+        progress: Told each case's name.
+
+    Raises:
+        PumitError: If any case cannot be used; one message names them all.
+    """
+    if not data.classes:
+        values = unnamed_classes(data.cases[0])
+        example = ", ".join(f"name_{v}: {v}" for v in values) or "liver: 1"
+        raise PumitError(f"Name the classes in the recipe: data.classes: {{{example}}}.")
+    facts, problems = [], []
+    for case in data.cases:
+        if progress is not None:
+            progress(case.name)
+        try:
+            read = read_labelled(case, data.classes)
+        except VolumeError as error:
+            problems.append(str(error))
+            continue
+        facts.append(facts_of(read, classes=len(data.classes), orientation=orientation))
+    problems += _disagreements(facts, data)
+    all_at_once(problems)
+    names = [c.label.name for c in data.classes]
+    return DataFacts(tuple(facts), facts[0].channels, tuple(_doubts(facts, names)))
+
+
+def _disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[str]:
+    """What two cases contradict each other in."""
+    if not facts:
+        return []
+    problems = []
+    counts = [f.channels for f in facts]
+    wanted = len(data.channels) or max(set(counts), key=counts.count)
+    for fact in facts:
+        if fact.channels != wanted:
+            problems.append(f"{fact.name}: has {fact.channels} channels in place of {wanted}")
+    planar = [f.name for f in facts if 1 in f.shape]
+    if 0 < len(planar) < len(facts):
+        problems.append(f"{planar[0]}: is one slice, others are volumes; train them apart")
+    seen: dict[str, str] = {}
+    for fact in facts:
+        if fact.digest in seen:
+            problems.append(f"{fact.name}: is the same image as {seen[fact.digest]}; remove one")
+        seen.setdefault(fact.digest, fact.name)
+    if not any(sum(f.class_voxels[1:]) for f in facts):
+        problems.append("every label map is empty: there is nothing to learn")
+    return problems
+
+
+def _doubts(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
+    """What may be right and is worth a look."""
+    doubts = []
+    median = np.median([f.spacing_mm for f in facts], axis=0)
+    for fact in facts:
+        ratio = np.asarray(fact.spacing_mm) / median
+        if ratio.max() >= SPACING_OUTLIER or ratio.min() <= 1 / SPACING_OUTLIER:
+            shown = " x ".join(f"{s:.3g}" for s in fact.spacing_mm)
+            typical = " x ".join(f"{s:.3g}" for s in median)
+            doubts.append(f"{fact.name}: spacing {shown} mm where {typical} mm is usual")
+        missing = [n for n, v in zip(classes, fact.class_voxels[1:], strict=True) if v == 0]
+        if len(missing) == len(classes):
+            doubts.append(f"{fact.name}: its label map is empty")
+        elif missing:
+            doubts.append(f"{fact.name}: has no {', '.join(missing)}")
+    for i, name in enumerate(classes, start=1):
+        if not any(f.class_voxels[i] for f in facts):
+            doubts.append(f"no case has any {name}")
+    return doubts

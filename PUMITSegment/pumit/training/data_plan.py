@@ -1,0 +1,222 @@
+"""Spacing, patch, batch and intensities of a network, planned from its data set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from pumit.errors import CheckpointError, PumitError
+from pumit.preprocessing.network_axes import Orientation
+from pumit.preprocessing.normalization import Normalization
+from pumit.preprocessing.resize import resized_shape
+from pumit.training.case_reading import CaseFacts
+from pumit.training.recipe_file import check_keys
+
+Triple = tuple[float, float, float]
+Shape = tuple[int, int, int]
+
+# A depth axis this many times coarser than the others is resampled to what the finest tenth of
+# the cases have, lest thick slices blur the thin ones. Both numbers are nnU-Net's.
+ANISOTROPY = 3.0
+FINE_PERCENTILE = 10.0
+MIN_BATCH = 2
+# A step need not see more than this part of the data set (nnU-Net).
+STEP_SHARE = 0.05
+FOREGROUND_PERCENTILES = (0.5, 99.5)
+# Below this no other modality than CT has its air.
+HOUNSFIELD_AIR = -500.0
+# Voxels of a step, all its patches together. On a CPU: near a second a step with the small
+# network; on a GPU: half of a step of the published BTCV recipe.
+CPU_STEP_VOXELS = 1 << 18
+GPU_STEP_VOXELS = 2 * 48 * 192 * 192
+
+PLAN_KINDS: dict[str, tuple[type, ...]] = {
+    "spacing_mm": (list, tuple),
+    "patch_size": (list, tuple),
+    "batch_size": (int,),
+    "intensity": (dict,),
+    "orientation": (str,),
+    "step_voxels": (int,),
+}
+INTENSITY_KINDS: dict[str, tuple[type, ...]] = {
+    "method": (str,),
+    "source": (list, tuple),
+    "target": (list, tuple),
+    "above_minimum": (bool,),
+}
+
+
+@dataclass(frozen=True)
+class DataPlan:
+    """What a network is trained on, and what prediction does to a new scan.
+
+    Attributes:
+        spacing_mm: Voxel size (d, h, w), depth first, mm.
+        patch_size: What the network sees at once (d, h, w), voxels.
+        batch_size: Patches of a step.
+        intensity: How intensities are scaled; see `Normalization.from_recipe`.
+        channels: Image channels.
+        orientation: How the network's axes run.
+        median_shape: Usual size of a case at that spacing, voxels.
+    """
+
+    spacing_mm: Triple
+    patch_size: Shape
+    batch_size: int
+    intensity: dict[str, Any]
+    channels: int
+    orientation: Orientation
+    median_shape: Shape
+
+    def as_recipe(self) -> dict[str, Any]:
+        """As a checkpoint's recipe holds it; `NetworkPlan.from_recipe` reads it."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+
+def plan_for(
+    facts: Sequence[CaseFacts],
+    *,
+    divisor: Shape,
+    channels: Sequence[str] = (),
+    orientation: Orientation = "anatomical",
+    step_voxels: int,
+    given: Mapping[str, Any],
+) -> DataPlan:
+    """Plan from what is known of the cases that are trained on.
+
+    Args:
+        facts: At least one case.
+        divisor: What the network's patch must be a multiple of along (d, h, w).
+        channels: Names of the image channels; "CT" says what it is.
+        orientation: How the network's axes run.
+        step_voxels: Voxels of a step where `given` does not say.
+        given: Values that the recipe fixes, with keys of `PLAN_KINDS`.
+
+    Raises:
+        PumitError: If a given value cannot be used.
+    """
+    check_keys(given, PLAN_KINDS, "plan")
+    spacing = _spacing(given["spacing_mm"]) if "spacing_mm" in given else target_spacing(facts)
+    shapes = [resized_shape(f.shape, f.spacing_mm, spacing) for f in facts]
+    d, h, w = (int(n) for n in np.round(np.median(shapes, axis=0)))
+    voxels = int(given.get("step_voxels", step_voxels))
+    if "patch_size" in given:
+        patch = checked_patch(given["patch_size"], divisor)
+    else:
+        patch = patch_for((d, h, w), divisor, voxels // MIN_BATCH)
+    enough = STEP_SHARE * sum(map(math.prod, shapes)) / math.prod(patch)
+    batch = max(MIN_BATCH, min(voxels // math.prod(patch), round(enough)))
+    intensity = _checked_intensity(given["intensity"]) if "intensity" in given else None
+    return DataPlan(
+        spacing,
+        patch,
+        int(given.get("batch_size", batch)),
+        intensity or intensity_rule(facts, channels),
+        facts[0].channels,
+        orientation,
+        (d, h, w),
+    )
+
+
+def target_spacing(facts: Sequence[CaseFacts]) -> Triple:
+    """Median of each axis; the 10th percentile of a depth that is much coarser than the plane."""
+    spacings = np.array([f.spacing_mm for f in facts])
+    d, h, w = (float(s) for s in np.median(spacings, axis=0))
+    shape = np.median([f.shape for f in facts], axis=0)
+    if d > ANISOTROPY * max(h, w) and shape[0] * ANISOTROPY < shape[1:].max():
+        fine = float(np.percentile(spacings[:, 0], FINE_PERCENTILE))
+        d = max(fine, max(h, w))
+    return (d, h, w)
+
+
+def patch_for(median_shape: Shape, divisor: Shape, most_voxels: int) -> Shape:
+    """The patch that covers as much of a usual case as its share of a step allows.
+
+    It begins with all of the case, and shrinks along whichever axis it covers best, until it fits.
+
+    Args:
+        median_shape: Usual size of a case, voxels.
+        divisor: What the patch must be a multiple of.
+        most_voxels: How many it may have.
+    """
+    steps = np.array(divisor)
+    median = np.array(median_shape)
+    patch = np.maximum(np.ceil(median / steps), 1).astype(int) * steps
+    while patch.prod() > most_voxels:
+        covered = np.where(patch > steps, patch / median, 0)
+        axis = int(covered.argmax())
+        if covered[axis] == 0:
+            break
+        patch[axis] -= steps[axis]
+    if (patch == steps).all():  # an instance norm needs more than one place at the coarsest level
+        patch[0] += steps[0]
+    d, h, w = (int(n) for n in patch)
+    return (d, h, w)
+
+
+def checked_patch(given: Sequence[Any], divisor: Shape) -> Shape:
+    """A recipe's patch.
+
+    Raises:
+        PumitError: If it is not three multiples of the divisor, or only the divisor itself.
+    """
+    numbers = [int(n) for n in given if isinstance(n, int)]
+    if len(numbers) != 3 or len(given) != 3 or min(numbers, default=0) < 1:
+        raise PumitError(f"plan.patch_size must be three whole numbers (d, h, w), got {given}.")
+    near = [max(1, round(n / s)) * s for n, s in zip(numbers, divisor, strict=True)]
+    if near == list(divisor):
+        near[0] += divisor[0]
+    if numbers != near:
+        raise PumitError(
+            f"plan.patch_size {numbers} does not fit the network, which needs multiples of "
+            f"{list(divisor)} and more than one of them; the nearest is {near}."
+        )
+    return (numbers[0], numbers[1], numbers[2])
+
+
+def intensity_rule(facts: Sequence[CaseFacts], channels: Sequence[str]) -> dict[str, Any]:
+    """How intensities are scaled.
+
+    CT, which its channel's name or its air tell, is clipped to the 0.5th and 99.5th percentiles of
+    the labelled voxels of all cases and brought to their mean 0 and deviation 1, as nnU-Net does;
+    everything else is brought to mean 0 and deviation 1 scan by scan.
+    """
+    samples = np.concatenate([f.foreground.ravel() for f in facts])
+    if not (is_ct(facts, channels) and len(samples)):
+        return {"method": "zscore", "above_minimum": True}
+    low, high = (float(v) for v in np.percentile(samples, FOREGROUND_PERCENTILES))
+    high = max(high, low + 1.0)
+    mean, deviation = float(samples.mean()), max(float(samples.std()), 1.0)
+    target = [(low - mean) / deviation, (high - mean) / deviation]
+    return {"method": "range", "source": [low, high], "target": target}
+
+
+def is_ct(facts: Sequence[CaseFacts], channels: Sequence[str]) -> bool:
+    """Whether all channels are CT."""
+    if channels:
+        return all(name.strip().upper() == "CT" for name in channels)
+    with_air = [max(f.lowest) <= HOUNSFIELD_AIR and f.is_integer for f in facts]
+    return sum(with_air) * 2 > len(facts)
+
+
+def _spacing(given: Sequence[Any]) -> Triple:
+    numbers = [float(s) for s in given if isinstance(s, (int, float)) and 0 < s < math.inf]
+    if len(numbers) != 3 or len(given) != 3:
+        raise PumitError(f"plan.spacing_mm must be three positive numbers (d, h, w), got {given}.")
+    return (numbers[0], numbers[1], numbers[2])
+
+
+def _checked_intensity(given: Mapping[str, Any]) -> dict[str, Any]:
+    check_keys(given, INTENSITY_KINDS, "plan.intensity")
+    try:
+        Normalization.from_recipe(given)
+    except CheckpointError:
+        raise PumitError(
+            "plan.intensity needs a method (range, percentiles or zscore) and, for the first two, "
+            f"source: [low, high]; got {dict(given)}."
+        ) from None
+    return dict(given)

@@ -1,0 +1,280 @@
+"""`pumit train` with `task: segmentation`: from labelled scans to a model that `predict` uses."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from torch import Tensor
+
+from pumit.errors import PumitError
+from pumit.evaluation.segmentation_metrics import summarize
+from pumit.inference.automatic import NetworkPlan
+from pumit.io.atomic import atomic_path
+from pumit.models.checkpoint import load_checkpoint, save_checkpoint
+from pumit.networks.pumit.segmentation_network import SegmentationNetwork
+from pumit.preprocessing.network_axes import Orientation
+from pumit.training.augmentation import Augmentation, AugmentationSettings
+from pumit.training.data_check import examine
+from pumit.training.data_plan import CPU_STEP_VOXELS, GPU_STEP_VOXELS, DataPlan, plan_for
+from pumit.training.data_split import Split, split_cases
+from pumit.training.labelled_cases import LabelledCase, LabelledSet, find_labelled_set
+from pumit.training.prepared_cases import prepare_all
+from pumit.training.recipe_file import Kinds, check_keys
+from pumit.training.segmentation_source import SegmentationSource
+from pumit.training.segmentation_task import SegmentationTask
+from pumit.training.segmentation_validation import SegmentationValidation
+from pumit.training.trainable_networks import (
+    DEFAULT_NETWORK,
+    begin_with,
+    build_segmentation,
+    network_sizes,
+    patch_divisor,
+)
+from pumit.training.trainer import train
+from pumit.training.training_run import COMMON_KINDS, TrainingRun
+
+logger = logging.getLogger(__name__)
+
+SEGMENTATION_KINDS: Kinds = {
+    **COMMON_KINDS,
+    "plan": (dict,),
+    "balanced_share": (int, float),
+    "augmentation": (dict, bool),
+    "validation": (dict,),
+}
+DATA_KINDS: Kinds = {
+    "folder": (str,),
+    "images": (str,),
+    "labels": (str,),
+    "cases": (list,),
+    "classes": (dict, list),
+    "channels": (list,),
+    "patient": (str,),
+    "training": (list,),
+    "validation": (list, float),
+    "fold": (str,),
+    "share": (int, float),
+}
+VALIDATION_KINDS: Kinds = {"overlap": (int, float), "final_overlap": (int, float), "flips": (bool,)}
+BALANCED_SHARE = 0.75  # random to class-balanced patches as 1 to 3, as published
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A run that can begin."""
+
+    data: LabelledSet
+    split: Split
+    warnings: tuple[str, ...]
+    plan: DataPlan
+    network: str
+    sizes: dict[str, Any]
+
+    def cases(self, names: tuple[str, ...]) -> list[LabelledCase]:
+        by_name = {case.name: case for case in self.data.cases}
+        return [by_name[name] for name in names]
+
+
+def train_segmentation(run: TrainingRun) -> Path:
+    """Train an automatic network; started again, it resumes.
+
+    In the output folder: `<name>.safetensors`, the best by validation Dice, `<name>_last`, and
+    `validation.json` with Dice, ASSD, HD and HD95 of the best for each case and class.
+
+    Returns:
+        The best checkpoint.
+
+    Raises:
+        PumitError: If the recipe or the data cannot be used; before anything is trained.
+    """
+    recipe = run.recipe
+    _check_recipe(run)
+    settings = AugmentationSettings.from_recipe(recipe.get("augmentation", {}))
+    ready = _plan(run)
+    flip_axes = settings.flip_axes([c.label.name for c in ready.data.classes])
+    network = build_segmentation(ready.network, ready.sizes)
+    if "initial" in recipe:
+        begin_with(network, _model(run, recipe["initial"]))
+    _tell(run, ready, flip_axes)
+    plan = NetworkPlan.from_recipe({"plan": ready.plan.as_recipe()})
+    cases = prepare_all(
+        ready.cases(ready.split.training),
+        ready.data.classes,
+        plan,
+        folder=run.output / "prepared",
+        voxels=math.prod(ready.plan.median_shape) * len(ready.split.training),
+        progress=lambda name: logger.info("preparing %s", name),
+    )
+    source = SegmentationSource(
+        cases,
+        patch=plan.patch,
+        batch_size=ready.plan.batch_size,
+        balanced_share=float(recipe.get("balanced_share", BALANCED_SHARE)),
+        augmentation=Augmentation(settings, plan.patch, plan.spacing_mm, flip_axes),
+    )
+    best = run.output / f"{run.name}.safetensors"
+    validation = _validation(run, ready, plan)
+    train(
+        SegmentationTask(network, source),
+        run.output,
+        run.schedule,
+        seed=run.seed,
+        degrees={0: 1.0},  # one spacing
+        report=run.report,
+        on_checkpoint=_keeper(run, ready, run.output / f"{run.name}_last.safetensors"),
+        validate=validation,
+        on_best=_keeper(run, ready, best),
+        device=run.device,
+        workers=run.workers,
+    )
+    if run.is_first:
+        _judge(run, validation, best)
+    return best
+
+
+def _check_recipe(run: TrainingRun) -> None:
+    recipe = run.recipe
+    check_keys(recipe, SEGMENTATION_KINDS, run.source)
+    if "data" not in recipe:
+        raise PumitError(f"{run.source} needs data: a folder or a list of cases.")
+    check_keys(recipe["data"], DATA_KINDS, "data")
+    check_keys(recipe.get("validation", {}), VALIDATION_KINDS, "validation")
+    if not 0 <= recipe.get("balanced_share", BALANCED_SHARE) <= 1:
+        raise PumitError(f"balanced_share in {run.source} must be a share from 0 to 1.")
+
+
+def _model(run: TrainingRun, text: str) -> str:
+    """A name of the index as it is; a file as a path."""
+    path = run.path(text)
+    return str(path) if path.is_file() else text
+
+
+def _plan(run: TrainingRun) -> _Prepared:
+    """Look at all data and decide how to train."""
+    recipe = run.recipe
+    given: dict[str, Any] = recipe.get("plan", {})
+    orientation = given.get("orientation", "anatomical")
+    if orientation not in get_args(Orientation):
+        raise PumitError(f"plan.orientation must be anatomical or stored, got {orientation!r}.")
+    network = str(recipe.get("network", DEFAULT_NETWORK))
+    divisor = patch_divisor(network, recipe.get("network_sizes", {}))
+    data = find_labelled_set(recipe["data"], run.path)
+    split = split_cases([case.name for case in data.cases], recipe["data"], seed=run.seed)
+    facts = examine(
+        data,
+        orientation=cast(Orientation, orientation),
+        progress=lambda name: logger.info("looking at %s", name),
+    )
+    plan = plan_for(
+        [fact for fact in facts.cases if fact.name in set(split.training)],
+        divisor=divisor,
+        channels=data.channels,
+        orientation=cast(Orientation, orientation),
+        step_voxels=CPU_STEP_VOXELS if run.device.type == "cpu" else GPU_STEP_VOXELS,
+        given=given,
+    )
+    sizes = network_sizes(
+        network,
+        recipe.get("network_sizes", {}),
+        patch=plan.patch_size,
+        channels=plan.channels,
+        classes=len(data.classes),
+    )
+    return _Prepared(data, split, facts.warnings, plan, network, sizes)
+
+
+def _tell(run: TrainingRun, ready: _Prepared, flip_axes: tuple[int, ...]) -> None:
+    """Say what was found and what was decided, before anything is trained."""
+    run.report(
+        {
+            "data": {
+                "cases": len(ready.data.cases),
+                "classes": {c.label.name: c.value for c in ready.data.classes},
+                "training": list(ready.split.training),
+                "validation": list(ready.split.validation),
+                "warnings": [*ready.split.warnings, *ready.warnings],
+            }
+        }
+    )
+    plan = {"network": ready.network, **ready.plan.as_recipe()}
+    run.report({"plan": {**plan, "flips": "".join("dhw"[a] for a in flip_axes)}})
+
+
+def _validation(run: TrainingRun, ready: _Prepared, plan: NetworkPlan) -> SegmentationValidation:
+    settings = run.recipe.get("validation", {})
+    second: SegmentationNetwork = build_segmentation(ready.network, ready.sizes)
+    return SegmentationValidation(
+        second.to(run.device),
+        plan,
+        ready.cases(ready.split.validation),
+        ready.data.classes,
+        overlap=float(settings.get("overlap", 0.5)),
+        averages_flips=False,
+    )
+
+
+def _keeper(run: TrainingRun, ready: _Prepared, target: Path) -> Callable[..., None]:
+    """What writes a checkpoint that `pumit predict` uses as it is."""
+    content: dict[str, Any] = {
+        "name": run.name,
+        "version": str(run.recipe.get("version", "0")),
+        "kind": "automatic",
+        "network": ready.network,
+        "sizes": ready.sizes,
+        "plan": ready.plan.as_recipe(),
+        "classes": [c.as_row() for c in ready.data.classes],
+    }
+    training = {
+        "cases": len(ready.split.training),
+        "validation_cases": len(ready.split.validation),
+        "channels": list(ready.data.channels),
+        "seed": run.seed,
+        "initial": run.recipe.get("initial"),
+        "schedule": asdict(run.schedule),
+    }
+
+    def keep(state: dict[str, Tensor], step: int, found: dict[str, float] | None = None) -> None:
+        half = {k: (v.half() if v.is_floating_point() else v).cpu() for k, v in state.items()}
+        more: dict[str, Any] = {"step": step, "training": training}
+        if found is not None:
+            more["metrics"] = {k: v for k, v in found.items() if math.isfinite(v)}
+        save_checkpoint(target, half, {**content, **more, **run.recipe.get("card", {})})
+
+    return keep
+
+
+def _judge(run: TrainingRun, validation: SegmentationValidation, best: Path) -> None:
+    """Write what the best checkpoint does on each validation case."""
+    if not best.is_file():
+        return
+    settings = run.recipe.get("validation", {})
+    checkpoint = load_checkpoint(best)
+    validation.overlap = float(settings.get("final_overlap", 0.75))
+    validation.averages_flips = bool(settings.get("flips", False))
+    state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
+    validation.segmenter.network.load_state_dict(state)
+    rows = validation.rows()
+    summary = {
+        label: {metric: asdict(mean) for metric, mean in metrics.items()}
+        for label, metrics in summarize(rows).items()
+    }
+    result = {
+        "step": checkpoint.recipe.get("step"),
+        "overlap": validation.overlap,
+        "flips": validation.averages_flips,
+        "mean": summary,
+        "rows": [asdict(row) for row in rows],
+    }
+    with atomic_path(run.output / "validation.json") as temporary:
+        temporary.write_text(json.dumps(result, indent=1), encoding="utf-8")
+    short = {
+        label: {k: round(m["mean"], 4) for k, m in metrics.items() if m["mean"] is not None}
+        for label, metrics in summary.items()
+    }
+    run.report({"best": {"step": result["step"], **short}})

@@ -1,0 +1,101 @@
+"""Predict whole cases as a user would, and compare the answers with their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pumit.evaluation.metrics import dice
+from pumit.evaluation.segmentation_metrics import MetricRow, segmentation_metrics
+from pumit.inference.automatic import AutomaticSegmenter, NetworkPlan
+from pumit.inference.loading import pick_precision
+from pumit.training.case_reading import LabelledVolume, read_labelled
+from pumit.training.labelled_cases import ClassValue, LabelledCase
+
+KEPT_BYTES = 1 << 30  # cases of so many bytes together are read only once
+
+
+class SegmentationValidation:
+    """Dice of the averaged weights on cases that are not trained on.
+
+    Args:
+        network: A network of the same sizes as the one that is trained, on its device.
+        plan: What that is trained on.
+        cases: Whom to ask about.
+        classes: Values of the label maps.
+        overlap: Part that neighbouring windows share.
+        averages_flips: Whether eight reflections are averaged.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        plan: NetworkPlan,
+        cases: Sequence[LabelledCase],
+        classes: Sequence[ClassValue],
+        *,
+        overlap: float,
+        averages_flips: bool,
+    ) -> None:
+        device = next(network.parameters()).device
+        labels = tuple(c.label for c in classes)
+        self.segmenter = AutomaticSegmenter(
+            network.eval(), plan, labels, "model", "0", device, pick_precision(device)
+        )
+        self.cases = list(cases)
+        self.classes = list(classes)
+        self.overlap = overlap
+        self.averages_flips = averages_flips
+        self._kept: list[LabelledVolume] = []
+
+    def __call__(self, state: dict[str, Tensor]) -> dict[str, float]:
+        """Score weights.
+
+        Returns:
+            `score`, the mean over cases and classes, and the mean Dice of each class; a class
+            counts in those cases where it is in the answer or the labels.
+        """
+        self.segmenter.network.load_state_dict(state)
+        found: dict[str, list[float]] = {c.label.name: [] for c in self.classes}
+        scores = []
+        for case in self._read():
+            answer = self._answer(case)
+            of_case = []
+            for value, name in enumerate(found, start=1):
+                mask, truth = answer == value, case.labels == value
+                if mask.any() or truth.any():
+                    of_case.append(dice(mask, truth))
+                    found[name].append(of_case[-1])
+            scores += [sum(of_case) / len(of_case)] if of_case else []
+        means = {f"dice_{name}": sum(v) / len(v) for name, v in found.items() if v}
+        return {"score": sum(scores) / len(scores) if scores else float("nan"), **means}
+
+    def rows(self) -> list[MetricRow]:
+        """Dice, ASSD, HD and HD95 of every case and class, of the weights that were scored last."""
+        names = [c.label.name for c in self.classes]
+        rows = []
+        for case in self._read():
+            spacing = case.volume.spacing_mm
+            answer = self._answer(case)
+            rows += segmentation_metrics(answer, case.labels, spacing, names, case=case.name)
+        return rows
+
+    def _answer(self, case: LabelledVolume) -> Any:
+        with torch.inference_mode():
+            return self.segmenter.segment(
+                case.volume, overlap=self.overlap, averages_flips=self.averages_flips
+            ).labels
+
+    def _read(self) -> Iterator[LabelledVolume]:
+        """The cases; small ones stay in memory."""
+        yield from self._kept
+        size = sum(k.volume.array.nbytes + k.labels.nbytes for k in self._kept)
+        for case in self.cases[len(self._kept) :]:
+            read = read_labelled(case, self.classes)
+            size += read.volume.array.nbytes + read.labels.nbytes
+            if size < KEPT_BYTES and self.cases[len(self._kept)] is case:
+                self._kept.append(read)
+            yield read
