@@ -1,0 +1,226 @@
+"""Preprocessed cases on disk: made once, read memory-mapped ever after."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumit import __version__
+from pumit.errors import ExportError, VolumeError
+from pumit.io.atomic import atomic_path
+
+logger = logging.getLogger(__name__)
+
+Arrays = dict[str, NDArray[Any]]
+Sources = Path | Sequence[Path]
+
+ABANDONED_SECONDS = 24 * 3600  # after which what a killed process left half-made is removed
+
+
+class VolumeCache:
+    """Arrays of cases, by where a case comes from and how it is preprocessed.
+
+    A case is made anew when one of its files changes, when the settings change, and with another
+    version of this package. Several processes may use one folder: whoever is first makes a case,
+    and what it wrote appears at once and whole.
+
+    Args:
+        folder: Where to keep them, `<folder>/<settings>/<case>/<name>.npy`; may be deleted at any
+            time that no training runs.
+        settings: All that decides how a case is made; what JSON can hold.
+        limit_gib: How large the folder may become, or None. Cases beyond it are made whenever
+            they are asked for.
+
+    Raises:
+        ExportError: If the folder cannot be made.
+        TypeError: If the settings cannot be written as JSON.
+    """
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], *, limit_gib: float | None = None
+    ) -> None:
+        text = json.dumps({"version": __version__, **settings}, sort_keys=True, indent=1)
+        self.root = folder
+        self.folder = folder / _digest(text)
+        self.limit = None if limit_gib is None else limit_gib * 2**30
+        self.is_full = False
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ExportError(
+                f"Cannot make the cache folder {folder.name}: {error.strerror}."
+            ) from None
+        told = self.folder / "settings.json"  # for people who wonder what a folder holds
+        if not told.exists():
+            with atomic_path(told) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        self._remove_abandoned()
+
+    def get(self, path: Sources, make: Callable[[], Mapping[str, NDArray[Any]]]) -> Arrays:
+        """The arrays of a case.
+
+        Args:
+            path: File or folder that it comes from, or several, such as an image and its label.
+            make: Makes the arrays where they are not there; names are identifiers.
+
+        Returns:
+            Arrays by name, read-only and read from disk where they are touched.
+
+        Raises:
+            VolumeError: If a source is missing.
+            ExportError: If the disk is full.
+        """
+        target = self._place(path)
+        arrays = _read(target)
+        if arrays is not None:
+            return arrays
+        made = {name: np.asarray(array) for name, array in make().items()}
+        if not self._has_room(sum(array.nbytes for array in made.values())):
+            return made
+        self._write(target, made, _sources(path)[0].name)
+        return _read(target) or made
+
+    def build(
+        self,
+        paths: Iterable[Sources],
+        make: Callable[[Sources], Mapping[str, NDArray[Any]]],
+        rank: int = 0,
+        world: int = 1,
+    ) -> int:
+        """Make this process's share of the cases that are not there yet.
+
+        Args:
+            paths: All cases, in the same order in every process.
+            make: Makes the arrays of one.
+            rank: Number of this process.
+            world: How many processes there are.
+
+        Returns:
+            How many were made.
+        """
+        count = 0
+        for path in list(paths)[rank::world]:
+            if _read(self._place(path)) is None:
+                self.get(path, lambda path=path: make(path))  # type: ignore[misc]
+                count += 1
+        return count
+
+    def _place(self, path: Sources) -> Path:
+        """Folder of a case: its sources' names, then the state that they are in."""
+        sources = [source.absolute() for source in _sources(path)]
+        names = _digest(json.dumps([str(source) for source in sources]))
+        state = _digest(json.dumps([_state(source) for source in sources]))
+        return self.folder / f"{names}-{state}"
+
+    def _has_room(self, more: int) -> bool:
+        if self.limit is not None and not self.is_full:
+            files = (file for file in self.root.rglob("*.npy"))
+            self.is_full = sum(_size(file) for file in files) + more > self.limit
+            if self.is_full:
+                logger.warning(
+                    "the cache has reached its limit of %.3g GiB; other cases are made each time",
+                    self.limit / 2**30,
+                )
+        return not self.is_full
+
+    def _write(self, target: Path, arrays: Arrays, name: str) -> None:
+        if _read(target) is not None:
+            return  # another process was faster
+        for stale in self.folder.glob(f"{target.name.split('-')[0]}-*"):
+            _remove(stale)  # of another state of its sources, or damaged
+        try:
+            with atomic_path(target) as temporary:
+                temporary.mkdir()
+                for key, array in arrays.items():
+                    _save(temporary / f"{key}.npy", array)
+        except ExportError as error:
+            if _read(target) is not None:
+                return
+            raise ExportError(f"{name} is not cached. {error}") from None
+
+    def _remove_abandoned(self) -> None:
+        for folder in self.folder.glob(".*-*"):
+            if time.time() - _changed(folder) > ABANDONED_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sources(path: Sources) -> list[Path]:
+    return [path] if isinstance(path, Path) else list(path)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _state(source: Path) -> list[Any]:
+    """Size and time of change of a file, or of all files of a folder."""
+    try:
+        if not source.is_dir():
+            status = source.stat()
+            return [status.st_size, status.st_mtime_ns]
+        files = sorted(file for file in source.rglob("*") if file.is_file())
+        return [[str(file.relative_to(source)), *_state(file)] for file in files]
+    except OSError as error:
+        raise VolumeError(f"{source.name} cannot be read: {error.strerror}.") from None
+
+
+def _read(folder: Path) -> Arrays | None:
+    """Arrays of a folder, or None where it is not there or damaged."""
+    try:
+        files = sorted(folder.glob("*.npy"))
+        return {file.stem: _open(file) for file in files} if files else None
+    except (OSError, ValueError, EOFError):
+        return None
+
+
+def _open(file: Path) -> NDArray[Any]:
+    try:
+        return np.load(file, mmap_mode="r", allow_pickle=False)
+    except ValueError:  # an empty array cannot be mapped
+        array: NDArray[Any] = np.load(file, allow_pickle=False)
+        if array.size:
+            raise
+        return array
+
+
+def _remove(folder: Path) -> None:
+    """Remove an entry; who reads it meanwhile finds all of it or nothing."""
+    hidden = folder.with_name(f".{secrets.token_hex(6)}-{folder.name}")
+    with suppress(OSError):  # gone already, or held open on Windows
+        folder.rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _save(file: Path, array: NDArray[Any]) -> None:
+    try:
+        np.save(file, array, allow_pickle=False)
+    except OSError as error:
+        # Where a disk fills up in the middle, NumPy does not pass on the system's own number.
+        raise error if error.errno else OSError(errno.ENOSPC, "short write") from None
+
+
+def _size(file: Path) -> int:
+    try:
+        return os.stat(file).st_size
+    except OSError:  # removed meanwhile
+        return 0
+
+
+def _changed(folder: Path) -> float:
+    try:
+        return folder.stat().st_mtime
+    except OSError:
+        return time.time()
