@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from pumit.errors import PumitError
-from pumit.preprocessing.fields import depth_first
 from pumit.volume import Volume
 
 Rule = Literal["single slice", "description", "metadata", "spacing"]
 
 # World axis (L, P, S) across each anatomical plane.
 PLANES = {"sagittal": 0, "coronal": 1, "axial": 2, "transverse": 2}
+NEARLY_EQUAL = 0.01  # of the logarithms: headers round
 _AXES = {name: axis for axis in range(3) for name in (str(axis), f"axis {axis}")}
 
 
@@ -44,8 +45,9 @@ def find_depth_axis(
     """Find the depth axis by description, then by metadata, then by spacing.
 
     An axis of a single voxel is the depth before all rules: a 2D image has no other. The stack of
-    a DICOM series is its metadata. Without any, the coarsest axis is the depth, and the first
-    where spacings are nearly equal.
+    a DICOM series is its metadata. Without any it is the axis whose spacing is most unlike the
+    others', coarser or finer: slices thinner than their pixels are wide, as in PET, are slices,
+    too.
 
     Args:
         volume: The scan.
@@ -69,7 +71,20 @@ def find_depth_axis(
         return DepthAxis(0, "metadata")
     if scanned_axis is not None:
         return DepthAxis(scanned_axis, "metadata")
-    return DepthAxis(depth_first(volume.spacing_mm)[0], "spacing")
+    return DepthAxis(most_anisotropic(volume.spacing_mm), "spacing")
+
+
+def most_anisotropic(spacing_mm: Sequence[float]) -> int:
+    """Axis whose spacing differs most from the others' geometric mean, as a ratio.
+
+    The first where all are nearly equal, and the coarser of two that differ alike. Differs from
+    `fields.depth_first`, which takes the coarsest, where slices are thinner than pixels.
+    """
+    logs = np.log(np.asarray(spacing_mm, dtype=np.float64))
+    if np.ptp(logs) <= NEARLY_EQUAL:
+        return 0
+    apart = np.abs(logs - (logs.sum() - logs) / 2).round(6)
+    return max(range(3), key=lambda axis: (apart[axis], logs[axis]))
 
 
 def _described(volume: Volume, description: str) -> int:

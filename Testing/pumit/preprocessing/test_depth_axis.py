@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from pumit.errors import PumitError
-from pumit.preprocessing.depth_axis import find_depth_axis
+from pumit.preprocessing.depth_axis import find_depth_axis, most_anisotropic
 from pumit.volume import DicomSource, Volume
 from scipy.spatial.transform import Rotation
 
@@ -64,6 +64,24 @@ def test_the_rules_come_in_order() -> None:
     assert (found.axis, found.rule) == (1, "spacing")
     found = find_depth_axis(volume())
     assert (found.axis, found.rule) == (0, "spacing")
+
+
+@pytest.mark.parametrize(
+    ("spacing", "axis"),
+    [
+        ((5.0, 0.7, 0.7), 0),  # thick CT
+        ((0.7, 0.7, 5.0), 2),
+        ((3.27, 4.69, 4.69), 0),  # PET: slices thinner than pixels are wide
+        ((4.69, 4.69, 3.27), 2),
+        ((0.9, 0.35, 0.4), 0),
+        ((1.0, 1.005, 1.0), 0),  # isotropic but for rounding
+        ((1.0, 2.0, 4.0), 2),
+    ],
+)
+def test_the_spacing_unlike_the_others_is_the_depths(
+    spacing: tuple[float, float, float], axis: int
+) -> None:
+    assert most_anisotropic(spacing) == axis
 
 
 @pytest.mark.parametrize("axis", range(3))
