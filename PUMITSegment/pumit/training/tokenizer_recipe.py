@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import torch
+
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.pumit.discriminator import PatchDiscriminator
 from pumit.networks.pumit.tokenizer import VisualTokenizer
@@ -22,6 +24,8 @@ from pumit.training.tokenizer_task import (
 KINDS: Kinds = {
     **image_recipe.KINDS,
     "loss": (dict,),
+    "codebook_range": (int, float),
+    "logit_gain": (int, float),
     "discriminator": (bool,),
     "discriminator_sizes": (dict,),
     "perceptual": (str,),
@@ -50,6 +54,8 @@ def build(recipe: Mapping[str, Any], setting: Setting) -> Objective:
     assert isinstance(tokenizer, VisualTokenizer)
     if "initial" in recipe:
         begin_with(tokenizer, recipe["initial"], (name,))
+    else:
+        spread(tokenizer, recipe.get("codebook_range"), float(recipe.get("logit_gain", 1.0)))
     discriminator = None
     if recipe.get("discriminator", True):
         built = build_network("pumit_discriminator", **recipe.get("discriminator_sizes", {}))
@@ -72,6 +78,24 @@ def build(recipe: Mapping[str, Any], setting: Setting) -> Objective:
         "plan": {"in_plane": crop.in_plane, "depth": crop.depth},
     }
     return Objective(task, image_recipe.degrees(recipe), content, GENERATOR)
+
+
+def spread(tokenizer: VisualTokenizer, codebook_range: float | None, logit_gain: float) -> None:
+    """Let the tokens differ from the first step on.
+
+    Differs from the source: its codebook entries begin within 1 / K and its distributions nearly
+    uniform, so that the decoder sees next to nothing for the first tens of thousands of steps. A
+    short training has no time for that.
+
+    Args:
+        tokenizer: The tokenizer, not trained yet.
+        codebook_range: Entries begin uniform between minus and plus this; None leaves them.
+        logit_gain: Factor on the projection to logits.
+    """
+    with torch.no_grad():
+        if codebook_range is not None:
+            tokenizer.quantizer.codebook.uniform_(-codebook_range, codebook_range)
+        tokenizer.quantizer.projection.weight.mul_(logit_gain)
 
 
 TOKENIZER_OBJECTIVE = ObjectiveKind(KINDS, check, build)
