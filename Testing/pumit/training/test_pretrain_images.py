@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import SimpleITK as sitk
+import SimpleITK
 import yaml
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.reconstruction import load_tokenizer
@@ -147,10 +147,10 @@ def test_what_is_wrong_with_a_vit_recipe_is_named(
 
 
 def test_images_are_found_by_patterns_each_once(tmp_path: Path) -> None:
-    image = sitk.GetImageFromArray(np.zeros((2, 2, 2), np.uint8))
+    image = SimpleITK.GetImageFromArray(np.zeros((2, 2, 2), np.uint8))
     for name in ("cases/a/image.nii.gz", "cases/b/image.nii.gz", "more/c.nii.gz"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        sitk.WriteImage(image, str(tmp_path / name))
+        SimpleITK.WriteImage(image, str(tmp_path / name))
     found = find_images(tmp_path / "cases", ["*/image.nii.gz", "a/*", "../more/*.nii.gz"])
     assert [name for _, name in found] == ["a/image.nii.gz", "b/image.nii.gz", "more/c.nii.gz"]
     with pytest.raises(PumitError, match="No image matches 'z/"):

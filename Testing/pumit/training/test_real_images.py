@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import SimpleITK as sitk
+import SimpleITK
 import torch
 from pumit.errors import PumitError
 from pumit.preprocessing.fields import Pyramid
@@ -24,9 +24,9 @@ def pyramid(shape: tuple[int, int, int], spacing: tuple[float, float, float]) ->
 
 
 def write(path: Path, array: np.ndarray, spacing: tuple[float, float, float]) -> Path:
-    image = sitk.GetImageFromArray(array)
+    image = SimpleITK.GetImageFromArray(array)
     image.SetSpacing(spacing[::-1])
-    sitk.WriteImage(image, str(path))
+    SimpleITK.WriteImage(image, str(path))
     return path
 
 
