@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
 from pumit.training.image_source import Crop, ImageSource, degrees_of
 from pumit.training.objectives import Setting
-from pumit.training.real_images import RealImages
+from pumit.training.real_images import CACHE_SETTINGS, ImageFile, RealImages
 from pumit.training.recipe_file import Kinds, check_keys
+from pumit.training.volume_cache import VolumeCache
 
 KINDS: Kinds = {
     "crop": (dict,),
@@ -19,7 +20,10 @@ KINDS: Kinds = {
     "real_folder": (str,),
     "real_images": (list,),
     "generated_size": (int,),
+    "cache": (str,),
+    "images_in_memory": (int,),
 }
+IMAGES_KINDS: Kinds = {"pattern": (str,), "weight": (int, float), "depth_axis": (str,)}
 CROP_KINDS: Kinds = {"depth": (int,), "in_plane": (int,)}
 
 
@@ -53,6 +57,13 @@ def check(recipe: Mapping[str, Any], name: str) -> None:
     """Raise PumitError for keys that cannot be used, reading no data."""
     crop_of(recipe)
     degrees(recipe)
+    for row in recipe.get("real_images", []):
+        if isinstance(row, dict):
+            check_keys(row, IMAGES_KINDS, "real_images")
+        if not isinstance(row, str) and "pattern" not in row:
+            raise PumitError(
+                f"Each of real_images in {name} is a pattern, or has one; got {row!r}."
+            )
     if recipe.get("real_images") and "real_folder" not in recipe:
         raise PumitError(f"{name} has real_images but no real_folder; say where they lie.")
 
@@ -60,7 +71,8 @@ def check(recipe: Mapping[str, Any], name: str) -> None:
 def image_source(recipe: Mapping[str, Any], setting: Setting) -> ImageSource:
     """Where the images of a recipe come from.
 
-    `real_images` are patterns below `real_folder`; without them all images are generated.
+    `real_images` are patterns below `real_folder`, or hold one with a `weight` and a `depth_axis`;
+    without them all images are generated. `cache` is a folder for prepared images.
 
     Raises:
         PumitError: If there are none.
@@ -72,7 +84,14 @@ def image_source(recipe: Mapping[str, Any], setting: Setting) -> ImageSource:
             raise PumitError(
                 f"real_folder {folder.name} is missing; remove real_images to go without."
             )
-        images = RealImages(find_images(folder, recipe["real_images"]))
+        cache = None
+        if "cache" in recipe:
+            cache = VolumeCache(Path(recipe["cache"]).expanduser(), CACHE_SETTINGS)
+        images = RealImages(
+            find_images(folder, recipe["real_images"]),
+            cache=cache,
+            in_memory=int(recipe.get("images_in_memory", 64)),
+        )
     return ImageSource(
         crop_of(recipe),
         images=images,
@@ -82,21 +101,30 @@ def image_source(recipe: Mapping[str, Any], setting: Setting) -> ImageSource:
     )
 
 
-def find_images(folder: Path, patterns: list[str]) -> list[tuple[Path, str]]:
-    """Files that match any of the patterns, each once, with a short name for messages.
+def find_images(folder: Path, rows: Sequence[str | Mapping[str, Any]]) -> list[ImageFile]:
+    """Files that match any of the patterns, each once.
+
+    A weight is that of all files of its pattern together, so that a large data set does not drown
+    a small one; patterns without one weigh as much as they have files.
+
+    Args:
+        folder: Where they lie.
+        rows: Patterns, or mappings with `pattern`, and perhaps `weight` and `depth_axis`.
 
     Raises:
         PumitError: If a pattern matches nothing.
     """
-    found: dict[Path, str] = {}
-    for pattern in patterns:
-        # A pattern may begin with "..": data sets lie beside each other.
-        base = folder
-        while pattern.startswith("../"):
+    found: dict[Path, ImageFile] = {}
+    for row in rows:
+        entry = {"pattern": row} if isinstance(row, str) else row
+        pattern, base = str(entry["pattern"]), folder
+        while pattern.startswith("../"):  # data sets lie beside each other
             base, pattern = base.parent, pattern[3:]
         matches = sorted(base.glob(pattern))
         if not matches:
             raise PumitError(f"No image matches {pattern!r} in {base.name}; check real_images.")
+        weight = float(entry["weight"]) / len(matches) if "weight" in entry else 1.0
         for path in matches:
-            found.setdefault(path, f"{path.parent.name}/{path.name}")
-    return list(found.items())
+            name = f"{path.parent.name}/{path.name}"
+            found.setdefault(path, ImageFile(path, name, weight, entry.get("depth_axis")))
+    return list(found.values())

@@ -117,6 +117,8 @@ def test_a_tokenizer_with_another_codebook_is_refused(tmp_path: Path, tokenizer:
         ({"perceptual": "vgg"}, "vgg16"),
         ({"real_images": ["*.nii"]}, "no real_folder"),
         ({"real_images": ["*.nii"], "real_folder": "none"}, "real_folder none is missing"),
+        ({"real_images": [{"patern": "*"}]}, "did you mean pattern"),
+        ({"real_images": [{"weight": 2}]}, "is a pattern, or has one"),
         ({"targets_per_field": 2}, "Unknown key 'targets_per_field'"),
     ],
     ids=str,
@@ -151,7 +153,10 @@ def test_images_are_found_by_patterns_each_once(tmp_path: Path) -> None:
     for name in ("cases/a/image.nii.gz", "cases/b/image.nii.gz", "more/c.nii.gz"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         SimpleITK.WriteImage(image, str(tmp_path / name))
-    found = find_images(tmp_path / "cases", ["*/image.nii.gz", "a/*", "../more/*.nii.gz"])
-    assert [name for _, name in found] == ["a/image.nii.gz", "b/image.nii.gz", "more/c.nii.gz"]
+    heavy = {"pattern": "../more/*.nii.gz", "weight": 5, "depth_axis": "axial"}
+    found = find_images(tmp_path / "cases", ["*/image.nii.gz", "a/*", heavy])
+    assert [f.name for f in found] == ["a/image.nii.gz", "b/image.nii.gz", "more/c.nii.gz"]
+    assert [f.weight for f in found] == [1.0, 1.0, 5.0]
+    assert found[2].depth_axis == "axial"
     with pytest.raises(PumitError, match="No image matches 'z/"):
         find_images(tmp_path / "cases", ["z/*.nii.gz"])
