@@ -29,6 +29,12 @@ from pumit.training.recipe_file import check_keys
 Shape = tuple[int, int, int]
 # Where slices lie this many times farther apart than pixels, turning is done within them.
 FLAT = 3.0
+# Classes that a mirror would turn into others.
+SIDED = re.compile(
+    r"(^|[^a-z])(left|right|anterior|posterior|superior|inferior|upper|lower|medial|lateral|"
+    r"front|back|ventral|dorsal|cranial|caudal|l|r|lt|rt|links|rechts)([^a-z]|$)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class AugmentationSettings:
             axis where slices are thick).
         scaling: Probability of another size, 0.7 to 1.4 times.
         flips: Axes that are mirrored half the time: of "d", "h" and "w"; or "auto": all, unless a
-            class is named left or right.
+            class's name says left, right, anterior or the like.
         noise: Probability of Gaussian noise.
         blur: Probability of blur.
         brightness: Probability of a factor of 0.75 to 1.25.
@@ -91,8 +97,7 @@ class AugmentationSettings:
         """Axes 0..2 of (d, h, w) that are mirrored."""
         if self.flips != "auto":
             return tuple("dhw".index(letter) for letter in sorted(set(self.flips)))
-        sided = re.compile(r"(^|[^a-z])(left|right|l|r|links|rechts|lt|rt)([^a-z]|$)", re.I)
-        return () if any(sided.search(name) for name in classes) else (0, 1, 2)
+        return () if any(SIDED.search(name) for name in classes) else (0, 1, 2)
 
 
 class Augmentation:

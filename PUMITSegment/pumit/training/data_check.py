@@ -21,7 +21,7 @@ class DataFacts:
 
     Attributes:
         cases: What is known of each case.
-        channels: Image channels that every case has.
+        channels: Image channels that the network is to see.
         warnings: What a user should look at, in words.
     """
 
@@ -63,7 +63,14 @@ def examine(
     problems += _disagreements(facts, data)
     all_at_once(problems)
     names = [c.label.name for c in data.classes]
-    return DataFacts(tuple(facts), facts[0].channels, tuple(_doubts(facts, names)))
+    channels = _channel_count(facts, data)
+    return DataFacts(tuple(facts), channels, tuple(_doubts(facts, names)))
+
+
+def _channel_count(facts: Sequence[CaseFacts], data: LabelledSet) -> int:
+    """How many the recipe names, else how many most cases have."""
+    counts = [f.channels for f in facts]
+    return len(data.channels) or max(set(counts), key=counts.count)
 
 
 def _disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[str]:
@@ -71,10 +78,9 @@ def _disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[str]:
     if not facts:
         return []
     problems = []
-    counts = [f.channels for f in facts]
-    wanted = len(data.channels) or max(set(counts), key=counts.count)
+    wanted = _channel_count(facts, data)
     for fact in facts:
-        if fact.channels != wanted:
+        if fact.channels != wanted and not (data.repeats_single and fact.channels == 1):
             problems.append(f"{fact.name}: has {fact.channels} channels in place of {wanted}")
     planar = [f.name for f in facts if 1 in f.shape]
     if 0 < len(planar) < len(facts):

@@ -81,7 +81,8 @@ def plan_for(
     facts: Sequence[CaseFacts],
     *,
     divisor: Shape,
-    channels: Sequence[str] = (),
+    channels: int,
+    channel_names: Sequence[str] = (),
     orientation: Orientation = "anatomical",
     step_voxels: int,
     given: Mapping[str, Any],
@@ -91,7 +92,8 @@ def plan_for(
     Args:
         facts: At least one case.
         divisor: What the network's patch must be a multiple of along (d, h, w).
-        channels: Names of the image channels; "CT" says what it is.
+        channels: Image channels.
+        channel_names: Their names; "CT" says what it is.
         orientation: How the network's axes run.
         step_voxels: Voxels of a step where `given` does not say.
         given: Values that the recipe fixes, with keys of `PLAN_KINDS`.
@@ -115,8 +117,8 @@ def plan_for(
         spacing,
         patch,
         int(given.get("batch_size", batch)),
-        intensity or intensity_rule(facts, channels),
-        facts[0].channels,
+        intensity or intensity_rule(facts, channel_names),
+        channels,
         orientation,
         (d, h, w),
     )

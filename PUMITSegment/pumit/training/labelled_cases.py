@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
+from pumit.export.terminology import concept_for
 from pumit.segmentation import ClassLabel
 from pumit.training.recipe_file import check_keys
 
@@ -72,11 +73,13 @@ class LabelledSet:
         cases: In order of their names, which differ.
         classes: In order of their values; the i-th from 1 on is the network's class i.
         channels: Names of the image channels, such as "CT"; empty where nobody says.
+        repeats_single: Whether a case of one channel stands for all channels.
     """
 
     cases: tuple[LabelledCase, ...]
     classes: tuple[ClassValue, ...]
     channels: tuple[str, ...]
+    repeats_single: bool = False
 
 
 def all_at_once(problems: Iterable[str], what: str = "The data cannot be used") -> None:
@@ -98,7 +101,8 @@ def find_labelled_set(data: Mapping[str, Any], resolve: Callable[[str], Path]) -
 
     Its keys are `folder` (pairs in images/ and labels/, or where the patterns `images` and
     `labels` say; or a folder with the dataset.json of nnU-Net or the Medical Segmentation
-    Decathlon) or `cases` (a list of `{image, label, name}`), and `classes`, `channels`.
+    Decathlon) or `cases` (a list of `{image, label, name}`), and `classes`, `channels` and
+    `repeat_single_channel`.
 
     Args:
         data: Keys and values; their names and kinds are checked already.
@@ -111,8 +115,11 @@ def find_labelled_set(data: Mapping[str, Any], resolve: Callable[[str], Path]) -
 
     classes = _classes(data["classes"]) if "classes" in data else ()
     channels = tuple(str(c) for c in data.get("channels", ()))
+    repeats = bool(data.get("repeat_single_channel", False))
     if ("folder" in data) == ("cases" in data):
-        raise PumitError("The recipe's data needs either a folder or a list of cases.")
+        raise PumitError(
+            "The recipe's data needs either a folder (`--data FOLDER` gives it too) or cases."
+        )
     if "cases" in data:
         cases = _listed_cases(data["cases"], resolve)
     else:
@@ -124,19 +131,20 @@ def find_labelled_set(data: Mapping[str, Any], resolve: Callable[[str], Path]) -
             cases = list(described.cases)
             classes, channels = classes or described.classes, channels or described.channels
         else:
-            cases = paired_cases(
-                folder, data.get("images", IMAGE_PATTERN), data.get("labels", LABEL_PATTERN)
-            )
+            patterns = data.get("images", IMAGE_PATTERN), data.get("labels", LABEL_PATTERN)
+            cases = paired_cases(folder, *patterns, repeats_single=repeats)
     if not cases:
         raise PumitError("The data set holds no case; check data.folder and its patterns.")
     names = [case.name for case in cases]
     twice = sorted({name for name in names if names.count(name) > 1})
     all_at_once(f"{name} is there twice; rename or remove one" for name in twice)
     cases.sort(key=lambda case: case.name)
-    return LabelledSet(tuple(cases), classes, channels)
+    return LabelledSet(tuple(cases), classes, channels, repeats)
 
 
-def paired_cases(folder: Path, images: str, labels: str) -> list[LabelledCase]:
+def paired_cases(
+    folder: Path, images: str, labels: str, *, repeats_single: bool = False
+) -> list[LabelledCase]:
     """Pair the files of two patterns by what `{case}` stands for in them.
 
     Args:
@@ -144,6 +152,7 @@ def paired_cases(folder: Path, images: str, labels: str) -> list[LabelledCase]:
         images: Such as "images/{case}.*" (any suffix of an image) or, with several files for a
             case, "images/{case}_{channel}.nii.gz".
         labels: Such as "labels/{case}.*".
+        repeats_single: Whether a case may have the first channel alone.
 
     Raises:
         PumitError: If a case lacks its image, label or a channel that others have.
@@ -164,7 +173,7 @@ def paired_cases(folder: Path, images: str, labels: str) -> list[LabelledCase]:
     for name in sorted({*found_images} & {*found_labels}):
         files, label = found_images[name], found_labels[name]
         missing = [channel for channel in channels if channel not in files]
-        if missing:
+        if missing and not (repeats_single and len(files) == 1):
             problems.append(f"{name} lacks channel {', '.join(missing)}")
         crowded = any(len(paths) > 1 for paths in (*files.values(), *label.values()))
         if crowded or len(label) > 1:
@@ -235,6 +244,8 @@ def _classes(given: Any) -> tuple[ClassValue, ...]:
             raise PumitError(f"Class {number} of data.classes needs a name.")
         color = tuple(row["color_rgb"]) if row.get("color_rgb") is not None else None
         label = ClassLabel(row["name"], str(row.get("terminology", "")), color)
+        if label.terminology:
+            concept_for(label.terminology)  # an unknown one shall not be found out by an export
         found.append(ClassValue(int(row.get("value", number)), label))
     return checked_classes(found)
 

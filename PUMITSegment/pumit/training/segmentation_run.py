@@ -55,6 +55,7 @@ DATA_KINDS: Kinds = {
     "cases": (list,),
     "classes": (dict, list),
     "channels": (list,),
+    "repeat_single_channel": (bool,),
     "patient": (str,),
     "training": (list,),
     "validation": (list, float),
@@ -174,7 +175,8 @@ def _plan(run: TrainingRun) -> _Prepared:
     plan = plan_for(
         [fact for fact in facts.cases if fact.name in set(split.training)],
         divisor=divisor,
-        channels=data.channels,
+        channels=facts.channels,
+        channel_names=data.channels,
         orientation=cast(Orientation, orientation),
         step_voxels=CPU_STEP_VOXELS if run.device.type == "cpu" else GPU_STEP_VOXELS,
         given=given,

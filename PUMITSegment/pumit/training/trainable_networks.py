@@ -15,6 +15,7 @@ from pumit.networks.build import RECIPES, build_network
 from pumit.networks.pumit.segmentation_network import SegmentationNetwork
 from pumit.networks.pumit.transfer import load_universal_weights
 from pumit.training.data_plan import Shape
+from pumit.training.initial_encoder import begin_with_encoder
 
 logger = logging.getLogger(__name__)
 
@@ -83,20 +84,12 @@ def begin_with(network: SegmentationNetwork, model: str) -> None:
     """
     path = find_model(model)
     checkpoint = load_checkpoint(path)
+    if _class_of(str(checkpoint.recipe.get("network"))) != "SegmentationNetwork":
+        begin_with_encoder(network.vit, str(path))
+        return
     state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
-    kind = _class_of(str(checkpoint.recipe.get("network")))
-    if kind == "UniversalViT":
-        _load_vit(network, state, path.name)
-    elif kind in ("MaskedImageModel", "SegmentationNetwork", "VitClassifier"):
-        vit = {k.removeprefix("vit."): v for k, v in state.items() if k.startswith("vit.")}
-        _load_vit(network, vit, path.name)
-        if kind == "SegmentationNetwork":
-            _load_decoder(network, state, path.name)
-    else:
-        raise CheckpointError(
-            f"initial {path.name} holds {checkpoint.recipe.get('network')!r}; a universal ViT or a "
-            "segmentation network is needed."
-        )
+    _load_vit(network, {k[4:]: v for k, v in state.items() if k.startswith("vit.")}, path.name)
+    _load_decoder(network, state, path.name)
 
 
 def _load_vit(network: SegmentationNetwork, state: Mapping[str, Tensor], file: str) -> None:
