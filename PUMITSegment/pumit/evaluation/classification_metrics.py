@@ -67,3 +67,18 @@ def accuracy(probabilities: Scores, labels: Labels) -> float:
     if labels.ndim == 2:
         return float(np.mean((probabilities > 0.5) == (labels > 0)))
     return float(np.mean(probabilities.argmax(1) == labels))
+
+
+def cross_entropy(probabilities: Scores, labels: Labels) -> float:
+    """Mean surprise at the truth, nats: 0 where every case is told surely and rightly.
+
+    Args:
+        probabilities: (N, classes).
+        labels: Class numbers (N,), or one 0 or 1 per label (N, classes).
+    """
+    if labels.ndim == 2:
+        of_truth = np.where(labels > 0, probabilities, 1 - probabilities)
+    else:
+        of_truth = probabilities[np.arange(len(labels)), labels]
+    smallest = np.finfo(np.float32).tiny
+    return float(-np.mean(np.log(np.maximum(of_truth.astype(np.float64), smallest))))

@@ -7,7 +7,8 @@ import pytest
 import torch
 from monai.metrics import compute_roc_auc
 from pumit.errors import PumitError
-from pumit.evaluation.classification_metrics import accuracy, auc, binary_auc
+from pumit.evaluation.classification_metrics import accuracy, auc, binary_auc, cross_entropy
+from torch.nn import functional
 
 
 def counted_auc(scores: np.ndarray, is_positive: np.ndarray) -> float:
@@ -59,3 +60,15 @@ def test_a_class_that_no_case_has_is_left_out(rng: np.random.Generator) -> None:
 def test_one_class_alone_has_no_auc(rng: np.random.Generator) -> None:
     with pytest.raises(PumitError, match="at least two classes"):
         auc(rng.dirichlet(np.ones(2), 5), np.zeros(5, dtype=np.int64))
+
+
+def test_cross_entropy_is_torch_s(rng: np.random.Generator) -> None:
+    probabilities, labels = rng.dirichlet(np.ones(3), 9), rng.integers(0, 3, 9)
+    expected = functional.nll_loss(torch.tensor(probabilities).log(), torch.tensor(labels))
+    assert cross_entropy(probabilities, labels) == pytest.approx(float(expected))
+    several = rng.integers(0, 2, (9, 3))
+    expected = functional.binary_cross_entropy(
+        torch.tensor(probabilities), torch.tensor(several, dtype=torch.float64)
+    )
+    assert cross_entropy(probabilities, several) == pytest.approx(float(expected))
+    assert np.isfinite(cross_entropy(np.eye(2), np.array([1, 0])))

@@ -1,0 +1,246 @@
+"""`pumit train` of a classifier: train, keep the best by validation AUC, test it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pumit.errors import ExportError, PumitError
+from pumit.evaluation.classification_metrics import Labels, accuracy, auc, cross_entropy
+from pumit.models.checkpoint import load_checkpoint, save_checkpoint
+from pumit.networks.build import RECIPES, build_network
+from pumit.networks.pumit.classifier import VitClassifier
+from pumit.preprocessing.classifier_input import ClassifierInput
+from pumit.training.classification_data import SPLITS, Cases, ClassificationData
+from pumit.training.classification_recipe import (
+    DEFAULT_NETWORK,
+    batch_size,
+    check_recipe,
+    form_of,
+    plan_of,
+    read_data,
+)
+from pumit.training.classification_task import CaseDraw, ClassificationTask, probabilities_of
+from pumit.training.initial_encoder import begin_with_encoder
+from pumit.training.parallel import Meeting, world
+from pumit.training.prepared_images import PreparedImages, keep_prepared
+from pumit.training.schedule import Schedule
+from pumit.training.trainer import train
+from pumit.training.training_run import TrainingRun
+
+TIE = 1e-6  # less than one pair of cases in the wrong order, in any data set of MedMNIST3D
+# What the checkpoint repeats of the recipe.
+_TOLD = ("seed", "batch_size", "epochs", "drop_epochs", "random_intensity", "flips", "initial")
+
+
+def train_classifier(run: TrainingRun) -> Path:
+    """Train a classifier by a recipe, going on where `run.output` holds an earlier part.
+
+    Where the recipe names several `learning_rates`, each is trained in a folder of its own, and
+    the one with the highest validation AUC is kept. The test cases, where there are any, are
+    looked at once, at the end.
+
+    Returns:
+        The checkpoint, half precision, with its measured AUC and accuracy.
+
+    Raises:
+        PumitError: If the recipe is wrong, or the data cannot be learned from.
+    """
+    check_recipe(run.recipe, run.source)
+    data = read_data(run)
+    sizes = _sizes(run.recipe, data)
+    form = form_of(run.recipe, sizes, data.is_stored_as_shown)
+    sizes["position_table"] = [n // p for n, p in zip(form.size, sizes["fixed_patch"], strict=True)]
+    try:
+        run.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExportError(f"Cannot make the folder {run.output.name}: {error.strerror}.") from None
+    run.report({"classes": list(data.classes), "cases": data.counts()})
+    trial = _Trial(run, data, form, sizes, _prepare(run, data, form))
+    schedules = plan_of(run.recipe, run.schedule, len(data.splits["train"]), processes=world())
+    best: list[tuple[float, Path]] = []
+    for schedule in schedules:
+        folder = run.output
+        if len(schedules) > 1:
+            folder = folder / f"rate_{schedule.learning_rate:g}"
+            folder.mkdir(exist_ok=True)
+        best.append(trial.train(folder, schedule))
+    target = run.output / f"{run.name}.safetensors"
+    if run.is_first:
+        trial.finish(max(best)[1], target)
+    return target
+
+
+def _sizes(recipe: Mapping[str, Any], data: ClassificationData) -> dict[str, Any]:
+    """Sizes of the network for this data set; the published ones where the recipe says nothing."""
+    name = str(recipe.get("network", DEFAULT_NETWORK))
+    given = {**recipe.get("network_sizes", {}), "num_classes": len(data.classes)}
+    if name not in RECIPES or RECIPES[name].class_name != VitClassifier.__name__:
+        known = [k for k, r in RECIPES.items() if r.class_name == VitClassifier.__name__]
+        raise PumitError(f"{name!r} is no classifier; known: {', '.join(known)}.")
+    with torch.device("meta"):
+        build_network(name, **given)  # says what does not fit
+    return {**RECIPES[name].sizes, **given}
+
+
+def _prepare(
+    run: TrainingRun, data: ClassificationData, form: ClassifierInput
+) -> dict[str, PreparedImages]:
+    """Images of each split; those from files are read once, by the first process."""
+    prepared = {}
+    for name, cases in data.splits.items():
+        if cases.files:
+            target = run.output / "prepared" / f"{name}.npy"
+            Meeting().first_alone(partial(_keep, cases, form, target))
+            prepared[name] = keep_prepared(cases, form, target)
+        else:
+            prepared[name] = PreparedImages(cases, form)
+            prepared[name][0]  # says if the network cannot take it
+    return prepared
+
+
+def _keep(cases: Cases, form: ClassifierInput, target: Path) -> None:
+    keep_prepared(cases, form, target)
+
+
+def _initial(run: TrainingRun) -> str:
+    """A file that the recipe names, or a name of the index."""
+    given = str(run.recipe["initial"])
+    path = run.path(given)
+    return str(path) if path.is_file() else given
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Everything that stays the same while learning rates are tried."""
+
+    run: TrainingRun
+    data: ClassificationData
+    form: ClassifierInput
+    sizes: Mapping[str, Any]
+    images: Mapping[str, PreparedImages]
+
+    def train(self, folder: Path, schedule: Schedule) -> tuple[float, Path]:
+        """Train at one rate; returns the best validation AUC and the checkpoint that has it."""
+        recipe, run = self.run.recipe, self.run
+        torch.manual_seed(run.seed)
+        network = self._network()
+        if "initial" in recipe:
+            begin_with_encoder(network.vit, _initial(run))
+        elif "eva02" in recipe:
+            from pumit.models.eva02_file import load_eva02
+
+            load_eva02(network.vit, run.path(recipe["eva02"]))
+        task = ClassificationTask(
+            network,
+            channels=self.form.channels,
+            draw=CaseDraw(
+                self.images["train"],
+                self.data.splits["train"].labels,
+                batch_size(recipe),
+                random_intensity=bool(recipe.get("random_intensity", False)),
+                flips=bool(recipe.get("flips", False)),
+            ),
+        )
+        answering = copy.deepcopy(network).eval().requires_grad_(False).to(run.device)
+        target = folder / f"{run.name}.safetensors"
+
+        def validate(state: dict[str, Tensor]) -> dict[str, float]:
+            answering.load_state_dict(state)
+            found = self._measure(answering, "val")
+            # Of equal AUCs, which few cases give easily, the surer one.
+            return {"score": found["auc"] - TIE * found["cross_entropy"], **found}
+
+        def keep(state: dict[str, Tensor], step: int, found: dict[str, float]) -> None:
+            measured = {"val": {k: v for k, v in found.items() if k != "score"}}
+            self._save(target, state, schedule, step, measured)
+
+        train(
+            task,
+            folder,
+            schedule,
+            seed=run.seed,
+            degrees={0: 1.0},
+            report=lambda record: run.report({"learning_rate": schedule.learning_rate, **record}),
+            device=run.device,
+            workers=run.workers,
+            validate=validate,
+            on_best=keep,
+        )
+        if not run.is_first:
+            return 0.0, target
+        return load_checkpoint(target).recipe["metrics"]["val"]["auc"], target
+
+    def finish(self, best: Path, target: Path) -> None:
+        """Test the best weights as they were saved, and write them with what was measured."""
+        checkpoint = load_checkpoint(best)
+        network = self._network().eval().requires_grad_(False).to(self.run.device)
+        network.load_state_dict(checkpoint.state)
+        measured = {
+            name: self._measure(network, name) for name in SPLITS[1:] if name in self.data.splits
+        }
+        recipe = {**checkpoint.recipe, "metrics": measured}
+        save_checkpoint(target, checkpoint.state, recipe)
+        self.run.report(
+            {
+                "model": target.name,
+                "best_step": recipe["step"],
+                "learning_rate": recipe["training"]["learning_rate"],
+                **measured,
+            }
+        )
+
+    def _network(self) -> VitClassifier:
+        name = str(self.run.recipe.get("network", DEFAULT_NETWORK))
+        network = build_network(name, **self.sizes)
+        assert isinstance(network, VitClassifier)
+        return network
+
+    def _measure(self, network: nn.Module, split: str) -> dict[str, float]:
+        labels: Labels = self.data.splits[split].labels
+        found = probabilities_of(
+            network,
+            self.images[split],
+            batch_size=batch_size(self.run.recipe),
+            is_multi_label=self.data.is_multi_label,
+        )
+        return {
+            "auc": round(auc(found, labels), 6),
+            "accuracy": round(accuracy(found, labels), 6),
+            "cross_entropy": round(cross_entropy(found, labels), 6),
+        }
+
+    def _save(
+        self,
+        target: Path,
+        state: Mapping[str, Tensor],
+        schedule: Schedule,
+        step: int,
+        measured: dict[str, dict[str, float]],
+    ) -> None:
+        recipe = self.run.recipe
+        training = {key: recipe[key] for key in _TOLD if key in recipe}
+        training |= {"learning_rate": schedule.learning_rate, "cases": self.data.counts()}
+        content = {
+            "name": self.run.name,
+            "version": str(recipe.get("version", "0")),
+            "kind": "classifier",
+            "network": str(recipe.get("network", DEFAULT_NETWORK)),
+            "sizes": dict(self.sizes),
+            "input": self.form.as_recipe(),
+            "classes": [{"name": name} for name in self.data.classes],
+            "is_multi_label": self.data.is_multi_label,
+            "step": step,
+            "training": {**training, "schedule": recipe.get("schedule", {})},
+            "metrics": measured,
+            **recipe.get("card", {}),
+        }
+        half = {k: (v.half() if v.is_floating_point() else v).cpu() for k, v in state.items()}
+        save_checkpoint(target, half, content)

@@ -1,0 +1,45 @@
+"""Begin a network that is trained on labels with a ViT that was pre-trained without them."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from pumit.errors import CheckpointError
+from pumit.models.card import kind_of
+from pumit.models.checkpoint import load_checkpoint
+from pumit.models.index import find_model
+from pumit.networks.pumit.transfer import load_universal_weights
+from pumit.networks.pumit.vit import UniversalViT
+
+PREFIX = "vit."
+
+
+def begin_with_encoder(vit: UniversalViT, model: str) -> None:
+    """Give a ViT the weights of a pre-trained one; patch, channels and field may differ.
+
+    Args:
+        vit: The ViT to begin.
+        model: Name or file of a masked image model or of a universal ViT alone.
+
+    Raises:
+        CheckpointError: If there is none, or it is another network or of another size.
+    """
+    path = find_model(model)
+    checkpoint = load_checkpoint(path)
+    network = str(checkpoint.recipe.get("network"))
+    if network != "pumit_vit_b" and kind_of(checkpoint.recipe) != "encoder":
+        raise CheckpointError(
+            f"initial {path.name} holds the network {network!r}; give a pre-trained universal "
+            "ViT, such as pumit_vit_b_mim."
+        )
+    state = checkpoint.state
+    if any(name.startswith(PREFIX) for name in state):
+        state = {k.removeprefix(PREFIX): v for k, v in state.items() if k.startswith(PREFIX)}
+    try:
+        load_universal_weights(vit, _single(state))
+    except CheckpointError as error:
+        raise CheckpointError(f"initial {path.name} does not fit: {error}") from None
+
+
+def _single(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {k: v.float() if v.is_floating_point() else v for k, v in state.items()}
