@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch.utils.data import DataLoader, Dataset
+
+from pumit.errors import PumitError
 
 AHEAD = 2  # batches that each worker keeps ready
 
@@ -54,8 +57,8 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
     if workers == 0:
         yield from (draws[step] for step in steps)
         return
-    yield from DataLoader(
-        draws,
+    drawn = DataLoader(
+        _Told(draws),
         batch_size=None,
         sampler=steps,
         num_workers=workers,
@@ -63,3 +66,27 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
         pin_memory=pinned,
         generator=torch.Generator(),  # its seed for workers shall not come from the global one
     )
+    for batch in drawn:
+        if isinstance(batch, _Complaint):
+            raise PumitError(batch.message)
+        yield batch
+
+
+@dataclass(frozen=True)
+class _Complaint:
+    """What a worker process has to say instead of a batch."""
+
+    message: str
+
+
+class _Told(Dataset[Any]):
+    """Batches, or the one line that says why there is none: a loader would send a traceback."""
+
+    def __init__(self, draws: StepDraws) -> None:
+        self.draws = draws
+
+    def __getitem__(self, step: int) -> Any:
+        try:
+            return self.draws[step]
+        except PumitError as error:
+            return _Complaint(str(error))

@@ -41,7 +41,7 @@ def start_alike(network: nn.Module) -> None:
 
 
 @torch.no_grad()
-def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
+def average_gradients(parameters: Iterable[nn.Parameter], meeting: Meeting) -> None:
     """Mean of the gradients over all processes.
 
     A parameter that some process did not use counts as zero there; one that none used stays
@@ -50,11 +50,8 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     if world() == 1:
         return
     trained = [p for p in parameters if p.requires_grad]
-    if not trained:
-        return
-    used = torch.tensor([float(p.grad is not None) for p in trained], device=trained[0].device)
-    dist.all_reduce(used, dist.ReduceOp.MAX)
-    chosen = [p for p, u in zip(trained, used.tolist(), strict=True) if u]
+    used = meeting.any_of([p.grad is not None for p in trained])
+    chosen = [p for p, is_used in zip(trained, used, strict=True) if is_used]
     for bucket in _buckets(chosen):
         flat = torch.cat(
             [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in bucket]
@@ -64,6 +61,26 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
         parts = torch.split(flat, [p.numel() for p in bucket])
         for p, part in zip(bucket, parts, strict=True):
             p.grad = part.view_as(p).clone()
+
+
+@torch.no_grad()
+def buffers_alike(network: nn.Module) -> None:
+    """Give every process the first one's buffers: running means of batches differ among them.
+
+    Else a run that is taken up from the first one's save would not go on as it was.
+    """
+    if world() == 1:
+        return
+    kept = network.state_dict(keep_vars=True)
+    alike: dict[torch.dtype, list[Tensor]] = {}
+    for name, buffer in network.named_buffers():
+        if name in kept:
+            alike.setdefault(buffer.dtype, []).append(buffer)
+    for buffers in alike.values():
+        flat = torch.cat([b.reshape(-1) for b in buffers])
+        dist.broadcast(flat, 0)
+        for b, part in zip(buffers, torch.split(flat, [b.numel() for b in buffers]), strict=True):
+            b.copy_(part.view_as(b))
 
 
 def _buckets(parameters: Sequence[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
@@ -96,13 +113,22 @@ def total(values: Sequence[float], device: torch.device) -> list[float]:
 
 
 class Meeting:
-    """Where processes wait while the first one works alone, however long it takes.
+    """Where processes talk beside the GPUs, and wait while the first one works alone.
 
-    Their own group of connections: the one that carries gradients gives up after minutes.
+    Connections of their own: those that carry gradients give up after minutes of waiting, and
+    answer only when a GPU has done all that it was told before.
     """
 
     def __init__(self) -> None:
         self.group = dist.new_group(backend="gloo", timeout=LONGEST_WAIT) if world() > 1 else None
+
+    def any_of(self, flags: Sequence[bool]) -> list[bool]:
+        """Element by element, whether it is so in any process."""
+        if self.group is None or not flags:
+            return list(flags)
+        told = torch.tensor(flags, dtype=torch.uint8)
+        dist.all_reduce(told, dist.ReduceOp.MAX, self.group)
+        return [bool(t) for t in told.tolist()]
 
     def first_alone(self, work: Callable[[], None]) -> None:
         """Do something in the first process; all return when it is done.

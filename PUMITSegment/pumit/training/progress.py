@@ -17,11 +17,13 @@ class Progress:
 
     Args:
         device: Where the network is trained.
+        before: Seconds of the run before it was stopped.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, before: float = 0.0) -> None:
         self.device = device
-        self.started = self.since = time.monotonic()
+        self.since = time.monotonic()
+        self.started = self.since - before
         self.waited = 0.0
         self.fields = 0
         self.voxels = 0

@@ -26,6 +26,7 @@ from pumit.training.optimizers import optimizer_for, optimizer_of_groups, set_ra
 from pumit.training.parallel import (
     Meeting,
     average_gradients,
+    buffers_alike,
     largest,
     rank,
     start_alike,
@@ -179,7 +180,7 @@ class _Run:
             self._take_up(saved)
         self._require_one_folder()
         self.meeting = Meeting()
-        self.progress = Progress(device)
+        self.progress = Progress(device, self.position.elapsed)
         self.started = self.saved = time.monotonic()
         self.elapsed_before = self.position.elapsed
         self.is_over = bool(schedule.seconds) and self.is_spent
@@ -222,7 +223,8 @@ class _Run:
     def step(self, stream: Iterator[Any]) -> bool:
         """One optimiser step; returns whether it is time to save."""
         losses, cases = self._gradients(stream)
-        average_gradients(p for p in self.network.parameters() if not is_shared_out(p))
+        whole_ones = (p for p in self.network.parameters() if not is_shared_out(p))
+        average_gradients(whole_ones, self.meeting)
         norm = clip_gradients(self.network, self.schedule.clip)
         self.progress.add({"norm": norm})
         now = time.monotonic()
@@ -245,6 +247,7 @@ class _Run:
         else:
             self.position.skipped = 0
             self.optimizer.step()
+            buffers_alike(self.network)
             self.average.update(self.network, self.position.step)
         self.position.step += 1
         self.position.elapsed = spent

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -13,11 +10,10 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from pumit.errors import CheckpointError, TrainingError
+from pumit.errors import AmbiguousSeriesError, CheckpointError, PumitError, TrainingError
 from pumit.training.drawing_ahead import Draw
 from pumit.training.run_folder import step_saved
 from pumit.training.trainer import Schedule, WeightAverage, optimizer_for, train
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 SCHEDULE = Schedule(steps=12, learning_rate=0.05, warm_up=3, decay=4, log_every=1)
@@ -102,6 +98,24 @@ def test_batches_drawn_ahead_are_those_drawn_in_line(tmp_path: Path) -> None:
     for name, value in expected.items():
         torch.testing.assert_close(state[name], value, rtol=0, atol=0)
         torch.testing.assert_close(resumed[name], value, rtol=0, atol=0)
+
+
+def refuse(da0: int, generator: torch.Generator, shared: torch.Generator) -> Tensor:
+    raise AmbiguousSeriesError("Case 7 is empty.", [])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_bad_data_are_told_in_one_line_by_worker_processes_too(
+    tmp_path: Path, workers: int
+) -> None:
+    class Refused(LineTask):
+        draw = staticmethod(refuse)  # type: ignore[assignment]
+
+        def ahead(self) -> Draw:
+            return refuse
+
+    with pytest.raises(PumitError, match=r"^Case 7 is empty\.$"):
+        run(tmp_path, task=Refused(), workers=workers)
 
 
 def test_a_progress_line_tells_speed_waiting_and_memory(tmp_path: Path) -> None:
@@ -306,56 +320,3 @@ def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
     assert records == []
     for name, value in first.items():
         torch.testing.assert_close(second[name], value, rtol=0, atol=0)
-
-
-PROCESS = """
-import sys
-from pathlib import Path
-import torch
-import torch.distributed as dist
-sys.path.insert(0, {here!r})
-from test_trainer import DEGREES, SCHEDULE, LineTask
-from pumit.training.run_folder import step_saved
-from pumit.training.trainer import train
-torch.set_num_threads(1)
-dist.init_process_group("gloo")
-task, rank = LineTask(), dist.get_rank()
-train(task, Path({folder!r}), SCHEDULE, seed=4, degrees=DEGREES, report=lambda record: None)
-torch.set_printoptions(precision=10)
-print([p.detach().double().sum().item() for p in task.network.parameters()])
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_agree_on_the_weights(tmp_path: Path) -> None:
-    """Each sees fields of its own, and both hold the same network afterwards."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    code = PROCESS.format(here=str(Path(__file__).parent), folder=str(tmp_path))
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", code],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                "RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    done = [p.communicate(timeout=120) for p in processes]
-    assert [p.returncode for p in processes] == [0, 0], done
-    assert done[0][0] == done[1][0]
-    saved = load_file(str(tmp_path / "last.safetensors"))
-    alone, _ = run(tmp_path / "alone")
-    assert alone
-    other = load_file(str(tmp_path / "alone" / "last.safetensors"))
-    assert not torch.equal(saved["network.0.weight"], other["network.0.weight"])
