@@ -1,4 +1,4 @@
-"""`pumit predict`: automatic segmentation of scans, with nobody clicking."""
+"""`pumit predict`: scans segmented or classified by a model, with nobody clicking."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pumit.cli.classify import classify_images
 from pumit.cli.progress import Steps, progress_bar
 from pumit.cli.segment import check_target, numbers, ras_to_lps
 from pumit.errors import ExportError, VolumeError
@@ -35,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         required=True,
-        help="an automatic or promptable model: name of the index, or a checkpoint",
+        help="an automatic model, a promptable one or a classifier: name, or a checkpoint",
     )
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
-        required=True,
-        help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm); for several images a folder",
+        help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm), for several images a folder; of a classifier "
+        "OUT.(csv|json), or nothing",
     )
     parser.add_argument("--format", default=".nii.gz", help="file format in a folder (%(default)s)")
     parser.add_argument("--box", metavar="R,A,S,R,A,S", help="only between these corners, mm")
@@ -112,13 +113,19 @@ def targets_of(args: argparse.Namespace) -> list[tuple[Path, Path]]:
     return pairs
 
 
+def kind_of_model(model: str) -> str:
+    """What the model does, by its recipe alone."""
+    from pumit.models.card import kind_of
+    from pumit.models.checkpoint import read_recipe
+    from pumit.models.index import find_model
+
+    return kind_of(read_recipe(find_model(model))[0])
+
+
 def load_answerer(args: argparse.Namespace) -> tuple[Answerer, Algorithm]:
     """Load the model, automatic or promptable, and how its results are signed."""
     from pumit.inference.automatic import load_automatic
     from pumit.inference.segmenter import load_segmenter
-    from pumit.models.card import kind_of
-    from pumit.models.checkpoint import read_recipe
-    from pumit.models.index import find_model
     from pumit.segmentation import Algorithm
 
     corners = None
@@ -126,8 +133,7 @@ def load_answerer(args: argparse.Namespace) -> tuple[Answerer, Algorithm]:
         values = numbers(args.box, 6, "--box")
         lower, upper = ras_to_lps(values[:3]), ras_to_lps(values[3:])
         corners = BoxPrompt.from_bounds(lower, upper).corners_lps
-    path = find_model(args.model)
-    if kind_of(read_recipe(path)[0]) == "promptable":
+    if kind_of_model(args.model) == "promptable":
         from pumit.inference.everything import segment_everything
         from pumit.inference.session import InteractiveSession
 
@@ -157,6 +163,10 @@ def load_answerer(args: argparse.Namespace) -> tuple[Answerer, Algorithm]:
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit predict`."""
+    if kind_of_model(args.model) == "classifier":
+        return classify_images(args, find_images(args.images))
+    if args.output is None:
+        raise ExportError(f"The model {args.model!r} segments; say with -o where the result goes.")
     pairs = targets_of(args)
     rows = []
     with progress_bar(quiet=args.json) as step:

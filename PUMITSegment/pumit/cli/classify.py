@@ -1,0 +1,92 @@
+"""`pumit predict` with a classifier: what whole scans show, as a table."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from pumit.cli.progress import progress_bar
+from pumit.cli.segment import check_target
+from pumit.errors import ExportError, VolumeError
+
+TABLE_SUFFIXES = (".csv", ".json")
+
+
+def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
+    """Classify scans, print a line for each and write them as a table where one is asked for.
+
+    Args:
+        args: Those of `pumit predict`.
+        images: Files and DICOM folders.
+
+    Raises:
+        ExportError: If the output is no table, or cannot be written.
+        VolumeError: If a scan cannot be used; of several the others are told all the same.
+    """
+    from pumit.inference.classifier import load_classifier
+    from pumit.volume import Volume
+
+    if args.output is not None:
+        if args.output.suffix.lower() not in TABLE_SUFFIXES:
+            raise ExportError(
+                f"A classifier's answers are a table, which {args.output.name!r} is not: let it "
+                f"end with {' or '.join(TABLE_SUFFIXES)}, or leave -o out."
+            )
+        check_target(args.output)
+    rows: list[dict[str, Any]] = []
+    with progress_bar(quiet=args.json) as step:
+        step("Loading the model", 0.0)
+        model = load_classifier(args.model, device=args.device)
+        for i, image in enumerate(images):
+            step(f"Classifying {image.name}", i / len(images))
+            row: dict[str, Any] = {"image": image.name, "model": f"PUMIT {model.name}"}
+            try:
+                found = model.classify(Volume.read(image, series=args.series))
+                row |= {"class": found.most_probable, "probabilities": found.probabilities}
+                if found.is_multi_label:
+                    row["class"] = [c for c, p in found.probabilities.items() if p > 0.5]
+            except VolumeError as error:
+                if len(images) == 1:
+                    raise
+                # Of many scans, one that cannot be used must not cost the others.
+                row["error"] = str(error)
+            rows.append(row)
+    if args.output is not None:
+        _write(rows, model.classes, args.output)
+    for row in [] if args.json else rows:
+        print(f"{row['image']}: {row.get('error') or _told(row['probabilities'])}")
+    if args.json:
+        print(json.dumps(rows))
+    failed = [row for row in rows if "error" in row]
+    if failed:
+        what = f"{len(failed)} of {len(rows)} images could not be done, first: "
+        raise VolumeError(f"{what}{failed[0]['image']}: {failed[0]['error']}")
+    return 0
+
+
+def _told(probabilities: dict[str, float]) -> str:
+    """All classes, the most probable first."""
+    ranked = sorted(probabilities.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{name} {p:.3f}" for name, p in ranked)
+
+
+def _write(rows: list[dict[str, Any]], classes: tuple[str, ...], target: Path) -> None:
+    """One row per image; a column per class where it is a .csv."""
+    from pumit.io.atomic import atomic_path
+
+    with atomic_path(target) as temporary:
+        if target.suffix.lower() == ".json":
+            temporary.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+            return
+        with temporary.open("w", encoding="utf-8", newline="") as handle:
+            table = csv.writer(handle)
+            table.writerow(["image", "class", *classes, "error"])
+            for row in rows:
+                shown = row.get("class", "")
+                chosen = shown if isinstance(shown, str) else ";".join(shown)
+                found = row.get("probabilities", {})
+                numbers = [f"{found[name]:.6f}" if found else "" for name in classes]
+                table.writerow([row["image"], chosen, *numbers, row.get("error", "")])

@@ -1,0 +1,103 @@
+"""`pumit predict` with a classifier answers with a line per scan, and a table on request."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pumit.models.checkpoint import save_checkpoint
+from pumit.networks.build import build_network
+
+SIZES: dict[str, Any] = {
+    "dim": 16,
+    "depth": 1,
+    "num_heads": 2,
+    "hidden": 24,
+    "fixed_patch": [4, 4, 4],
+    "position_table": [2, 2, 2],
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Says sick with a probability of 0.881, whatever the scan."""
+    torch.manual_seed(0)
+    state = build_network("pumit_classifier_small", **SIZES).state_dict()
+    state["head.weight"].zero_()
+    state["head.bias"] = torch.tensor([0.0, 2.0])
+    recipe = {
+        "name": "made",
+        "network": "pumit_classifier_small",
+        "sizes": SIZES,
+        "input": {"size": [8, 8, 8], "channels": 3, "intensity": {"method": "percentiles"}},
+        "classes": [{"name": "healthy"}, {"name": "sick"}],
+    }
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    save_checkpoint(folder / "made.safetensors", state, recipe)
+    return folder / "made.safetensors"
+
+
+def test_a_scan_gets_a_line(run: Any, scan: Path, model: Path, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    ran = run("predict", scan, "--model", model)
+    assert ran.status == 0, ran.err
+    assert ran.out == "scan.nii.gz: sick 0.881, healthy 0.119\n"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_scans_become_rows_of_a_table(run: Any, scan: Path, model: Path, tmp_path: Path) -> None:
+    folder, out = tmp_path / "scans", tmp_path / "answers.csv"
+    folder.mkdir()
+    for name in ("b.nii.gz", "a.nii.gz"):
+        (folder / name).write_bytes(scan.read_bytes())
+    assert run("predict", folder, "--model", model, "-o", out).status == 0
+    with out.open(newline="", encoding="utf-8") as handle:
+        rows = list(csv.DictReader(handle))
+    assert [(row["image"], row["class"]) for row in rows] == [
+        ("a.nii.gz", "sick"),
+        ("b.nii.gz", "sick"),
+    ]
+    assert float(rows[0]["healthy"]) == pytest.approx(0.119, abs=2e-3)
+
+
+def test_json_is_printed_and_written(run: Any, scan: Path, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "answers.json"
+    ran = run("predict", scan, "--model", model, "-o", out, "--json")
+    assert ran.status == 0, ran.err
+    (row,) = json.loads(ran.out)
+    assert row == json.loads(out.read_text())[0]
+    assert row["class"] == "sick"
+    assert sum(row["probabilities"].values()) == pytest.approx(1)
+
+
+def test_one_bad_scan_of_many_costs_no_other(
+    run: Any, scan: Path, model: Path, tmp_path: Path
+) -> None:
+    bad, out = tmp_path / "bad.nii.gz", tmp_path / "answers.csv"
+    bad.write_bytes(b"nothing")
+    ran = run("predict", bad, scan, "--model", model, "-o", out)
+    assert ran.status == 2
+    assert ran.err.count("\n") == 1
+    assert "1 of 2 images" in ran.err
+    with out.open(newline="", encoding="utf-8") as handle:
+        rows = list(csv.DictReader(handle))
+    assert rows[0]["error"]
+    assert (rows[1]["class"], rows[1]["error"]) == ("sick", "")
+
+
+def test_bad_input_ends_in_one_line(
+    refused: Any, scan: Path, model: Path, tmp_path: Path, tiny_checkpoint: Path
+) -> None:
+    assert ".csv or .json" in refused("predict", scan, "--model", model, "-o", "labels.nii.gz")
+    assert ".csv or .json" in refused("predict", scan, "--model", model, "-o", tmp_path)
+    gone = tmp_path / "absent" / "a.csv"
+    assert "does not exist" in refused("predict", scan, "--model", model, "-o", gone)
+    missing = tmp_path / "missing.nii.gz"
+    out = tmp_path / "a.csv"
+    assert "missing.nii.gz" in refused("predict", missing, "--model", model, "-o", out)
+    assert "say with -o" in refused("predict", scan, "--model", tiny_checkpoint)
