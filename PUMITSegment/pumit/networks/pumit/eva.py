@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pumit.networks.ba_attention import ba_attention
-from pumit.networks.pumit.rope import AdditiveRotaryEmbedding3D
+from pumit.networks.pumit.rope import AdditiveRotaryEmbedding3D, rotate
 
 
 class EvaAttention(nn.Module):
@@ -41,8 +41,9 @@ class EvaAttention(nn.Module):
             layer(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, heads, N, d)
             for layer in (self.q, self.k, self.v)
         )
-        q = torch.cat((q[:, :, :prefix], rope(q[:, :, prefix:], positions)), dim=2)
-        k = torch.cat((k[:, :, :prefix], rope(k[:, :, prefix:], positions)), dim=2)
+        exact = torch.promote_types(q.dtype, torch.float32)
+        rotations = rope.rotations(positions, exact, prefix=prefix)
+        q, k = rotate(q, rotations), rotate(k, rotations)
         if self.train_tokens is None:
             out = F.scaled_dot_product_attention(q, k, v)
         else:

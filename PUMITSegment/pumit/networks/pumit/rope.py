@@ -42,9 +42,44 @@ class AdditiveRotaryEmbedding3D(nn.Module):
         depth = z[:, None] * omega_z
         return torch.cat((h[:, None] * omega + depth, w[:, None] * omega + depth), -1)
 
+    def rotations(
+        self, positions: Tensor, dtype: torch.dtype = torch.float32, *, prefix: int = 0
+    ) -> Tensor:
+        """Cosine and sine of each angle, shape (prefix + N, head_dim / 2, 2).
+
+        Args:
+            positions: (z, h, w), shape (N, 3).
+            dtype: float32 or float64.
+            prefix: Leading tokens without a position, which are not turned.
+        """
+        theta = self.angles(positions, dtype)
+        theta = torch.cat((theta.new_zeros(prefix, theta.shape[1]), theta))
+        return torch.stack((theta.cos(), theta.sin()), dim=-1)
+
     def forward(self, q: Tensor, positions: Tensor) -> Tensor:
         """Rotate q, shape (B, heads, N, head_dim), by integer positions (N, 3) = (z, h, w)."""
-        theta = self.angles(positions, torch.promote_types(q.dtype, torch.float32))
-        cos, sin = theta.cos().to(q.dtype), theta.sin().to(q.dtype)  # (N, head_dim / 2)
-        even, odd = q[..., 0::2], q[..., 1::2]
-        return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
+        dtype = torch.promote_types(q.dtype, torch.float32)
+        return rotate(q, self.rotations(positions, dtype))
+
+
+def rotate(q: Tensor, rotations: Tensor) -> Tensor:
+    """Rotate q, shape (..., N, head_dim), by cosines and sines (N, head_dim / 2, 2).
+
+    Half precision is rotated in that of `rotations`, and returned as it came.
+    """
+    pairs = q.to(rotations.dtype).reshape(*q.shape[:-1], -1, 2)
+    # Elsewhere torch knows few complex operations.
+    product = _complex_product if q.device.type in ("cpu", "cuda") else _real_product
+    return product(pairs, rotations).flatten(-2).to(q.dtype)
+
+
+def _complex_product(pairs: Tensor, rotations: Tensor) -> Tensor:
+    """A single pass over the pairs, forwards and backwards."""
+    if pairs.stride(-1) != 1 or any(step % 2 for step in pairs.stride()[:-1]):
+        pairs = pairs.contiguous()
+    return torch.view_as_real(torch.view_as_complex(pairs) * torch.view_as_complex(rotations))
+
+
+def _real_product(pairs: Tensor, rotations: Tensor) -> Tensor:
+    (even, odd), (cos, sin) = pairs.unbind(-1), rotations.unbind(-1)
+    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)

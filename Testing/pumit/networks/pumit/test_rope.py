@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from pumit.networks.pumit import AdditiveRotaryEmbedding3D
+from pumit.networks.pumit import rope as rope_module
 
 TOKEN = torch.tensor([[1, 2, 3]])  # (z, h, w)
 
@@ -116,6 +117,36 @@ def test_gradients_pass_through() -> None:
     rope = AdditiveRotaryEmbedding3D(8)
 
     assert torch.autograd.gradcheck(lambda x: rope(x, torch.tensor([[1, 2, 3], [0, 1, 0]])), q)
+
+
+@pytest.mark.parametrize("product", ["_complex_product", "_real_product"])
+@pytest.mark.parametrize("layout", ["heads first", "tokens first", "every second", "half"])
+def test_rotation_holds_for_every_device_and_layout(
+    monkeypatch: pytest.MonkeyPatch, product: str, layout: str
+) -> None:
+    monkeypatch.setattr(rope_module, "_complex_product", getattr(rope_module, product))
+    q = torch.randn(1, 2, 3, 8)
+    if layout == "tokens first":
+        q = torch.randn(1, 3, 2, 8).transpose(1, 2)
+    elif layout == "every second":
+        q = torch.randn(1, 2, 3, 16)[..., 1::2]
+    elif layout == "half":
+        q = q.to(torch.bfloat16)
+    positions = [(0, 0, 0), (1, 2, 3), (7, 0, 31)]
+
+    out = AdditiveRotaryEmbedding3D(8)(q, torch.tensor(positions))
+
+    reference = torch.stack([slow_rotation(q[0, 1, n], p) for n, p in enumerate(positions)])
+    torch.testing.assert_close(out[0, 1], reference)
+
+
+def test_leading_tokens_without_a_position_are_not_turned() -> None:
+    rope, q = AdditiveRotaryEmbedding3D(8), torch.randn(1, 2, 3, 8)
+
+    out = rope_module.rotate(q, rope.rotations(TOKEN, prefix=2))
+
+    torch.testing.assert_close(out[:, :, :2], q[:, :, :2], rtol=0, atol=0)
+    torch.testing.assert_close(out[:, :, 2:], rope(q[:, :, 2:], TOKEN))
 
 
 def test_head_sizes_not_divisible_by_4_are_refused() -> None:
