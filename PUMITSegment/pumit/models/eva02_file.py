@@ -45,13 +45,14 @@ class Eva02Report:
 
 
 def load_eva02(network: nn.Module, path: Path) -> Eva02Report:
-    """Begin a universal ViT, alone or within masked image modelling, with EVA-02's weights.
+    """Begin a universal ViT, alone or as the `vit` of another network, with EVA-02's weights.
 
     Both public name schemes are read: timm's, and the original repository's. The original file is
     a pickle, which is never read; timm publishes the same weights as safetensors.
 
     Args:
-        network: A `UniversalViT` or `MaskedImageModel`; its ViT has EVA-02's width and depth, and
+        network: A `UniversalViT`, or a network whose `vit` is one, as those for masked image
+            modelling, classification and segmentation. The ViT has EVA-02's width and depth, and
             any position table, patch depth and number of channels.
         path: The safetensors file.
 
@@ -59,7 +60,7 @@ def load_eva02(network: nn.Module, path: Path) -> Eva02Report:
         CheckpointError: If the file is absent, a pickle, or not EVA-02's of this size.
         TypeError: If the network has no universal ViT.
     """
-    vit = network.vit if isinstance(network, MaskedImageModel) else network
+    vit = getattr(network, "vit", network)
     if not isinstance(vit, UniversalViT):
         raise TypeError(f"EVA-02's weights are for a universal ViT, got {type(network).__name__}.")
     public = read_public_weights(path, instead=PUBLIC_FILE)

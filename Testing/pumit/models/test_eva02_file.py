@@ -22,6 +22,7 @@ from pumit.errors import CheckpointError
 from pumit.models.eva02_file import Eva02Report, load_eva02
 from pumit.networks.build import build_network
 from pumit.networks.pumit import AdditiveRotaryEmbedding3D, Anisotropy
+from pumit.networks.pumit.classifier import VitClassifier
 from pumit.networks.pumit.eva02 import convert_eva02, inflate_kernel, our_name
 from pumit.networks.pumit.mim import MaskedImageModel
 from pumit.networks.pumit.vit import UniversalViT
@@ -144,6 +145,20 @@ def test_timms_file_has_no_mask_token_so_it_stays(write: Callable[..., Path]) ->
     report = loaded(network, timm_state(random_state()), write)
     assert "mask_token" in report.kept
     assert not report.left_out
+
+
+def test_a_classifier_begins_with_it_and_keeps_its_head(write: Callable[..., Path]) -> None:
+    plain = {**SIZES, "fixed_patch": (8, 8, 8)}
+    network = VitClassifier(num_classes=3, **plain)
+    report = loaded(network, random_state(), write)
+    assert report.kept == ("head.bias", "head.weight")
+    assert "vit.norm.weight" in report.loaded
+    assert "mask_token" in report.left_out
+
+
+def test_a_network_without_a_universal_vit_is_a_fault(write: Callable[..., Path]) -> None:
+    with pytest.raises(TypeError, match="Linear"):
+        load_eva02(nn.Linear(2, 2), write(random_state()))
 
 
 def test_slopes_of_ba_sam_stay(write: Callable[..., Path]) -> None:

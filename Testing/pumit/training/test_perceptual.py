@@ -105,6 +105,16 @@ def test_a_step_against_the_gradient_makes_images_alike(loss: PerceptualLoss) ->
     assert after < before
 
 
+def test_half_precision_hardly_changes_it(loss: PerceptualLoss) -> None:
+    image = scan()
+    given = blurred(image, 1)
+    exact = float(loss(given, image, ISOTROPIC))
+    with torch.autocast("cpu", torch.bfloat16):
+        value = loss(given.bfloat16(), image, ISOTROPIC)
+    assert value.dtype == torch.float32
+    assert float(value) == pytest.approx(exact, rel=0.1)
+
+
 @pytest.mark.parametrize("da0", range(6))
 def test_every_degree_of_anisotropy_is_compared(loss: PerceptualLoss, da0: int) -> None:
     depth = Anisotropy(da0).depth_at(16)
