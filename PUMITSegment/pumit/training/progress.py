@@ -9,7 +9,7 @@ import time
 import torch
 from torch import Tensor
 
-from pumit.training.parallel import total
+from pumit.training.parallel import largest, total
 
 
 class Progress:
@@ -57,7 +57,8 @@ class Progress:
             `step`, `seconds` of the run, means of this process's finite values,
             `fields_per_second` and `voxels_per_second` of all processes together (voxels where
             batches tell them), `drawing` (share of the time that training waited for its batch),
-            and `memory_gib` (peak of the device; of the process where that is the CPU).
+            and `memory_gib` (peak of the fullest device; of the largest process where they train on
+            the CPU).
         """
         now = time.monotonic()
         seconds = max(now - self.since, 1e-9)
@@ -71,7 +72,8 @@ class Progress:
         record["drawing"] = round(self.waited / seconds, 3)
         memory = peak_memory_gib(self.device)
         if memory is not None:
-            record["memory_gib"] = round(memory, 2)
+            (most,) = largest(torch.tensor([memory], device=self.device))
+            record["memory_gib"] = round(most, 2)
         self.since, self.waited, self.fields, self.voxels, self.values = now, 0.0, 0, 0, {}
         return record
 

@@ -241,13 +241,13 @@ class _Run:
         has_bad_loss, is_skipped, spent, is_save_due = largest(torch.cat([flags.float(), known]))
         if has_bad_loss:
             raise TrainingError(self._about_loss(losses, cases))
+        buffers_alike(self.network)
         set_rate(self.optimizer, self.schedule.rate_at(self.position.step, self.position.elapsed))
         if is_skipped:
             self._skip(float(norm))
         else:
             self.position.skipped = 0
             self.optimizer.step()
-            buffers_alike(self.network)
             self.average.update(self.network, self.position.step)
         self.position.step += 1
         self.position.elapsed = spent

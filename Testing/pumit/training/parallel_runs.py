@@ -12,7 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from pumit.errors import PumitError
-from pumit.training.blocks import share
+from pumit.networks.build import build_network
+from pumit.networks.pumit import Anisotropy
+from pumit.training.blocks import blocks_of, share
 from pumit.training.drawing_ahead import Draw
 from pumit.training.schedule import Schedule
 from pumit.training.trainer import train
@@ -109,18 +111,42 @@ class BlockTask:
         return {"loss": loss}
 
 
+class VitTask(BlockTask):
+    """Predict tokens that never change, by the real blocks."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        sizes: dict[str, Any] = {"dim": 16, "depth": 2, "num_heads": 2, "hidden": 24}
+        table = (1, 2, 2)
+        self.network = build_network("pumit_vit_b_mim", **sizes, position_table=table, num_tokens=8)
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        images = batch.rows.reshape(2, 1, 1, 4, 4).repeat(1, 3, 4, 8, 8)
+        is_masked = torch.tensor([[True, False, True, False]] * 2)
+        logits = self.network(images, Anisotropy(2), is_masked)
+        loss = nn.functional.cross_entropy(logits.float(), torch.tensor([0, 1, 2, 3]))
+        self.losses.append(float(loss.detach()))
+        return {"loss": loss}
+
+
 SEED = 3
 
 
 def run(
-    folder: Path, schedule: Schedule, *, stop: bool = False, dropout: float = 0.3, **more: Any
+    folder: Path,
+    schedule: Schedule,
+    *,
+    kind: type[BlockTask] = BlockTask,
+    stop: bool = False,
+    dropout: float = 0.3,
+    **more: Any,
 ) -> dict[str, Any]:
     """Train, with a stop after one step and after two where it is asked for."""
     records: list[dict[str, Any]] = []
     losses: list[float] = []
     parts = [replace(schedule, seconds=0.0)] * 2 if stop else []
     for part in [*parts, schedule]:
-        task = BlockTask(dropout=dropout)
+        task = kind(dropout=dropout)
         state = train(
             task, folder, part, seed=SEED, degrees={0: 1.0}, report=records.append, **more
         )
@@ -129,7 +155,7 @@ def run(
         "losses": losses,
         "weights": {k: v.flatten().tolist() for k, v in state.items()},
         "records": records,
-        "held": sum(share(p).numel() for p in task.network.parameters()),
+        "held": sum(share(p).numel() for b in blocks_of(task.network) for p in b.parameters()),
     }
 
 
@@ -184,6 +210,10 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "fsdp_stopped": lambda folder: run(folder, FSDP, stop=True),
     "fsdp_recomputed": lambda folder: run(folder, replace(FSDP, activation_checkpointing=True)),
     "fsdp_then_ddp": fsdp_then_ddp,
+    "vit": lambda folder: run(folder, PLAIN, kind=VitTask),
+    "vit_fsdp_recomputed": lambda folder: run(
+        folder, replace(FSDP, activation_checkpointing=True), kind=VitTask, stop=True
+    ),
     "spoilt": spoil,
     "validated": validate,
     "failing": fail_to_validate,
