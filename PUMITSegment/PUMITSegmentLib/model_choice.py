@@ -18,7 +18,7 @@ class ModelChoice:
 
     Attributes:
         name: What the server is asked for.
-        kind: "promptable", "automatic" or "tokenizer".
+        kind: "promptable", "automatic", "tokenizer" or another that the panel does not use.
         label: Shown in a list.
         tooltip: What it does, which classes it finds, its version.
     """

@@ -23,6 +23,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "classes": [{"name": "a"}],
         },
         "tokens": {"network": "pumit_tokenizer"},
+        "shapes": {"network": "pumit_classifier_b", "classes": [{"name": "b"}, {"name": "c"}]},
         "future": {"network": "x", "kind": "oracle"},
         "nameless": {"network": "pumit_segmentation_btcv"},
         "absent": None,
@@ -49,12 +50,14 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_models_that_can_be_used_are_told_without_their_paths(models: Path) -> None:
     cards = {card.name: card for card in installed_models()}
-    assert set(cards) - {"default"} == {"organs", "tokens"}
+    assert set(cards) - {"default"} == {"organs", "tokens", "shapes"}
     assert cards["organs"].kind == "automatic"
     assert cards["organs"].version == "7"
     assert [c.name for c in cards["organs"].classes] == ["a"]
     assert cards["organs"].description == "Finds organs."
     assert cards["tokens"].kind == "tokenizer"
+    assert cards["shapes"].kind == "classifier"
+    assert [c.name for c in cards["shapes"].classes] == ["b", "c"]
     assert not [card for card in cards.values() if str(models) in str(asdict(card))]
 
 

@@ -22,12 +22,15 @@ SIZES = {"widths": [4, 8, 8], "num_tokens": 16, "groups": 2}
 
 @pytest.fixture
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's index with an automatic model and a tokenizer."""
+    """A user's index with an automatic model, a tokenizer and what no viewer can show."""
     plan = {**PLAN, "intensity": {"method": "range", "source": [0, 100], "target": [0, 1]}}
     save_model(tmp_path / "bright.safetensors", plan=plan)
     recipe = {"name": "tokens", "version": "1", "network": "pumit_tokenizer", "sizes": SIZES}
     state = build_network("pumit_tokenizer", **SIZES).state_dict()
     save_checkpoint(tmp_path / "tokens.safetensors", state, recipe)
+    for name, network in (("shapes", "pumit_classifier_b"), ("vit", "pumit_vit_b_mim")):
+        recipe = {"name": name, "network": network, "classes": [{"name": "a"}]}
+        save_checkpoint(tmp_path / f"{name}.safetensors", {}, recipe)
     rows = [
         {
             "name": name,
@@ -38,7 +41,12 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "licence": "CC0",
             "source": "package",
         }
-        for name, kind in (("bright", "automatic"), ("tokens", "tokenizer"))
+        for name, kind in (
+            ("bright", "automatic"),
+            ("shapes", "classifier"),
+            ("tokens", "tokenizer"),
+            ("vit", "encoder"),
+        )
     ]
     (tmp_path / "index.yaml").write_text(yaml.safe_dump({"models": rows}))
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path))
