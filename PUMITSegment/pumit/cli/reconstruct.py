@@ -24,13 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         required=True,
-        help="OUT.(nii.gz|nii|nrrd|mha); OUT-error, OUT-tokens.json and .png are put beside it",
+        help="OUT.(nii.gz|nii|nrrd|mha); beside it OUT-error, OUT-picture.png with scan, "
+        "reconstruction and error, and OUT-tokens.json and .png",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit reconstruct`."""
+    from pumit.export.reconstruction_picture import write_reconstruction_picture
     from pumit.export.token_plot import write_token_plot
     from pumit.export.volume_file import VOLUME_SUFFIXES, write_volume_file
     from pumit.io.atomic import atomic_path
@@ -45,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     stem = args.output.name[: -len(suffix)]
     error_file = args.output.with_name(f"{stem}-error{suffix}")
     json_file, plot_file = (args.output.with_name(f"{stem}-tokens{s}") for s in (".json", ".png"))
-    for target in (args.output, error_file, json_file, plot_file):
+    picture_file = args.output.with_name(f"{stem}-picture.png")
+    for target in (args.output, error_file, json_file, plot_file, picture_file):
         check_target(target)
     with progress_bar(quiet=args.json) as step:
         step("Loading the tokenizer", 0.0)
@@ -76,5 +79,13 @@ def run(args: argparse.Namespace) -> int:
             f"{answer.use.kl_to_uniform:.2f} nats"
         )
         write_token_plot(shares, plot_file, title=f"Tokens of {tokenizer.name}", caption=caption)
+        write_reconstruction_picture(
+            volume,
+            answer.image,
+            answer.difference,
+            picture_file,
+            title=f"What {tokenizer.name} {tokenizer.version} keeps of {args.image.name}",
+            caption=answer.sentence,
+        )
     print(json.dumps(figures) if args.json else answer.sentence)
     return 0

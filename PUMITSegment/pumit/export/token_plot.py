@@ -6,44 +6,75 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from pumit.io.atomic import atomic_path
 
+_IMAGE, _USUAL, _EVEN = "#3b82c4", "#111827", "#c2410c"
+
 
 def write_token_plot(
-    shares: Sequence[float], path: str | Path, *, title: str = "", caption: str = ""
+    shares: Sequence[float],
+    path: str | Path,
+    *,
+    usual: Sequence[float] | None = None,
+    title: str = "",
+    caption: str = "",
 ) -> None:
-    """Write a PNG: the share of each token, the most used first, beside an even use.
+    """Write a PNG: the share of each token, beside an even use and the usual one.
+
+    Where the usual use is known, the tokens stand in its order, the most usual first, so that a
+    token that this image uses more or less than others do stands out of the line; else in the
+    order of the image's own use.
 
     Args:
         shares: Share of each token, summing to 1.
         path: File to write, `.png`.
+        usual: Shares over the images that the tokenizer knows, as many.
         title: One line above.
         caption: One line below.
 
     Raises:
         ExportError: If the file cannot be written.
+        ValueError: If the usual use is of another codebook.
     """
-    ranked = np.sort(np.asarray(shares, dtype=np.float64))[::-1]
-    even = 1 / len(ranked)
+    own = np.asarray(shares, dtype=np.float64)
+    known = None if usual is None else np.asarray(usual, dtype=np.float64)
+    if known is not None and known.shape != own.shape:
+        raise ValueError(f"Expected the usual use of {own.size} tokens, got {known.size}.")
+    order = np.argsort(-(own if known is None else known), kind="stable")
+    even = 1 / len(own)
     figure = Figure(figsize=(8, 4.5), dpi=130, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    rank = np.arange(1, len(ranked) + 1)
-    axes.fill_between(rank, np.maximum(ranked, even * 1e-3), even * 1e-3, color="#3b82c4", lw=0)
-    axes.axhline(even, color="#c2410c", lw=1.2, ls="--")
-    axes.annotate("all tokens alike", (len(ranked), even), (0, 4), textcoords="offset points",
-                  ha="right", color="#c2410c", fontsize=9)  # fmt: skip
+    _draw(axes, own[order], None if known is None else known[order])
+    axes.axhline(even, color=_EVEN, lw=1.2, ls="--", label="all tokens alike")
+    first = "the most used" if known is None else "the most usual"
     axes.set(
         yscale="log",
-        xlim=(1, len(ranked)),
-        ylim=(even * 1e-3, max(ranked[0], even) * 2),
-        xlabel=f"token, the most used of {len(ranked)} first" + (f"\n{caption}" if caption else ""),
+        xlim=(1, len(own)),
+        ylim=(even * 1e-3, max(own.max(), even) * 2),
+        xlabel=f"token, {first} of {len(own)} first" + (f"\n{caption}" if caption else ""),
         ylabel="share of the image",
         title=title,
     )
+    axes.legend(frameon=False, loc="lower left", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     with atomic_path(Path(path)) as temporary:
         figure.savefig(temporary, format="png")
+
+
+def _draw(
+    axes: Axes, shares: npt.NDArray[np.float64], usual: npt.NDArray[np.float64] | None
+) -> None:
+    """The image's shares as an area, the usual ones as a line, in the order given."""
+    floor = 1e-3 / len(shares)
+    rank = np.arange(1, len(shares) + 1)
+    axes.fill_between(
+        rank, np.maximum(shares, floor), floor, color=_IMAGE, lw=0, step="mid", label="this image"
+    )
+    if usual is not None:
+        axes.plot(rank, np.maximum(usual, floor), color=_USUAL, lw=1.4, label="images it knows")

@@ -42,7 +42,8 @@ def test_everything_is_written_beside_the_output(run: Any, scan: Path, tokenizer
     assert len(told["shares"]) == 16
     assert sum(told["shares"]) == pytest.approx(1, abs=1e-4)
     assert json.loads(ran.out)["psnr_db"] == told["psnr_db"]
-    assert Image.open(out.with_name("back-tokens.png")).size[0] > 500
+    for name in ("back-tokens.png", "back-picture.png"):
+        assert Image.open(out.with_name(name)).size[0] > 500
 
 
 def test_bad_input_ends_in_one_line(refused: Any, scan: Path, tokenizer: Path) -> None:
