@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from pumit.training.classification_data import (
     ClassificationData,
     require_split,
 )
+from pumit.training.data_split import split_cases
 from pumit.volume import Volume
 
 # What files of scans end with; a folder inside a class is a DICOM series.
@@ -33,7 +34,11 @@ class _FileReader:
 
 
 def read_class_folders(
-    folder: Path, *, split: dict[str, float] | None = None, seed: int = 0
+    folder: Path,
+    *,
+    split: dict[str, float] | None = None,
+    patient: str | None = None,
+    seed: int = 0,
 ) -> ClassificationData:
     """Find the scans of `CLASS/*`, or of `train/CLASS/*` with `val` and `test` beside it.
 
@@ -44,6 +49,9 @@ def read_class_folders(
     Args:
         folder: The folder.
         split: Shares to set aside, see `require_split`.
+        patient: Regular expression that finds the patient in `CLASS/NAME`, as its first group or
+            as all that it matches; no patient's scans are then torn apart, and shares are shares
+            of the patients, whatever their class. Without it every scan is a patient.
         seed: Of that choice; the same files give the same splits everywhere.
 
     Raises:
@@ -58,12 +66,11 @@ def read_class_folders(
             if unknown:
                 raise PumitError(f"Class {unknown[0]!r} of {name} is not among those of train.")
         if "val" not in found:
-            parts = _split(found["train"], {"val": shares["val"]}, seed)
-            found |= parts
+            found |= _split(found["train"], {"val": shares["val"]}, patient, seed)
     else:
         scans = _scans_of(folder)
         classes = tuple(sorted(scans))
-        found = _split(scans, shares, seed)
+        found = _split(scans, shares, patient, seed)
     splits = {}
     for split_name, scans in found.items():
         paths = [path for c in classes for path in scans.get(c, ())]
@@ -101,14 +108,46 @@ def _is_scan(path: Path) -> bool:
 
 
 def _split(
-    scans: dict[str, list[Path]], shares: dict[str, float], seed: int
+    scans: dict[str, list[Path]], shares: dict[str, float], patient: str | None, seed: int
+) -> dict[str, dict[str, list[Path]]]:
+    """Set aside shares of the cases, or of the patients."""
+    wanted = {name: share for name, share in shares.items() if share > 0}
+    if patient is not None:
+        return _split_patients(scans, wanted, patient, seed)
+    return _split_classes(scans, wanted, seed)
+
+
+def _split_patients(
+    scans: dict[str, list[Path]], wanted: dict[str, float], patient: str, seed: int
+) -> dict[str, dict[str, list[Path]]]:
+    """Set aside all scans of some patients."""
+    paths = {f"{name}/{path.name}": path for name in scans for path in scans[name]}
+    found: dict[str, dict[str, list[Path]]] = {}
+    left, share_left = sorted(paths), 1.0
+    for part, share in reversed(wanted.items()):
+        # The share is of all patients, those that are set aside already included.
+        rule = {"validation": share / share_left, "patient": patient}
+        chosen = split_cases(left, rule, seed=seed)
+        found[part] = _by_class(chosen.validation, paths)
+        left, share_left = list(chosen.training), share_left - share
+    found["train"] = _by_class(left, paths)
+    return {part: found[part] for part in SPLITS if part in found}
+
+
+def _by_class(names: Iterable[str], paths: dict[str, Path]) -> dict[str, list[Path]]:
+    scans: dict[str, list[Path]] = {}
+    for name in names:
+        scans.setdefault(name.split("/")[0], []).append(paths[name])
+    return scans
+
+
+def _split_classes(
+    scans: dict[str, list[Path]], wanted: dict[str, float], seed: int
 ) -> dict[str, dict[str, list[Path]]]:
     """Set aside the same share of each class, at least one case of it."""
-    wanted = {name: share for name, share in shares.items() if share > 0}
     generator = np.random.default_rng(seed)
     found: dict[str, dict[str, list[Path]]] = {name: {} for name in ("train", *wanted)}
-    for name in sorted(scans):
-        paths = scans[name]
+    for name, paths in sorted(scans.items()):
         if len(paths) <= len(wanted):
             raise PumitError(
                 f"Class {name!r} has {len(paths)} cases, too few for {' and '.join(found)}; give "

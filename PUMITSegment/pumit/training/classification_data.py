@@ -109,6 +109,7 @@ def read_classification_data(
     *,
     classes: Sequence[str] = (),
     split: dict[str, float] | None = None,
+    patient: str | None = None,
     seed: int = 0,
 ) -> ClassificationData:
     """Read a MedMNIST file or a folder of one folder per class.
@@ -117,6 +118,7 @@ def read_classification_data(
         path: `.npz`, or a folder; see `medmnist_file` and `class_folders`.
         classes: Names of the classes of a MedMNIST file, in the order of their numbers.
         split: Share of the cases for "val" and "test", where a folder does not say which.
+        patient: How a folder's files tell their patient, see `class_folders`.
         seed: Of that split.
 
     Raises:
@@ -128,8 +130,10 @@ def read_classification_data(
     if path.is_dir():
         if classes:
             raise PumitError(f"classes are the folders of {path.name}; leave the key classes out.")
-        data = read_class_folders(path, split=split, seed=seed)
+        data = read_class_folders(path, split=split, patient=patient, seed=seed)
     elif path.is_file():
+        if split is not None or patient is not None:
+            raise PumitError(f"{path.name} says itself which cases are for what; leave split out.")
         data = read_medmnist(path, classes)
     else:
         raise PumitError(

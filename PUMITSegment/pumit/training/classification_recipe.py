@@ -39,6 +39,7 @@ DATA_KINDS: Kinds = {
     "folder": (str,),
     "classes": (list,),
     "split": (dict,),
+    "patient": (str,),
 }
 DEFAULT_NETWORK = "pumit_classifier_small"
 # MedMNIST's images are unsigned bytes.
@@ -90,7 +91,13 @@ def read_data(run: TrainingRun) -> ClassificationData:
     names = tuple(str(name) for name in data.get("classes", ()))
     if len(set(names)) < len(names):
         raise PumitError(f"data.classes holds a name twice: {', '.join(names)}.")
-    return read_classification_data(path, classes=names, split=data.get("split"), seed=run.seed)
+    return read_classification_data(
+        path,
+        classes=names,
+        split=data.get("split"),
+        patient=data.get("patient"),
+        seed=run.seed,
+    )
 
 
 def form_of(
@@ -105,10 +112,12 @@ def form_of(
         is_stored: Whether the images come without headers, as those of MedMNIST.
 
     Raises:
-        PumitError: If the size is not a multiple of the patch, or intensities cannot be scaled
-            so.
+        PumitError: If the patch is not fixed, the size is no multiple of it, or intensities
+            cannot be scaled so.
     """
     patch = sizes["fixed_patch"]
+    if patch is None:
+        raise PumitError("A classifier's patch is fixed; give fixed_patch in network_sizes.")
     table = sizes["position_table"]
     d, h, w = recipe.get("image_size", [p * n for p, n in zip(patch, table, strict=True)])
     if any(n % p for n, p in zip((d, h, w), patch, strict=True)):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pumit.errors import ExportError, PumitError
 from pumit.evaluation.classification_metrics import Labels, accuracy, auc, cross_entropy
-from pumit.models.checkpoint import load_checkpoint, save_checkpoint
+from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.pumit.classifier import VitClassifier
 from pumit.preprocessing.classifier_input import ClassifierInput
@@ -58,14 +58,15 @@ def train_classifier(run: TrainingRun) -> Path:
     sizes = _sizes(run.recipe, data)
     form = form_of(run.recipe, sizes, data.is_stored_as_shown)
     sizes["position_table"] = [n // p for n, p in zip(form.size, sizes["fixed_patch"], strict=True)]
+    start = _start(run, sizes)
     try:
         run.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExportError(f"Cannot make the folder {run.output.name}: {error.strerror}.") from None
     run.report({"classes": list(data.classes), "cases": data.counts()})
-    trial = _Trial(run, data, form, sizes, _prepare(run, data, form))
+    trial = _Trial(run, data, form, sizes, _prepare(run, data, form), start)
     schedules = plan_of(run.recipe, run.schedule, len(data.splits["train"]), processes=world())
-    best: list[tuple[float, Path]] = []
+    best: list[tuple[float, float, Path]] = []
     for schedule in schedules:
         folder = run.output
         if len(schedules) > 1:
@@ -74,7 +75,7 @@ def train_classifier(run: TrainingRun) -> Path:
         best.append(trial.train(folder, schedule))
     target = run.output / f"{run.name}.safetensors"
     if run.is_first:
-        trial.finish(max(best)[1], target)
+        trial.finish(max(best)[-1], target)
     return target
 
 
@@ -110,11 +111,20 @@ def _keep(cases: Cases, form: ClassifierInput, target: Path) -> None:
     keep_prepared(cases, form, target)
 
 
-def _initial(run: TrainingRun) -> str:
-    """A file that the recipe names, or a name of the index."""
-    given = str(run.recipe["initial"])
-    path = run.path(given)
-    return str(path) if path.is_file() else given
+def _start(run: TrainingRun, sizes: Mapping[str, Any]) -> VitClassifier:
+    """The network as training begins, whatever the rate."""
+    recipe = run.recipe
+    torch.manual_seed(run.seed)
+    network = build_network(str(recipe.get("network", DEFAULT_NETWORK)), **sizes)
+    assert isinstance(network, VitClassifier)
+    if "initial" in recipe:
+        path = run.path(recipe["initial"])  # else a name of the index
+        begin_with_encoder(network.vit, str(path) if path.is_file() else recipe["initial"])
+    elif "eva02" in recipe:
+        from pumit.models.eva02_file import load_eva02
+
+        load_eva02(network.vit, run.path(recipe["eva02"]))
+    return network
 
 
 @dataclass(frozen=True)
@@ -126,18 +136,12 @@ class _Trial:
     form: ClassifierInput
     sizes: Mapping[str, Any]
     images: Mapping[str, PreparedImages]
+    start: VitClassifier
 
-    def train(self, folder: Path, schedule: Schedule) -> tuple[float, Path]:
-        """Train at one rate; returns the best validation AUC and the checkpoint that has it."""
+    def train(self, folder: Path, schedule: Schedule) -> tuple[float, float, Path]:
+        """Train at one rate; returns the best checkpoint after its AUC and negative surprise."""
         recipe, run = self.run.recipe, self.run
-        torch.manual_seed(run.seed)
-        network = self._network()
-        if "initial" in recipe:
-            begin_with_encoder(network.vit, _initial(run))
-        elif "eva02" in recipe:
-            from pumit.models.eva02_file import load_eva02
-
-            load_eva02(network.vit, run.path(recipe["eva02"]))
+        network = copy.deepcopy(self.start)
         task = ClassificationTask(
             network,
             channels=self.form.channels,
@@ -149,7 +153,7 @@ class _Trial:
                 flips=bool(recipe.get("flips", False)),
             ),
         )
-        answering = copy.deepcopy(network).eval().requires_grad_(False).to(run.device)
+        answering = self._answering()
         target = folder / f"{run.name}.safetensors"
 
         def validate(state: dict[str, Tensor]) -> dict[str, float]:
@@ -175,13 +179,14 @@ class _Trial:
             on_best=keep,
         )
         if not run.is_first:
-            return 0.0, target
-        return load_checkpoint(target).recipe["metrics"]["val"]["auc"], target
+            return 0.0, 0.0, target
+        found = read_recipe(target)[0]["metrics"]["val"]
+        return found["auc"], -found["cross_entropy"], target
 
     def finish(self, best: Path, target: Path) -> None:
         """Test the best weights as they were saved, and write them with what was measured."""
         checkpoint = load_checkpoint(best)
-        network = self._network().eval().requires_grad_(False).to(self.run.device)
+        network = self._answering()
         network.load_state_dict(checkpoint.state)
         measured = {
             name: self._measure(network, name) for name in SPLITS[1:] if name in self.data.splits
@@ -197,11 +202,9 @@ class _Trial:
             }
         )
 
-    def _network(self) -> VitClassifier:
-        name = str(self.run.recipe.get("network", DEFAULT_NETWORK))
-        network = build_network(name, **self.sizes)
-        assert isinstance(network, VitClassifier)
-        return network
+    def _answering(self) -> VitClassifier:
+        """A network to put weights into that are only used."""
+        return copy.deepcopy(self.start).eval().requires_grad_(False).to(self.run.device)
 
     def _measure(self, network: nn.Module, split: str) -> dict[str, float]:
         labels: Labels = self.data.splits[split].labels

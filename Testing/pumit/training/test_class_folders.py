@@ -47,6 +47,24 @@ def test_the_same_seed_gives_the_same_split_anywhere(tmp_path: Path) -> None:
     assert names(first) == names(again) != names(other)
 
 
+def test_no_patient_is_torn_apart(tmp_path: Path) -> None:
+    for i in range(60):
+        inner = tmp_path / ("ill", "well")[i % 2]
+        inner.mkdir(exist_ok=True)
+        (inner / f"p{i // 3:02d}_scan{i}.nii.gz").write_bytes(b"")
+    data = read_class_folders(tmp_path, split={"val": 0.2, "test": 0.3}, patient=r"/(p\d+)_")
+    patients = {split: {name[:3] for name in given} for split, given in names(data).items()}
+    assert {split: len(found) for split, found in patients.items()} == {
+        "train": 10,
+        "val": 4,
+        "test": 6,
+    }
+    assert len(set.union(*patients.values())) == 20
+    assert sum(len(given) for given in names(data).values()) == 60
+    with pytest.raises(PumitError, match="matches nothing"):
+        read_class_folders(tmp_path, patient="case")
+
+
 def test_splits_that_are_there_are_kept(tmp_path: Path) -> None:
     for split, count in (("train", 3), ("val", 2), ("test", 1)):
         fill(tmp_path / split, {"a": count, "b": count})

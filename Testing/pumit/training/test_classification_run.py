@@ -173,6 +173,8 @@ def test_training_begins_with_a_pre_trained_encoder(folder: Path) -> None:
         ({"network": "classifier"}, "is no classifier"),
         ({"network_sizes": {"width": 3}}, "no size 'width'"),
         ({"network_sizes": {**SIZES, "in_channels": 2}, "data": None}, "either file"),
+        ({"network_sizes": {**SIZES, "fixed_patch": None}}, "patch is fixed"),
+        ({"data": {"file": "set.npz", "split": {"val": 0.2}}}, "leave split out"),
         ({"image_size": [8, 8]}, "3 whole numbers"),
         ({"image_size": [8, 8, 9]}, "no multiple of the network's patch"),
         ({"drop_epochs": [0]}, "whole numbers above 0"),
@@ -191,6 +193,7 @@ def test_a_recipe_that_cannot_be_followed_is_refused(
         run(folder, **changes)
     assert "\n" not in str(caught.value)
     assert str(folder) not in str(caught.value)
+    assert not (folder / "out").exists()
 
 
 def test_epochs_become_steps() -> None:
