@@ -70,7 +70,7 @@ def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
 def _told(probabilities: dict[str, float]) -> str:
     """All classes, the most probable first."""
     ranked = sorted(probabilities.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{name} {p:.3f}" for name, p in ranked)
+    return ", ".join(f"{name} ({p:.1%})" for name, p in ranked)
 
 
 def _write(rows: list[dict[str, Any]], classes: tuple[str, ...], target: Path) -> None:

@@ -14,10 +14,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit train`."""
     parser.add_argument(
         "config",
-        help="a YAML recipe, or the name of one that ships (segmentation, pumit_btcv, pumit_chaos)",
+        help="a YAML recipe, or the name of one that ships (segmentation, pumit_btcv, pumit_chaos, "
+        "classification, pumit_medmnist)",
     )
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/train"))
-    parser.add_argument("--data", metavar="FOLDER", help="the data set, if not the recipe's")
+    parser.add_argument("--data", metavar="PATH", help="the data set, if not the recipe's")
     parser.add_argument("--fold", help="which part validates, such as 1/5")
     parser.add_argument("--seconds", type=float, help="stop at a checkpoint after so long")
     parser.add_argument("--steps", type=int, help="optimiser steps in all")

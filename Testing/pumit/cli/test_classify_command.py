@@ -46,7 +46,7 @@ def test_a_scan_gets_a_line(run: Any, scan: Path, model: Path, tmp_path: Path) -
     before = sorted(tmp_path.rglob("*"))
     ran = run("predict", scan, "--model", model)
     assert ran.status == 0, ran.err
-    assert ran.out == "scan.nii.gz: sick 0.881, healthy 0.119\n"
+    assert ran.out == "scan.nii.gz: sick (88.1%), healthy (11.9%)\n"
     assert sorted(tmp_path.rglob("*")) == before
 
 
