@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from pumit.errors import PumitError
+from pumit.errors import PumitError, VolumeError
 from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
 from pumit.training.blocks import blocks_of, share
@@ -170,6 +170,23 @@ def spoil(folder: Path) -> dict[str, Any]:
     return {}
 
 
+class RefusedTask(BlockTask):
+    """The second process alone finds a case that it cannot use."""
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Batch:
+        if self.rank == 1 and len(self.losses) == 3:
+            raise VolumeError("Case b is empty.")
+        return super().draw(da0, generator, shared)
+
+
+def refuse(folder: Path) -> dict[str, Any]:
+    try:
+        run(folder, PLAIN, kind=RefusedTask)
+    except PumitError as error:
+        return {"error": str(error)}
+    return {}
+
+
 def fsdp_then_ddp(folder: Path) -> dict[str, Any]:
     run(folder, replace(FSDP, seconds=0.0))
     return run(folder, PLAIN)
@@ -215,6 +232,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
         folder, replace(FSDP, activation_checkpointing=True), kind=VitTask, stop=True
     ),
     "spoilt": spoil,
+    "refused": refuse,
     "validated": validate,
     "failing": fail_to_validate,
 }

@@ -7,7 +7,8 @@ import copy
 import pytest
 import torch
 from pumit.training.muon import Muon, orthogonalised
-from pumit.training.trainer import Schedule, optimizer_for
+from pumit.training.optimizers import optimizer_for
+from pumit.training.schedule import Schedule
 from torch import nn
 
 

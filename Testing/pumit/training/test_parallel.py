@@ -138,6 +138,11 @@ def test_a_loss_that_is_not_finite_stops_both(found: Found) -> None:
     assert own.startswith("Step 3: the loss of a, b is not finite.")
 
 
+def test_a_case_that_one_process_refuses_stops_both(found: Found) -> None:
+    assert found[0]["refused"]["error"].startswith("Step 2: another process stopped")
+    assert found[1]["refused"]["error"] == "Case b is empty."
+
+
 def test_the_first_process_alone_reports_and_validates(found: Found) -> None:
     first, second = (found[rank]["validated"] for rank in range(2))
     assert first["best"] == [2]

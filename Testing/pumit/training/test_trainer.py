@@ -12,8 +12,10 @@ import pytest
 import torch
 from pumit.errors import AmbiguousSeriesError, CheckpointError, PumitError, TrainingError
 from pumit.training.drawing_ahead import Draw
+from pumit.training.optimizers import optimizer_for
 from pumit.training.run_folder import step_saved
-from pumit.training.trainer import Schedule, WeightAverage, optimizer_for, train
+from pumit.training.trainer import Schedule, train
+from pumit.training.weight_average import WeightAverage
 from torch import Tensor, nn
 
 SCHEDULE = Schedule(steps=12, learning_rate=0.05, warm_up=3, decay=4, log_every=1)
@@ -196,6 +198,30 @@ def test_the_cases_of_such_a_loss_are_named(tmp_path: Path) -> None:
 
     with pytest.raises(TrainingError, match=r"Step 2: the loss of case 4, other is not finite. No"):
         run(tmp_path, replace(SCHEDULE, accumulate=2), NamedTask(4, spoilt="loss"))
+
+
+class Refusing(LineTask):
+    """Has a loss that does not take what is not a number."""
+
+    def forward(self, batch: Tensor) -> dict[str, Tensor]:
+        chance = self.network(batch).squeeze(-1).sigmoid()
+        return {"loss": nn.functional.binary_cross_entropy(chance.float(), (batch > 0)[:, 0] * 1.0)}
+
+
+def test_a_loss_that_refuses_such_numbers_stops_the_run_alike(tmp_path: Path) -> None:
+    task = Refusing()
+    nn.init.constant_(task.network[2].weight, torch.inf)
+    with pytest.raises(TrainingError, match=r"Step 1: the loss is not .* such number is in 2\.$"):
+        run(tmp_path, task=task)
+
+
+def test_a_mistake_is_no_bad_number(tmp_path: Path) -> None:
+    class Wrong(LineTask):
+        def forward(self, batch: Tensor) -> dict[str, Tensor]:
+            return {"loss": self.network(batch[:, :2]).mean()}
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        run(tmp_path, task=Wrong())
 
 
 class Named:

@@ -1,0 +1,161 @@
+"""One step of the optimiser, in all processes together."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pumit.errors import PumitError, TrainingError
+from pumit.training.blocks import clip_gradients, is_shared_out
+from pumit.training.first_not_finite import first_not_finite
+from pumit.training.optimizers import set_rate
+from pumit.training.parallel import average_gradients, buffers_alike, largest, rank
+from pumit.training.run_state import Run
+from pumit.training.task import Task, cases_of, voxels_of
+
+logger = logging.getLogger(__name__)
+
+MOST_SKIPPED = 5  # steps in a row whose gradient cannot be used
+MOST_NAMED = 8  # cases in a message
+REMEDY = "lower learning_rate, or use precision: fp32."
+
+
+class Step:
+    """Draw, score, step.
+
+    Args:
+        task: What scores batches.
+        run: What is stepped.
+        stream: Batches in their order, `accumulate` of them to a step.
+        seed: Of the run.
+    """
+
+    def __init__(self, task: Task, run: Run, stream: Iterator[Any], seed: int) -> None:
+        self.task, self.run, self.stream, self.seed = task, run, stream, seed
+
+    def take(self) -> bool:
+        """Take a step; returns whether it is time to save.
+
+        Raises:
+            TrainingError: If a loss is not finite, or gradients were not for several steps.
+        """
+        run, position, schedule = self.run, self.run.position, self.run.schedule
+        losses, cases = self._gradients_everywhere()
+        parameters = [p for p in run.network.parameters() if not is_shared_out(p)]
+        average_gradients(parameters, run.meeting)
+        norm = clip_gradients(run.network, schedule.clip)
+        run.progress.add({"norm": norm})
+        flags = torch.stack(
+            [~torch.isfinite(losses).all(), ~(norm <= schedule.largest_norm)]
+        ).float()
+        is_due = rank() == 0 and run.is_save_due
+        known = torch.tensor([run.elapsed, float(is_due)], device=run.device)
+        # One question to a GPU, and one to the other processes, answers all there is to know.
+        has_bad_loss, is_useless, elapsed, is_save_due = largest(torch.cat([flags, known]))
+        if has_bad_loss:
+            raise TrainingError(self._about_loss(losses.tolist(), cases))
+        buffers_alike(run.network)
+        if is_useless:
+            self._skip(float(norm))
+        else:
+            position.skipped = 0
+            set_rate(run.optimizer, schedule.rate_at(position.step, position.elapsed))
+            run.optimizer.step()
+            run.average.update(run.network, position.step)
+        position.step += 1
+        position.elapsed = elapsed
+        return bool(is_save_due)
+
+    def _gradients_everywhere(self) -> tuple[Tensor, list[list[str]]]:
+        """`_gradients`; where they fail in one process, all stop, each with one line."""
+        found, complaint = None, None
+        try:
+            found = self._gradients()
+        except PumitError as error:
+            complaint = error
+        (has_failed,) = self.run.meeting.any_of([complaint is not None])
+        if complaint is not None:
+            raise complaint
+        if has_failed or found is None:
+            raise TrainingError(f"{self._here}: another process stopped; its message says why.")
+        return found
+
+    def _gradients(self) -> tuple[Tensor, list[list[str]]]:
+        """Gradients of a step's batches; returns their losses and the names of their cases."""
+        run, count = self.run, self.run.schedule.accumulate
+        losses, cases = [], []
+        run.optimizer.zero_grad(set_to_none=True)
+        for part in range(count):
+            asked = time.monotonic()
+            batch = next(self.stream)
+            waited = time.monotonic() - asked
+            index = run.position.step * count + part
+            torch.manual_seed((self.seed * 1_000_003 + index) * 64 + rank() + 1)
+            result = self._forward(batch)
+            torch.autograd.backward(result["loss"] / count)
+            losses.append(result["loss"].detach().float().reshape(()))
+            cases.append(cases_of(batch))
+            voxels = voxels_of(batch)
+            run.progress.add(result, fields=len(batch), voxels=voxels, waited=waited)
+        return torch.stack(losses), cases
+
+    def _forward(self, batch: Any) -> dict[str, Tensor]:
+        def forward() -> dict[str, Tensor]:
+            with half_precision(self.run.device, self.run.schedule.precision):
+                return self.task.forward(batch)
+
+        try:
+            return forward()
+        except PumitError:
+            raise
+        except (RuntimeError, ValueError):
+            # Some losses refuse what is not a number before there is a loss to look at.
+            layer = first_not_finite(self.run.network, forward)
+            if layer is None:
+                raise
+            about = self._about_loss([math.nan], [cases_of(batch)])
+            raise TrainingError(f"{about} The first such number is in {layer}.") from None
+
+    @property
+    def _here(self) -> str:
+        return f"Step {self.run.position.step + 1}"
+
+    def _skip(self, norm: float) -> None:
+        position, kind = self.run.position, "too large" if math.isfinite(norm) else "not finite"
+        position.skipped += 1
+        logger.warning("step %d: the gradient is %s; skipped", position.step + 1, kind)
+        if position.skipped > MOST_SKIPPED:
+            raise TrainingError(
+                f"{self._here}: the gradient is {kind} (norm {norm:.3g}), as in the "
+                f"{MOST_SKIPPED} steps before. {self.run.kept} Look at the data, {REMEDY}"
+            )
+
+    def _about_loss(self, losses: Sequence[float], cases: Sequence[list[str]]) -> str:
+        """What to say of a loss that is not finite."""
+        bad = [c for loss, c in zip(losses, cases, strict=True) if not math.isfinite(loss)]
+        if not bad:
+            return f"{self._here}: the loss of another process is not finite. {self.run.kept}"
+        names = [name for part in bad for name in part]
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        of = f" of {', '.join(names[:MOST_NAMED])}{more}" if names else ""
+        return (
+            f"{self._here}: the loss{of} is not finite. {self.run.kept} Look at the data, {REMEDY}"
+        )
+
+
+def half_precision(device: torch.device, precision: str = "auto") -> torch.autocast:
+    """Bfloat16 for what bears it, or float32 throughout.
+
+    Args:
+        device: Where the network is.
+        precision: `bf16`, `fp32`, or `auto`: bf16 but on a GPU that does not multiply it.
+    """
+    bears = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)
+    is_half = precision == "bf16" or (precision == "auto" and bears)
+    return torch.autocast(device.type, torch.bfloat16, enabled=is_half)
