@@ -18,16 +18,19 @@ from skimage.metrics import structural_similarity
 from torch import Tensor
 from torch.nn import functional as F
 
-from pumit.errors import Cancelled, CheckpointError
+from pumit.errors import Cancelled, CheckpointError, VolumeError
+from pumit.inference.familiarity import Familiarity, FamiliarityScale
+from pumit.inference.image_figures import LEAST_CELLS, colour_of, figures_of
 from pumit.inference.loading import build_from, pick_device, pick_precision, read_model
-from pumit.inference.token_use import Reconstruction, TokenUse, familiarity
+from pumit.inference.token_cells import TokenCells
+from pumit.inference.token_use import Reconstruction, quality
 from pumit.models.card import installed_models
 from pumit.models.index import find_model
 from pumit.networks.pumit import Anisotropy
 from pumit.networks.pumit.tokenizer import VisualTokenizer
 from pumit.preprocessing.channels import grey
 from pumit.preprocessing.fields import depth_first
-from pumit.preprocessing.normalization import Normalization
+from pumit.preprocessing.normalization import Normalization, Scaling
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
@@ -52,13 +55,13 @@ class TokenizerPlan:
         in_plane: In-plane side of a window, voxels, a multiple of 16.
         depth: Slices of a window at isotropic spacing; fewer the thicker they are.
         normalization: How intensities become 0..1.
-        reference: Figures to compare with; see `familiarity`.
+        reference: Figures to compare with; see `pumit.inference.familiarity`.
     """
 
     in_plane: int = 128
     depth: int = 64
     normalization: Normalization = field(default_factory=Normalization)
-    reference: Mapping[str, Any] | None = None
+    reference: object = None
 
     @staticmethod
     def from_recipe(recipe: Mapping[str, Any]) -> TokenizerPlan:
@@ -83,7 +86,7 @@ class TokenizerPlan:
 
     def window(self, shape: Grid, anisotropy: Anisotropy) -> tuple[Grid, Grid]:
         """Size of the windows on a grid, and the multiple that each axis has to be of."""
-        unit = (anisotropy.depth_stride(_HALVINGS), 16, 16)
+        unit = _unit(anisotropy)
         wanted = (anisotropy.depth_at(self.depth), self.in_plane, self.in_plane)
         d, h, w = (
             min(max(size, u), math.ceil(n / u) * u)
@@ -132,19 +135,35 @@ class Tokenizer:
 
         Raises:
             Cancelled: If `cancelled` said so.
+            VolumeError: If all voxels are alike, or some are no numbers.
         """
         order = depth_first(volume.spacing_mm, volume.shape)
         source = grey(volume, channel).transpose(order)
-        scaling = self.plan.normalization.scaling(source)
+        scaling = self._scaling(source)
         seen = (source * np.float32(scaling.factor) + np.float32(scaling.offset)).astype(np.float32)
         low, high = self.plan.normalization.target
         np.clip(seen, low, high, out=seen)
-        anisotropy = Anisotropy.from_spacing([volume.spacing_mm[a] for a in order])
-        back, use = self._through(torch.from_numpy(seen), anisotropy, cancelled, progress)
+        spacing = tuple(volume.spacing_mm[a] for a in order)
+        scale = FamiliarityScale.from_reference(
+            self.plan.reference, len(self.network.quantizer.codebook)
+        )
+        anisotropy = Anisotropy.from_spacing(spacing)
+        back, cells = self._through(torch.from_numpy(seen), anisotropy, cancelled, progress)
         np.clip(back, low, high, out=back)
-        span = high - low
-        error = float(np.mean(np.square(back - seen, dtype=np.float64))) / span**2
+        use, span = cells.use(), high - low
+        error = float(np.mean(np.square(back - seen), dtype=np.float64)) / span**2
         psnr = 10 * math.log10(1 / max(error, 1e-12))
+        measured = figures_of(
+            *((x if (low, span) == (0, 1) else (x - low) / span) for x in (seen, back)),
+            use=use,
+            usual_shares=None if scale is None else scale.usual_shares,
+            cell=_unit(anisotropy),
+            spacing=(spacing[0], spacing[1], spacing[2]),
+            colour=colour_of(volume),
+        )
+        judged = None
+        if scale is not None and math.prod(cells.real) >= LEAST_CELLS:
+            judged = scale.judge(measured)
         undo = np.argsort(order)
         return Reconstruction(
             scaling.inverted(back).astype(np.float32).transpose(undo),
@@ -152,8 +171,31 @@ class Tokenizer:
             use,
             psnr,
             _ssim(seen, back, span),
-            familiarity(psnr, self.plan.reference),
+            _sentence(judged, psnr, self.plan.reference, is_too_small=scale is not None),
+            judged,
+            None if scale is None else scale.usual_shares,
+            measured,
         )
+
+    def _scaling(self, source: npt.NDArray[Any]) -> Scaling:
+        """How intensities are scaled: as planned, or from end to end where that leaves nothing."""
+        lowest, highest = float(source.min()), float(source.max())
+        if not (math.isfinite(lowest) and math.isfinite(highest)):
+            raise VolumeError(
+                "The volume has voxels that are NaN or infinite; repair it or read it anew."
+            )
+        if lowest == highest:
+            raise VolumeError(
+                f"Every voxel has the same value ({lowest:g}); there is nothing to reconstruct."
+            )
+        planned = self.plan.normalization
+        scaling = planned.scaling(source)
+        ends = np.clip([scaling.factor * v + scaling.offset for v in (lowest, highest)],
+                       *planned.target)  # fmt: skip
+        # A mask's values above the smallest are all alike, and their percentiles say nothing.
+        if not abs(ends[1] - ends[0]) > 1e-6:
+            return Scaling.between((lowest, highest), planned.target)
+        return scaling
 
     def _through(
         self,
@@ -161,14 +203,19 @@ class Tokenizer:
         anisotropy: Anisotropy,
         cancelled: Callable[[], bool] | None,
         progress: Callable[[float], None] | None,
-    ) -> tuple[npt.NDArray[np.float32], TokenUse]:
+    ) -> tuple[npt.NDArray[np.float32], TokenCells]:
         """Reconstruct numbers of the plan's range, (d, h, w), blending windows that overlap."""
         d, h, w = image.shape
         window, unit = self.plan.window((d, h, w), anisotropy)
         total, weights = torch.zeros(d, h, w), torch.zeros(d, h, w)
         places = list(_windows((d, h, w), window, unit))
-        shares = np.zeros(self.network.quantizer.codebook.shape[0])
-        entropy, cells = 0.0, 0
+        # Cells that lie in the image to half or more; the rest is padding.
+        a, b, c = (max(1, round(n / u)) for n, u in zip(image.shape, unit, strict=True))
+        cells = TokenCells((a, b, c))
+        first = [_divided(start, unit) for start in places]
+        cell_weights = _bump(_divided(window, unit))
+        for start in first:
+            cells.expect(start, cell_weights)
         for i, start in enumerate(places):
             if cancelled is not None and cancelled():
                 raise Cancelled("The reconstruction was cancelled.")
@@ -182,19 +229,10 @@ class Tokenizer:
             bump = _bump((crop.shape[0], crop.shape[1], crop.shape[2]))
             total[inside] += back * bump
             weights[inside] += bump
-            # Cells that lie in the image to more than half; the rest is padding.
-            real = tuple(
-                slice(0, max(1, round(n * p / m)))
-                for n, m, p in zip(crop.shape, window, probabilities.shape[1:], strict=True)
-            )
-            p = probabilities[(slice(None), *real)].flatten(1).double().cpu().numpy()
-            shares += p.sum(1)
-            entropy += float(-(p * np.log(np.maximum(p, 1e-300))).sum())
-            cells += p.shape[1]
+            cells.add(first[i], cell_weights, probabilities)
         if progress is not None:
             progress(1.0)
-        use = TokenUse(shares / cells, entropy / cells)
-        return (total / weights.clamp_min(1e-8)).numpy(), use
+        return (total / weights.clamp_min(1e-8)).numpy(), cells
 
     @torch.inference_mode()
     def _window(self, crop: Tensor, window: Grid, anisotropy: Anisotropy) -> tuple[Tensor, Tensor]:
@@ -252,12 +290,23 @@ def load_tokenizer(model: str | Path | None = None, device: str = "auto") -> Tok
     )
 
 
+def _unit(anisotropy: Anisotropy) -> Grid:
+    """Voxels of a cell."""
+    return (anisotropy.depth_stride(_HALVINGS), 16, 16)
+
+
+def _divided(voxels: Grid, unit: Grid) -> Grid:
+    d, h, w = (n // u for n, u in zip(voxels, unit, strict=True))
+    return (d, h, w)
+
+
 def _windows(shape: Grid, window: Grid, unit: Grid) -> Iterator[Grid]:
-    """First voxels of windows that cover a grid, each axis on its own lattice."""
+    """First voxels of windows that cover a grid, whose cells are those of the whole grid."""
     axes = []
     for n, size, u in zip(shape, window, unit, strict=True):
         step = max(u, round(size * (1 - _OVERLAP) / u) * u)
-        axes.append([0] if n <= size else [*range(0, n - size, step), n - size])
+        last = math.ceil((n - size) / u) * u
+        axes.append([0] if n <= size else [*range(0, last, step), last])
     yield from itertools.product(*axes)
 
 
@@ -269,6 +318,18 @@ def _bump(shape: Grid) -> Tensor:
         ramp = (torch.minimum(t, 1 - t) / _OVERLAP).clamp(1e-3, 1)
         out = out * ramp.view([-1 if a == axis else 1 for a in range(3)])
     return out
+
+
+def _sentence(
+    judged: Familiarity | None, psnr_db: float, reference: object, *, is_too_small: bool
+) -> str:
+    """How familiar the image is and how well it came back."""
+    told = quality(psnr_db, reference)
+    if judged is not None:
+        return f"{judged.sentence} {told}"
+    if is_too_small:
+        return f"The image is too small to say how familiar it is. {told}"
+    return told
 
 
 def _ssim(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], span: float) -> float | None:

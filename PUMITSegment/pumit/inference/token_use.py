@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from pumit.inference.familiarity import Familiarity
 
 # So much below the range of the reference images, an image is called unlike them.
 _CLEARLY_WORSE_DB = 3.0
@@ -63,6 +65,10 @@ class Reconstruction:
         psnr_db: Peak signal-to-noise ratio on the scale 0..1 that the tokenizer sees, dB.
         ssim: Mean structural similarity of the slices; None where they are too small for it.
         sentence: How well the model knows this kind of image.
+        familiarity: The same as a score with its reasons; None where the tokenizer brings no scale
+            or the image is too small.
+        usual_shares: How images that the tokenizer knows use the codebook, (K,), where it says so.
+        measured: What the score is made of, by the names of `familiarity.SAYINGS`.
     """
 
     image: npt.NDArray[np.float32]
@@ -71,6 +77,9 @@ class Reconstruction:
     psnr_db: float
     ssim: float | None
     sentence: str
+    familiarity: Familiarity | None = None
+    usual_shares: npt.NDArray[np.float64] | None = None
+    measured: Mapping[str, float] = field(default_factory=dict)
 
     def figures(self) -> dict[str, Any]:
         """All but the images, as JSON values."""
@@ -83,19 +92,20 @@ class Reconstruction:
             "mean_cell_kl_nats": round(self.use.mean_cell_kl, 4),
             "mean_cell_entropy_nats": round(self.use.mean_entropy, 4),
             "sentence": self.sentence,
+            "familiarity": None if self.familiarity is None else self.familiarity.as_json(),
         }
 
 
-def familiarity(psnr_db: float, reference: Mapping[str, Any] | None) -> str:
-    """One plain sentence on how well a tokenizer knows this kind of image.
+def quality(psnr_db: float, reference: object) -> str:
+    """One plain sentence on how well a tokenizer brings an image back.
 
     Args:
         psnr_db: PSNR of the reconstruction.
-        reference: What the tokenizer's recipe says of images it was not trained on but of kinds
-            that it knows: `psnr_db`, their 5th and 50th percentile.
+        reference: `reference` of the tokenizer's recipe: `psnr_db`, the 5th and 50th percentile of
+            images that it knows.
     """
     try:
-        low, usual = (float(v) for v in (reference or {})["psnr_db"])
+        low, usual = (float(v) for v in reference["psnr_db"])  # type: ignore[index]
     except (KeyError, TypeError, ValueError):
         return (
             f"The reconstruction has a PSNR of {psnr_db:.1f} dB; this tokenizer brings no "
@@ -111,5 +121,5 @@ def familiarity(psnr_db: float, reference: Mapping[str, Any] | None) -> str:
         )
     return (
         "The model reconstructs this image clearly worse than images of kinds it knows "
-        f"({measured}): it may never have seen the like, or the image or its axes are unusual."
+        f"({measured})."
     )

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pumit.errors import Cancelled, CheckpointError
+from familiarity_scale import reference
+from pumit.errors import Cancelled, CheckpointError, VolumeError
 from pumit.inference import reconstruction
 from pumit.inference.reconstruction import TokenizerPlan, load_tokenizer
-from pumit.inference.token_use import TokenUse, familiarity
+from pumit.inference.token_use import TokenUse, quality
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
@@ -120,11 +121,11 @@ def test_figures_of_token_use_are_those_of_the_definition() -> None:
 
 def test_the_sentence_follows_the_reference_figures() -> None:
     reference = {"psnr_db": [28.0, 33.0]}
-    assert "as well as" in familiarity(28.0, reference)
-    assert "less well" in familiarity(27.0, reference)
-    assert "clearly worse" in familiarity(20.0, reference)
+    assert "as well as" in quality(28.0, reference)
+    assert "less well" in quality(27.0, reference)
+    assert "clearly worse" in quality(20.0, reference)
     for none in (None, {}, {"psnr_db": "high"}, {"psnr_db": [1]}):
-        assert "cannot be said" in familiarity(30.0, none)
+        assert "cannot be said" in quality(30.0, none)
 
 
 def test_progress_and_cancel(tokenizer: reconstruction.Tokenizer) -> None:
@@ -154,3 +155,64 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path, tiny_checkpoint: Path) 
         load_tokenizer(save_tokenizer(tmp_path / "t.safetensors", plan={"in_plane": 100}))
     with pytest.raises(CheckpointError, match="plan cannot be read"):
         TokenizerPlan.from_recipe({"plan": 3})
+
+
+def test_each_cell_counts_once_however_many_windows_see_it(
+    tokenizer: reconstruction.Tokenizer,
+) -> None:
+    tokenizer.network = Copying(in_channels=3, widths=(4, 8, 8), num_tokens=16, groups=2)
+    array = np.zeros((1, 16, 320), dtype=np.float32)
+    array[:, :, 96:128] = 100  # two of twenty cells, which two of the windows see
+    array[0, 0, 0] = -1
+    use = tokenizer.reconstruct(Volume(array, (1e8, 1.0, 1.0))).use
+    assert use.shares[3] == pytest.approx(2 / 20)
+    assert use.shares.sum() == pytest.approx(1)
+
+
+def test_a_tokenizer_with_a_scale_says_how_familiar_an_image_is(tmp_path: Path) -> None:
+    path = save_tokenizer(tmp_path / "t.safetensors", reference=reference())
+    loaded = load_tokenizer(path, "cpu")
+    answer = loaded.reconstruct(scan((20, 48, 64), (2.0, 1.0, 1.0)))
+    assert answer.familiarity is not None
+    assert answer.sentence.startswith(answer.familiarity.sentence)
+    assert "PSNR" in answer.sentence
+    figures = json.loads(json.dumps(answer.figures()))["familiarity"]
+    assert 0 <= figures["score"] <= 100
+    assert {part["name"] for part in figures["parts"]} == {"detail_lost_db", "slice_step"}
+    assert answer.usual_shares is not None
+    assert set(answer.measured) > {"token_rarity_nats", "slice_step", "fineness"}
+    tiny = loaded.reconstruct(scan((3, 9, 11), (2.0, 1.0, 1.0)))
+    assert tiny.familiarity is None
+    assert tiny.sentence.startswith("The image is too small")
+
+
+def test_images_that_hold_nothing_are_refused_in_one_line(
+    tokenizer: reconstruction.Tokenizer,
+) -> None:
+    with pytest.raises(VolumeError, match=r"same value \(7\)"):
+        tokenizer.reconstruct(Volume(np.full((4, 20, 20), 7, dtype=np.int16)))
+    array = np.zeros((4, 20, 20), dtype=np.float32)
+    array[1, 2, 3] = np.nan
+    with pytest.raises(VolumeError, match="NaN or infinite"):
+        tokenizer.reconstruct(Volume(array))
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 2), (2, 3, 5), (1, 5, 40), (3, 2, 30, 30), (5, 4, 20, 20)]
+)
+def test_small_colour_and_many_channel_images_are_answered(
+    tokenizer: reconstruction.Tokenizer, shape: tuple[int, ...]
+) -> None:
+    array = np.arange(math.prod(shape)).reshape(shape).astype(np.uint8)
+    answer = tokenizer.reconstruct(Volume(array))
+    assert answer.image.shape == shape[-3:]
+    assert np.isfinite(answer.image).all()
+    assert math.isfinite(answer.psnr_db)
+
+
+def test_a_mask_is_seen_in_black_and_white(tokenizer: reconstruction.Tokenizer) -> None:
+    tokenizer.network = Copying(in_channels=3, widths=(4, 8, 8), num_tokens=16, groups=2)
+    mask = np.zeros((8, 40, 40), dtype=np.uint8)
+    mask[2:6, 10:30, 10:30] = 1  # all values above the smallest are alike
+    answer = tokenizer.reconstruct(Volume(mask))
+    np.testing.assert_allclose(answer.image, mask, atol=1e-3)

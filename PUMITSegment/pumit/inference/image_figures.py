@@ -1,0 +1,137 @@
+"""Figures of an image and its reconstruction by which unusual images can be told from usual ones.
+
+Some ask what the tokenizer made of the image, others, such as how far neighbouring slices differ,
+the image alone: nothing else tells an image whose header is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional as F
+
+from pumit.inference.token_use import TokenUse
+from pumit.volume import Volume
+
+Image = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
+Grid = tuple[int, int, int]
+Spacing = tuple[float, float, float]
+
+# Below so many cells the figures say little.
+LEAST_CELLS = 8
+# Half a grey level of 8 bits, squared: errors below do not count.
+_NOISE_FLOOR = (0.5 / 255) ** 2
+_LEAST_STEP = 1e-4
+_LAGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_FAR_LAG = 8
+_GREY_LEVELS = 64
+_SLICES = 64
+
+
+def figures_of(
+    seen: Image,
+    back: Image,
+    *,
+    use: TokenUse,
+    usual_shares: Floats | None,
+    cell: Grid,
+    spacing: Spacing,
+    colour: float,
+) -> dict[str, float]:
+    """Measure an image.
+
+    Args:
+        seen: What the tokenizer saw, 0..1, depth first, (d, h, w).
+        back: What came back, likewise.
+        use: How its tokens were used.
+        usual_shares: Usual share of each token, positive; None leaves out what needs it.
+        cell: Voxels of a cell.
+        spacing: Distances of voxels along the axes, in one unit.
+        colour: See `colour_of`.
+
+    Returns:
+        Figures by their names in `familiarity.SAYINGS`.
+    """
+    lost, plain = (error + _NOISE_FLOOR for error in _errors(seen, back, cell))
+    figures = {
+        "detail_lost_db": 10 * math.log10(lost / plain),
+        "cell_entropy_nats": use.mean_entropy,
+        "grey_levels_nats": _grey_levels(seen),
+        "colour": colour,
+        **_steps(seen, spacing),
+    }
+    if usual_shares is not None:
+        rarity = float(-(use.shares * np.log(usual_shares)).sum())
+        figures["token_rarity_nats"] = rarity
+        figures["token_mix_nats"] = rarity - use.entropy
+    return figures
+
+
+def colour_of(volume: Volume) -> float:
+    """Mean saturation of an 8-bit colour image, 0..1; 0 of any other."""
+    if volume.channels not in (3, 4) or volume.array.dtype != np.uint8:
+        return 0.0
+    rgb = volume.array[:3]
+    return float(np.mean(rgb.max(0) - rgb.min(0), dtype=np.float64)) / 255
+
+
+def _errors(seen: Image, back: Image, cell: Grid) -> tuple[float, float]:
+    """Mean squared error of the reconstruction, and of the means of cells joined by straight lines.
+
+    The second is what as coarse a grid keeps of the image without knowing anything.
+    """
+    x = torch.from_numpy(np.ascontiguousarray(seen))
+    missing = [(-n) % c for n, c in zip(seen.shape, cell, strict=True)]
+    pad = [m for n in reversed(missing) for m in (0, n)]
+    means = F.avg_pool3d(F.pad(x[None, None], pad, mode="replicate"), cell)
+    size = [n + m for n, m in zip(seen.shape, missing, strict=True)]
+    plain = F.interpolate(means, size, mode="trilinear", align_corners=False)[0, 0]
+    d, h, w = seen.shape
+    kept = float((plain[:d, :h, :w] - x).square_().mean(dtype=torch.float64))
+    return float(np.mean(np.square(back - seen), dtype=np.float64)), kept
+
+
+def _grey_levels(seen: Image) -> float:
+    """Entropy of the grey levels, nats: 0 of one, ln 64 where all are used alike."""
+    counts, _ = np.histogram(seen, _GREY_LEVELS, (0.0, 1.0))
+    p = counts[counts > 0] / seen.size
+    return float(-(p * np.log(p)).sum())
+
+
+def _steps(seen: Image, spacing: Spacing) -> dict[str, float]:
+    """How far voxels differ by their distance, along the axes.
+
+    Images of the world change alike in all directions: neighbours along one axis should differ as
+    much as voxels that lie as far apart along another one.
+    """
+    d, h, w = seen.shape
+    if min(h, w) < 2:
+        return {}
+    chosen = np.unique(np.linspace(0, max(d - 2, 0), min(d, _SLICES)).astype(int))
+    planes = seen[chosen]
+    lags = [k for k in _LAGS if k <= max(1, min(h, w) // 2)]
+    rows = np.log2([_rms(planes[:, k:] - planes[:, :-k]) for k in lags])
+    columns = np.log2([_rms(planes[:, :, k:] - planes[:, :, :-k]) for k in lags])
+    within = (rows + columns) / 2
+
+    def at(differences: Floats, lag: float) -> float:
+        return float(np.interp(math.log2(max(lag, 1.0)), np.log2(lags), differences))
+
+    ratio = spacing[1] / spacing[2]
+    figures = {
+        "row_step": abs(at(rows, 1 / ratio) - at(columns, ratio)),
+        "fineness": at(within, 1) - at(within, _FAR_LAG),
+    }
+    if d > 1:
+        across = math.log2(_rms(seen[chosen + 1] - planes))
+        figures["slice_step"] = across - at(within, spacing[0] / math.sqrt(spacing[1] * spacing[2]))
+    return figures
+
+
+def _rms(difference: Image) -> float:
+    mean = float(np.mean(np.square(difference), dtype=np.float64))
+    return max(math.sqrt(mean), _LEAST_STEP)
