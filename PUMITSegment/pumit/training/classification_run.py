@@ -9,15 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from pumit.errors import ExportError, PumitError
-from pumit.evaluation.classification_metrics import Labels, accuracy, auc, cross_entropy
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.pumit.classifier import VitClassifier
 from pumit.preprocessing.classifier_input import ClassifierInput
+from pumit.training.classification_answers import measures, write_answers
 from pumit.training.classification_data import SPLITS, Cases, ClassificationData
 from pumit.training.classification_recipe import (
     DEFAULT_NETWORK,
@@ -37,7 +39,7 @@ from pumit.training.training_run import TrainingRun
 
 TIE = 1e-6  # less than one pair of cases in the wrong order, in any data set of MedMNIST3D
 # What the checkpoint repeats of the recipe.
-_TOLD = ("seed", "batch_size", "epochs", "drop_epochs", "random_intensity", "flips", "initial")
+_TOLD = ("seed", "batch_size", "epochs", "drop_epochs", "random_intensity", "flips")
 
 
 def train_classifier(run: TrainingRun) -> Path:
@@ -45,7 +47,7 @@ def train_classifier(run: TrainingRun) -> Path:
 
     Where the recipe names several `learning_rates`, each is trained in a folder of its own, and
     the one with the highest validation AUC is kept. The test cases, where there are any, are
-    looked at once, at the end.
+    looked at once, at the end; `answers.csv` then holds what is said of each case.
 
     Returns:
         The checkpoint, half precision, with its measured AUC and accuracy.
@@ -158,7 +160,7 @@ class _Trial:
 
         def validate(state: dict[str, Tensor]) -> dict[str, float]:
             answering.load_state_dict(state)
-            found = self._measure(answering, "val")
+            found = measures(self._answer(answering, "val"), self.data.splits["val"].labels)
             # Of equal AUCs, which few cases give easily, the surer one.
             return {"score": found["auc"] - TIE * found["cross_entropy"], **found}
 
@@ -188,9 +190,9 @@ class _Trial:
         checkpoint = load_checkpoint(best)
         network = self._answering()
         network.load_state_dict(checkpoint.state)
-        measured = {
-            name: self._measure(network, name) for name in SPLITS[1:] if name in self.data.splits
-        }
+        answers = {s: self._answer(network, s) for s in SPLITS[1:] if s in self.data.splits}
+        measured = {s: measures(found, self.data.splits[s].labels) for s, found in answers.items()}
+        write_answers(self.run.output / "answers.csv", self.data, answers)
         recipe = {**checkpoint.recipe, "metrics": measured}
         save_checkpoint(target, checkpoint.state, recipe)
         self.run.report(
@@ -206,19 +208,13 @@ class _Trial:
         """A network to put weights into that are only used."""
         return copy.deepcopy(self.start).eval().requires_grad_(False).to(self.run.device)
 
-    def _measure(self, network: nn.Module, split: str) -> dict[str, float]:
-        labels: Labels = self.data.splits[split].labels
-        found = probabilities_of(
+    def _answer(self, network: nn.Module, split: str) -> npt.NDArray[np.float32]:
+        return probabilities_of(
             network,
             self.images[split],
             batch_size=batch_size(self.run.recipe),
             is_multi_label=self.data.is_multi_label,
         )
-        return {
-            "auc": round(auc(found, labels), 6),
-            "accuracy": round(accuracy(found, labels), 6),
-            "cross_entropy": round(cross_entropy(found, labels), 6),
-        }
 
     def _save(
         self,
@@ -230,6 +226,7 @@ class _Trial:
     ) -> None:
         recipe = self.run.recipe
         training = {key: recipe[key] for key in _TOLD if key in recipe}
+        training |= {k: Path(recipe[k]).name for k in ("initial", "eva02") if k in recipe}
         training |= {"learning_rate": schedule.learning_rate, "cases": self.data.counts()}
         content = {
             "name": self.run.name,

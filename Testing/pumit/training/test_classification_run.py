@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -97,7 +98,11 @@ def test_a_classifier_learns_and_the_best_is_kept_with_its_measures(folder: Path
     assert recipe["step"] == max(scores, key=lambda step: scores[step])
     test = recipe["metrics"]["test"]
     assert (test["auc"], test["accuracy"]) == (1.0, 1.0)
-    assert log[-1]["test"] == recipe["metrics"]["test"]
+    assert log[-1]["test"] == test
+    with (path.parent / "answers.csv").open(newline="", encoding="utf-8") as handle:
+        rows = list(csv.DictReader(handle))
+    assert [row["split"] for row in rows] == ["val"] * 8 + ["test"] * 8
+    assert all((float(row["1"]) > 0.5) == (row["truth"] == "1") for row in rows[8:])
     model = load_classifier(path, device="cpu")
     told = model.classify(Volume(np.full((8, 8, 8), 220, np.uint8))).probabilities
     assert told["1"] > 0.6
