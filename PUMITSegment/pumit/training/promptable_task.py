@@ -217,7 +217,10 @@ def _score(
     wanted[:, 1:] = ambiguous[:, None].to(iou.dtype)
     error = ((iou - true_iou).abs() * wanted).sum() / wanted.sum()
     # Cross-entropy rather than squares: its gradient does not fade where the estimate saturates.
-    cross = F.binary_cross_entropy(iou.clamp(1e-4, 1 - 1e-4), true_iou, reduction="none")
+    # It refuses what is not a number, CUDA by ending the process; the loss shall tell instead.
+    likely = iou.nan_to_num().clamp(1e-4, 1 - 1e-4)
+    cross = F.binary_cross_entropy(likely, true_iou, reduction="none")
+    cross = torch.where(iou.isnan(), iou, cross)
     estimate = (cross * wanted).sum() / wanted.sum()
     best = iou.detach().argmax(1)
     chosen = torch.where(ambiguous, best, torch.zeros_like(best))

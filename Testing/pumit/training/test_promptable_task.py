@@ -175,6 +175,12 @@ def test_estimates_that_are_sure_and_wrong_stay_finite() -> None:
     assert torch.isfinite(iou.grad).all()
 
 
+def test_estimates_that_are_no_numbers_make_a_loss_that_is_none() -> None:
+    iou = torch.tensor([[0.5, torch.nan]])
+    loss, _, _ = score(answers("right", "wrong"), iou, targets(), torch.tensor([True]))
+    assert loss.isnan()
+
+
 def test_an_oblique_structure_fills_little_of_its_box() -> None:
     block = torch.zeros(4, 10, 10, dtype=torch.bool)
     block[1:3, 2:6, 3:8] = True
