@@ -12,11 +12,18 @@ Source:
 
 from __future__ import annotations
 
+from functools import reduce
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pumit.networks.pumit.anisotropy import Anisotropy
+
+# Up to this many slices, adding them one by one is several times faster than one reduction, which
+# walks a small kernel four or nine numbers at a time; both ways take the same time at sixteen.
+_FEW_SLICES = 4
 
 
 def sum_depth_groups(weight: Tensor, depth: int) -> Tensor:
@@ -24,10 +31,58 @@ def sum_depth_groups(weight: Tensor, depth: int) -> Tensor:
     a, b, k, h, w = weight.shape
     if depth == k:
         return weight
-    return weight.reshape(a, b, depth, k // depth, h, w).sum(dim=3)
+    groups = weight.reshape(a, b, depth, k // depth, h, w)
+    return reduce(torch.add, groups.unbind(3)) if k // depth <= _FEW_SLICES else groups.sum(3)
 
 
-class SACDownsample(nn.Conv3d):
+class _DepthSum(NamedTuple):
+    """A kernel's depth sum, and what tells whether it still is that."""
+
+    total: Tensor
+    kernel: Tensor  # shares the weight's memory, which therefore nothing else can take over
+    version: int
+
+
+class _AdaptiveKernel(nn.Module):
+    """Give a layer its kernel summed to a depth; without gradients, each depth is summed once."""
+
+    weight: Tensor
+
+    def __init__(self, *args: int, **kwargs: int | bool) -> None:
+        super().__init__(*args, **kwargs)
+        self._depth_sums: dict[int, _DepthSum] = {}
+
+    def kernel_of_depth(self, depth: int) -> Tensor:
+        """The kernel (a, b, K, h, w) summed in contiguous groups to (a, b, depth, h, w)."""
+        weight = self.weight
+        is_plain = type(weight) is nn.Parameter and not weight.is_inference()
+        if (
+            depth == weight.shape[2]
+            or self.training
+            or torch.is_grad_enabled()
+            or torch.compiler.is_compiling()
+            or not is_plain
+        ):
+            return sum_depth_groups(weight, depth)
+        known = self._depth_sums.get(depth)
+        # Loading and optimisers count the version up; moving and casting replace the memory.
+        if (
+            known is None
+            or known.version != weight._version
+            or known.kernel.data_ptr() != weight.data_ptr()
+            or known.kernel.dtype != weight.dtype
+        ):
+            known = _DepthSum(sum_depth_groups(weight, depth), weight.detach(), weight._version)
+            self._depth_sums[depth] = known
+        return known.total
+
+    def train(self, mode: bool = True) -> _AdaptiveKernel:
+        """Set the mode; forget all sums, as training may change the weight unseen (`.data`)."""
+        self._depth_sums.clear()
+        return super().train(mode)
+
+
+class SACDownsample(_AdaptiveKernel, nn.Conv3d):
     """Strided convolution, kernel = stride = 2^k in-plane, adapted along depth.
 
     Args:
@@ -43,10 +98,10 @@ class SACDownsample(nn.Conv3d):
     def forward(self, x: Tensor, anisotropy: Anisotropy) -> Tensor:  # type: ignore[override]
         """Map (B, C, D, H, W) to (B, C', D / d, H / 2^k, W / 2^k), d = anisotropy.depth_stride."""
         d, s = anisotropy.depth_stride(self.k), 2**self.k
-        return F.conv3d(x, sum_depth_groups(self.weight, d), self.bias, stride=(d, s, s))
+        return F.conv3d(x, self.kernel_of_depth(d), self.bias, stride=(d, s, s))
 
 
-class SACConv(nn.Conv3d):
+class SACConv(_AdaptiveKernel, nn.Conv3d):
     """3^3 convolution, in-plane padding 1; a 1 x 3 x 3 one while depth halvings are pending.
 
     Args:
@@ -66,11 +121,11 @@ class SACConv(nn.Conv3d):
         if anisotropy.pending == 0:
             return F.conv3d(x, self.weight, self.bias, stride=s, padding=1)
         d = max(s >> anisotropy.pending, 1)
-        weight = self.weight.sum(dim=2, keepdim=True)
+        weight = self.kernel_of_depth(1)
         return F.conv3d(x, weight, self.bias, stride=(d, s, s), padding=(0, 1, 1))
 
 
-class SACUpsample(nn.ConvTranspose3d):
+class SACUpsample(_AdaptiveKernel, nn.ConvTranspose3d):
     """Transposed convolution, kernel = stride = 2^k in-plane, adapted along depth.
 
     Args:
@@ -87,7 +142,7 @@ class SACUpsample(nn.ConvTranspose3d):
         """Map (B, C, D, H, W) to (B, C', D d, H 2^k, W 2^k); `anisotropy` is the input's."""
         s = 2**self.k
         d = min(2**anisotropy.depth_halvings, s)
-        return F.conv_transpose3d(x, sum_depth_groups(self.weight, d), self.bias, stride=(d, s, s))
+        return F.conv_transpose3d(x, self.kernel_of_depth(d), self.bias, stride=(d, s, s))
 
 
 def token_positions(depth: int, height: int, width: int, *, device: torch.device) -> Tensor:

@@ -1,0 +1,118 @@
+"""A kernel's depth sum is kept between predictions, and never outlives the kernel."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+
+import pytest
+import torch
+from pumit.networks.pumit import Anisotropy, SACConv, SACDownsample, SACUpsample
+from pumit.networks.pumit.sac import sum_depth_groups
+from torch import Tensor, nn
+
+LAYERS = [SACDownsample(2, 3, 2), SACConv(2, 3), SACUpsample(2, 3, 2)]
+SHALLOW = Anisotropy(5, level=2)
+X = torch.randn(1, 2, 1, 4, 4)
+
+
+def expected(layer: nn.Module, x: Tensor = X) -> Tensor:
+    """The answer of a layer that has never answered before."""
+    fresh = type(layer)(2, 3) if isinstance(layer, SACConv) else type(layer)(2, 3, layer.k)
+    fresh.load_state_dict(layer.state_dict())
+    return fresh.to(x.dtype)(x, SHALLOW).detach()
+
+
+@pytest.fixture(params=LAYERS, ids=lambda layer: type(layer).__name__)
+def used(request: pytest.FixtureRequest) -> nn.Module:
+    """A layer in evaluation mode that has answered without gradients."""
+    layer = copy.deepcopy(request.param).eval()
+    with torch.inference_mode():
+        layer(X, SHALLOW)
+    assert layer._depth_sums
+    return layer
+
+
+@pytest.mark.parametrize("slices", [1, 2, 3, 4, 8, 16])
+def test_slices_are_summed_in_contiguous_groups(slices: int) -> None:
+    kernel = torch.randn(3, 2, 2 * slices, 2, 2, dtype=torch.float64)
+
+    total = sum_depth_groups(kernel, 2)
+
+    for i in range(2):
+        reference = kernel[:, :, i * slices : (i + 1) * slices].sum(2)
+        torch.testing.assert_close(total[:, :, i], reference)
+
+
+def test_a_sum_is_made_once(used: nn.Module) -> None:
+    with torch.no_grad():
+        assert used.kernel_of_depth(1) is used.kernel_of_depth(1)
+        torch.testing.assert_close(used(X, SHALLOW), expected(used))
+
+
+CHANGES: dict[str, Callable[[nn.Module], object]] = {
+    "an optimiser": lambda layer: torch.optim.SGD(layer.parameters(), 1.0).step(),
+    "loading": lambda layer: layer.load_state_dict(
+        {k: v + 1 for k, v in layer.state_dict().items()}
+    ),
+    "assigning": lambda layer: layer.load_state_dict(
+        {k: v + 1 for k, v in layer.state_dict().items()}, assign=True
+    ),
+    "a new parameter": lambda layer: setattr(
+        layer, "weight", nn.Parameter(layer.weight.detach() + 1)
+    ),
+    "new memory": lambda layer: setattr(layer.weight, "data", layer.weight.data + 1),
+    "filling and eval()": lambda layer: (layer.weight.data.add_(1), layer.eval()),
+    "initialising": lambda layer: nn.init.ones_(layer.weight),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_kernel_is_summed_again(used: nn.Module, change: str) -> None:
+    for parameter in used.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = used.weight.detach().clone()
+    CHANGES[change](used)
+    assert not torch.equal(used.weight, before)
+    with torch.inference_mode():
+        answer = used(X, SHALLOW)
+    torch.testing.assert_close(answer.clone(), expected(used))
+
+
+def test_a_cast_kernel_is_summed_again(used: nn.Module) -> None:
+    used.double()
+    with torch.no_grad():
+        torch.testing.assert_close(used(X.double(), SHALLOW), expected(used, X.double()))
+
+
+def test_each_training_step_sums_anew_and_reaches_the_whole_kernel(used: nn.Module) -> None:
+    for _ in range(2):
+        used.zero_grad()
+        used(X, SHALLOW).sum().backward()
+        assert used.weight.grad.shape == used.weight.shape
+        torch.testing.assert_close(used(X, SHALLOW).detach(), expected(used))
+        torch.optim.SGD(used.parameters(), 0.1).step()
+    used.train()
+    assert not used._depth_sums
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_answer_for_themselves(used: nn.Module, duplicate: Callable[..., nn.Module]) -> None:
+    other = duplicate(used)
+    assert other.state_dict().keys() == used.state_dict().keys() == {"weight", "bias"}
+    with torch.no_grad():
+        torch.testing.assert_close(other(X, SHALLOW), expected(used))
+        other.weight.add_(1)
+        torch.testing.assert_close(other(X, SHALLOW), expected(other))
+        torch.testing.assert_close(used(X, SHALLOW), expected(used))
+
+
+def test_a_replaced_parameter_is_used_for_one_call_only(used: nn.Module) -> None:
+    state = {k: v.detach() + 1 for k, v in used.state_dict().items()}
+    with torch.no_grad():
+        replaced = torch.func.functional_call(used, state, (X, SHALLOW))
+        torch.testing.assert_close(used(X, SHALLOW), expected(used))
+    other = copy.deepcopy(used)
+    other.load_state_dict(state)
+    torch.testing.assert_close(replaced, expected(other))
