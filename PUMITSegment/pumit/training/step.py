@@ -15,7 +15,7 @@ from pumit.errors import PumitError, TrainingError
 from pumit.training.blocks import clip_gradients, is_shared_out
 from pumit.training.first_not_finite import first_not_finite
 from pumit.training.optimizers import set_rate
-from pumit.training.parallel import average_gradients, buffers_alike, largest, rank
+from pumit.training.parallel import average_gradients, buffers_alike, largest, rank, world
 from pumit.training.run_state import Run
 from pumit.training.task import Task, cases_of, voxels_of
 
@@ -115,8 +115,9 @@ class Step:
         except PumitError:
             raise
         except (RuntimeError, ValueError):
-            # Some losses refuse what is not a number before there is a loss to look at.
-            layer = first_not_finite(self.run.network, forward)
+            # Some losses refuse what is not a number before there is a loss to look at. What they
+            # were given is computed again, which one of several processes cannot do alone.
+            layer = first_not_finite(self.run.network, forward) if world() == 1 else None
             if layer is None:
                 raise
             about = self._about_loss([math.nan], [cases_of(batch)])
