@@ -67,7 +67,8 @@ async def reconstruct(
 ) -> Response:
     """Bring the session's volume through a tokenizer and back.
 
-    The arrays are `image` and `difference` on the volume's grid and `shares` of the tokens. A
+    The arrays are `image` and `difference` on the volume's grid, `shares` of the tokens and, where
+    the tokenizer knows them, `usual_shares`. `familiarity` is a score with its parts, or null. A
     cancelling request names the job's segment, `pumit:reconstruction`.
     """
 
@@ -80,12 +81,15 @@ async def reconstruct(
             "ssim": answer.ssim,
             "mean_entropy": answer.use.mean_entropy,
             "sentence": answer.sentence,
+            "familiarity": None if answer.familiarity is None else answer.familiarity.as_json(),
         }
         arrays: dict[str, Array] = {
             "image": answer.image,
             "difference": answer.difference,
             "shares": answer.use.shares,
         }
+        if answer.usual_shares is not None:
+            arrays["usual_shares"] = answer.usual_shares
         return pack_bundle(meta, arrays)
 
     bundle = await state.predict(request, lease, protocol.RECONSTRUCTION_JOB, work)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pumit.errors import ExportError, ServiceError
+from pumit.inference.familiarity import Familiarity
 from pumit.inference.token_use import Reconstruction, TokenUse
 from pumit.segmentation import ClassLabel, LabelMap
 from pumit.server import protocol
@@ -139,13 +140,20 @@ class ModelMethods(ABC):
         try:
             _expect(arrays["image"], shape)
             _expect(arrays["difference"], shape)
+            shares = arrays["shares"].astype(np.float64)
+            # Servers of earlier versions tell neither the score nor the usual use.
+            judged, usual = meta.get("familiarity"), arrays.get("usual_shares")
+            if usual is not None:
+                _expect(usual, shares.shape)
             return Reconstruction(
                 arrays["image"].astype(np.float32, copy=False),
                 arrays["difference"].astype(np.float32, copy=False),
-                TokenUse(arrays["shares"].astype(np.float64), float(meta["mean_entropy"])),
+                TokenUse(shares, float(meta["mean_entropy"])),
                 float(meta["psnr_db"]),
                 None if meta["ssim"] is None else float(meta["ssim"]),
                 str(meta["sentence"]),
+                None if judged is None else Familiarity.from_json(judged),
+                None if usual is None else usual.astype(np.float64),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ServiceError(f"The server's answer cannot be read: {error}.") from None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 from pumit.errors import Cancelled, CheckpointError, PromptError, VolumeError
+from pumit.inference.familiarity import Familiarity, Part
 from pumit.inference.token_use import Reconstruction, TokenUse
 from pumit.models.card import ModelCard
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt
@@ -219,7 +220,10 @@ class FakeEngine:
         half = session.volume.array.reshape(session.volume.shape).astype(np.float32) / 2
         shares = np.arange(1, 17) / np.arange(1, 17).sum()
         sentence = "The model knows this image half."
-        return Reconstruction(half, -half, TokenUse(shares, 0.5), 12.5, None, sentence)
+        judged = Familiarity(50.0, (Part("slice_step", 0.25, (-1.0, 0.0, 1.0), 0.5),))
+        usual = np.full(16, 1 / 16)
+        use = TokenUse(shares, 0.5)
+        return Reconstruction(half, -half, use, 12.5, None, sentence, judged, usual)
 
     def _card(self, model: str) -> ModelCard:
         for card in self.models():

@@ -91,6 +91,52 @@ def test_a_reconstruction_arrives_on_the_grid(session: RemoteSession, volume: Vo
     assert answer.use.shares.sum() == pytest.approx(1)
     assert answer.use.mean_cell_kl == pytest.approx(math.log(16) - 0.5)
     assert answer.sentence == "The model knows this image half."
+    assert answer.familiarity is not None
+    assert answer.familiarity.score == 50
+    assert [(part.name, part.cost) for part in answer.familiarity.parts] == [("slice_step", 0.5)]
+    assert answer.usual_shares is not None
+    assert answer.usual_shares.tolist() == [1 / 16] * 16
+
+
+def bent(session: RemoteSession, monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    """Have the server's reconstructions changed on their way."""
+    call = session._client.call
+
+    def bend(method: str, path: str, **options: Any) -> Any:
+        response = call(method, path, **options)
+        if path == protocol.PATH_RECONSTRUCT:
+            meta, arrays = unpack_bundle(response.content, max_bytes=1 << 20)
+            change(meta, arrays)
+            response._content = pack_bundle(meta, arrays)
+        return response
+
+    monkeypatch.setattr(session._client, "call", bend)
+
+
+def test_a_server_without_a_score_is_understood(
+    session: RemoteSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bent(session, monkeypatch, lambda meta, arrays: (meta.pop("familiarity"), arrays.popitem()))
+    answer = session.reconstruct()
+    assert answer.familiarity is None
+    assert answer.usual_shares is None
+    assert answer.sentence == "The model knows this image half."
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda meta, arrays: meta.update(familiarity={"score": 300}),
+        lambda meta, arrays: meta.update(familiarity="high"),
+        lambda meta, arrays: arrays.update(usual_shares=np.ones(3)),
+    ],
+)
+def test_a_score_that_makes_no_sense_is_refused(
+    session: RemoteSession, monkeypatch: pytest.MonkeyPatch, change: Any
+) -> None:
+    bent(session, monkeypatch, change)
+    with pytest.raises(ServiceError, match="cannot be read"):
+        session.reconstruct()
 
 
 @pytest.mark.parametrize("name", ["nobody", "../../etc/passwd", "/tmp/x.safetensors", "tokens"])
