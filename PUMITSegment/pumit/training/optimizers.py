@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pumit.training.blocks import is_shared_out
 from pumit.training.muon import Muon
 from pumit.training.schedule import Schedule
 
@@ -47,8 +48,8 @@ def optimizer_of_groups(
         for part in parts:
             if "weight_decay" in group:
                 part["weight_decay"] = float(group["weight_decay"])
-            made.append(part | {"rate": float(group.get("rate", 1.0))})
-    made = [g for g in made if g["params"]]
+            part["rate"] = float(group.get("rate", 1.0))
+            made += _alike(part)
     _require_each_once(made, network)
     betas = (float(schedule.betas[0]), float(schedule.betas[1]))
     if schedule.optimizer == "muon":
@@ -100,6 +101,14 @@ def _by_decay(params: Iterable[nn.Parameter], weights: set[int], decay: float) -
         {"params": decayed, "weight_decay": decay},
         {"params": spared, "weight_decay": 0.0},
     ]
+
+
+def _alike(group: Group) -> list[Group]:
+    """Apart what is shared out over processes and what is not: no GPU kernel steps both at once."""
+    parts = [
+        [p for p in group["params"] if is_shared_out(p) is is_shared] for is_shared in (False, True)
+    ]
+    return [{**group, "params": params} for params in parts if params]
 
 
 def _require_each_once(groups: Sequence[Group], network: nn.Module) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    torch.optim.AdamW = partial(torch.optim.AdamW, foreach=True)  # as it is on a GPU
     dist.init_process_group("gloo")
     out = Path(sys.argv[1])
     found = {name: scenario(out / name) for name, scenario in SCENARIOS.items()}
