@@ -57,6 +57,8 @@ def test_version_is_the_packages(run: Any) -> None:
         ["evaluate", "x", "--clicks", "0"],
         ["evaluate", "x", "--clicks", "-3"],
         ["evaluate", "x", "--targets", "many"],
+        ["train"],
+        ["train", "segmentation", "--steps", "few"],
         ["pretrain"],
         ["pretrain", "default", "--steps", "few"],
     ],

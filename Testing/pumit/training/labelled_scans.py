@@ -1,4 +1,4 @@
-"""Small generated data sets: a bright ball and a dark box in noise, with their labels."""
+"""Small generated data sets: a bright ball and a grey box in noise, with their labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TINY_SIZES: dict[str, Any] = {
     "num_heads": 2,
     "hidden": 32,
     "taps": [1, 2, 3, 4],
-    "detail_widths": [4, 8],
+    "detail_widths": [8, 8],
     "pyramid_widths": [8, 8, 8, 8],
 }
 
@@ -33,8 +33,8 @@ def ball_and_box(
     z, y, x = (rng.integers(n // 3, n // 2) for n in shape)
     ball = ((d - z) * 2.0) ** 2 + (h - y) ** 2 + (w - x) ** 2 < 36
     labels = ball.astype(np.uint8)
-    labels[2:6, -9:-3, -9:-3] = 2
-    image = rng.normal(0, 5, shape) + 100 * (labels == 1) - 80 * (labels == 2)
+    labels[2:8, -10:-3, -10:-3] = 2
+    image = rng.normal(0, 5, shape) + 200 * (labels == 1) + 100 * (labels == 2)
     return image.astype(np.float32), labels
 
 

@@ -1,0 +1,70 @@
+"""`pumit train` tells its progress as JSON lines, and bad input in one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from labelled_scans import TINY_SIZES, write_pairs
+
+RECIPE: dict[str, Any] = {
+    "name": "made",
+    "network_sizes": TINY_SIZES,
+    "data": {"classes": {"ball": 1, "box": 2}},
+    "plan": {"patch_size": [16, 32, 32], "batch_size": 2},
+    "device": "cpu",
+    "threads": 1,
+    "schedule": {"log_every": 1},
+}
+
+
+def recipe(folder: Path, **changes: Any) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump({**RECIPE, **changes}))
+    return path
+
+
+def test_what_is_trained_can_predict(run: Any, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "set", 3)
+    path = recipe(tmp_path)
+    ran = run("train", path, "--data", tmp_path / "set", "-o", tmp_path / "out", "--steps", 1)
+    assert ran.status == 0, ran.err
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert [next(iter(line)) for line in lines] == ["data", "plan", "step", "step", "best"]
+    assert ran.out == (tmp_path / "out" / "log.jsonl").read_text()
+    model = tmp_path / "out" / "made.safetensors"
+    image = tmp_path / "set" / "images" / "case_0.nii.gz"
+    answer = tmp_path / "answer.nii.gz"
+    ran = run("predict", image, "--model", model, "-o", answer, "--overlap", 0, "--device", "cpu")
+    assert ran.status == 0, ran.err
+    assert answer.is_file()
+
+
+def test_folds_can_be_chosen(run: Any, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "set", 3)
+    held = []
+    for fold in ("1/3", "2/3", "3/3"):
+        output = tmp_path / fold.replace("/", "of")
+        options = ("--data", tmp_path / "set", "--fold", fold, "--steps", 1, "-o", output)
+        ran = run("train", recipe(tmp_path), *options)
+        held += json.loads(ran.out.splitlines()[0])["data"]["validation"]
+    assert sorted(held) == ["case_0", "case_1", "case_2"]
+
+
+def test_bad_data_leave_nothing_behind(refused: Any, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "set", 2)
+    path = recipe(tmp_path, data={"folder": "set", "classes": {"ball": 1}})
+    line = refused("train", path, "-o", tmp_path / "out")
+    assert "case_0: no class is named for the label values 2; case_1: no class" in line
+    assert str(tmp_path) not in line
+
+
+def test_shipped_recipe_asks_for_data(refused: Any, tmp_path: Path) -> None:
+    assert "--data FOLDER" in refused("train", "segmentation", "-o", tmp_path / "out")
+
+
+def test_unknown_recipe_is_named(refused: Any, tmp_path: Path) -> None:
+    assert "'nothing'" in refused("train", "nothing", "-o", tmp_path / "out")
+    assert "'nothing.yaml'" in refused("train", "nothing.yaml", "-o", tmp_path / "out")
