@@ -19,6 +19,8 @@ _COLOR_TABLE = "PUMIT difference"
 # Moreland's cool to warm: no difference is a light grey, too dark blue, too bright red.
 _COOL_TO_WARM = ((0.23, 0.30, 0.75), (0.87, 0.87, 0.87), (0.71, 0.02, 0.15))
 _COLORS = 256
+# A difference of a third of the largest shown hides the scan below it.
+_STEEPNESS = 3.0
 # The largest of the differences are few: they may be beyond the ends of the colours.
 _SHOWN_PERCENTILE = 99.5
 
@@ -29,11 +31,13 @@ class ReconstructionNodes:
 
     Attributes:
         image: The reconstruction, a volume node like the scan.
-        difference: Reconstruction less scan, a volume node in diverging colours.
-        table: Tokens and their shares, the most used first.
+        difference: Reconstruction less scan, a volume node in diverging colours that let the scan
+            through where there is little of it.
+        table: Tokens and their shares, the most usual first, or the most used.
         series: The shares over their rank.
         even: The share that all would have.
-        chart: Both series, the shares on a logarithmic axis.
+        chart: All series, the shares on a logarithmic axis.
+        usual: The shares in images that the model knows, or None where it does not say.
     """
 
     image: Any
@@ -42,6 +46,7 @@ class ReconstructionNodes:
     series: Any
     even: Any
     chart: Any
+    usual: Any = None
 
 
 def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> ReconstructionNodes:
@@ -68,10 +73,16 @@ def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> Re
     )
     _copyWindow(volumeNode, image)
     _showDiverging(difference, answer.difference)
-    table = _tokenTable(answer.use.shares, _("{volume} tokens").format(volume=name))
+    table = _tokenTable(
+        answer.use.shares, answer.usual_shares, _("{volume} tokens").format(volume=name)
+    )
     series = _series(table, _("Share of the image"), "Share", (0.23, 0.51, 0.77))
     even = _series(table, _("All tokens alike"), "Even", (0.76, 0.25, 0.05))
     even.SetLineStyle(slicer.vtkMRMLPlotSeriesNode.LineStyleDash)
+    usual = None
+    if answer.usual_shares is not None:
+        usual = _series(table, _("Images the model knows"), "Usual", (0.07, 0.09, 0.15))
+        usual.SetLineWidth(2)
     chart = slicer.mrmlScene.AddNewNodeByClass(
         "vtkMRMLPlotChartNode", _("{volume} token use").format(volume=name)
     )
@@ -80,14 +91,17 @@ def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> Re
             model=modelName, perplexity=answer.use.perplexity, count=len(answer.use.shares)
         )
     )
-    chart.SetXAxisTitle(_("Token, the most used first"))
+    chart.SetXAxisTitle(
+        _("Token, the most used first") if usual is None else _("Token, the most usual first")
+    )
     chart.SetYAxisTitle(_("Share of the image"))
     chart.SetYAxisLogScale(True)
-    for node in (series, even):
+    for node in filter(None, (series, usual, even)):
         chart.AddAndObservePlotSeriesNodeID(node.GetID())
-    nodes = ReconstructionNodes(image, difference, table, series, even, chart)
+    nodes = ReconstructionNodes(image, difference, table, series, even, chart, usual)
     for item in fields(nodes):
-        volumeNode.SetNodeReferenceID(_ROLE + item.name, getattr(nodes, item.name).GetID())
+        node = getattr(nodes, item.name)
+        volumeNode.SetNodeReferenceID(_ROLE + item.name, None if node is None else node.GetID())
     return nodes
 
 
@@ -97,7 +111,8 @@ def reconstructionOf(volumeNode) -> ReconstructionNodes | None:
         item.name: volumeNode.GetNodeReference(_ROLE + item.name)
         for item in fields(ReconstructionNodes)
     }
-    return None if None in found.values() else ReconstructionNodes(**found)
+    needed = [node for name, node in found.items() if name != "usual"]
+    return None if None in needed else ReconstructionNodes(**found)
 
 
 def removeReconstruction(volumeNode) -> None:
@@ -110,10 +125,10 @@ def removeReconstruction(volumeNode) -> None:
 
 
 def compareInViews(nodes: ReconstructionNodes, volumeNode) -> None:
-    """Show scan, reconstruction and difference side by side, linked, and the plot.
+    """Show scan, reconstruction, and the difference over the scan, side by side, and the plot.
 
     Uses Slicer's layout of three slice views and a plot; all three show the red view's orientation
-    and place.
+    and place. The difference is the yellow view's foreground: Slicer's slider fades it.
     """
     layout = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLLayoutNode")
     if layout is not None:
@@ -123,14 +138,19 @@ def compareInViews(nodes: ReconstructionNodes, volumeNode) -> None:
         selection.SetActivePlotChartID(nodes.chart.GetID())
     sliceNodes = {node.GetLayoutName(): node for node in _nodes("vtkMRMLSliceNode")}
     composites = {node.GetLayoutName(): node for node in _nodes("vtkMRMLSliceCompositeNode")}
-    shown = {"Red": volumeNode, "Green": nodes.image, "Yellow": nodes.difference}
+    shown = {
+        "Red": (volumeNode, None),
+        "Green": (nodes.image, None),
+        "Yellow": (volumeNode, nodes.difference),
+    }
     lead = sliceNodes.get("Red")
-    for view, volume in shown.items():
+    for view, (volume, layer) in shown.items():
         composite = composites.get(view)
         if composite is not None:
             composite.SetLinkedControl(False)  # or each would set the background of the others
             composite.SetBackgroundVolumeID(volume.GetID())
-            composite.SetForegroundVolumeID(None)
+            composite.SetForegroundVolumeID(None if layer is None else layer.GetID())
+            composite.SetForegroundOpacity(0.0 if layer is None else 1.0)
         follower = sliceNodes.get(view)
         if lead is not None and follower is not None and follower is not lead:
             follower.GetSliceToRAS().DeepCopy(lead.GetSliceToRAS())
@@ -179,13 +199,14 @@ def _divergingColors():
         low, high = _COOL_TO_WARM[:2] if i <= middle else _COOL_TO_WARM[1:]
         t = i / middle if i <= middle else i / middle - 1
         r, g, b = (a + (c - a) * t for a, c in zip(low, high, strict=True))
-        node.SetColor(i, str(i), r, g, b)
+        opacity = min(1.0, _STEEPNESS * abs(i / middle - 1))
+        node.SetColor(i, str(i), r, g, b, opacity)
     return node
 
 
-def _tokenTable(shares: np.ndarray, name: str):
+def _tokenTable(shares: np.ndarray, usual: np.ndarray | None, name: str):
     node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLTableNode", name)
-    order = np.argsort(-shares, kind="stable")
+    order = np.argsort(-(shares if usual is None else usual), kind="stable")
     columns = {
         "Rank": np.arange(1, len(shares) + 1, dtype=np.int32),
         "Token": order.astype(np.int32),
@@ -193,6 +214,8 @@ def _tokenTable(shares: np.ndarray, name: str):
         "Share": np.maximum(shares[order], 1e-9),
         "Even": np.full(len(shares), 1 / len(shares)),
     }
+    if usual is not None:
+        columns["Usual"] = np.maximum(usual[order], 1e-9)
     table = vtk.vtkTable()
     for title, values in columns.items():
         column = numpy_to_vtk(values, deep=True)

@@ -16,11 +16,14 @@ def w(scene: Any) -> Any:
     return writing_scene
 
 
-def answerFor(array: np.ndarray) -> Reconstruction:
+def answerFor(array: np.ndarray, *, isUsualKnown: bool = False) -> Reconstruction:
     image = array.astype(np.float32) * 0.9
     shares = np.array([0.5, 0.0, 0.3, 0.2])
     use = TokenUse(shares, 0.1)
-    return Reconstruction(image, image - array, use, 30.0, 0.9, "As well as others.")
+    usual = np.array([0.1, 0.2, 0.6, 0.1]) if isUsualKnown else None
+    return Reconstruction(
+        image, image - array, use, 30.0, 0.9, "As well as others.", usual_shares=usual
+    )
 
 
 def matrixOf(volume: Any) -> np.ndarray:
@@ -66,6 +69,9 @@ def test_the_difference_diverges_from_a_neutral_middle(shown) -> None:
     assert low[2] > 2 * low[0]  # blue where it is too dark
     assert high[0] > 2 * high[2]  # red where it is too bright
     assert np.ptp(middle) < 0.02
+    # The scan below is seen where there is little difference, and not where there is much.
+    assert table.GetTableValue(127)[3] < 0.05
+    assert table.GetTableValue(0)[3] == table.GetTableValue(255)[3] == 1
 
 
 def test_the_plot_shows_every_token_the_most_used_first(shown) -> None:
@@ -82,6 +88,31 @@ def test_the_plot_shows_every_token_the_most_used_first(shown) -> None:
     assert nodes.chart.GetNumberOfPlotSeriesNodes() == 2
     assert "tokens" in nodes.chart.GetTitle()
     assert nodes.series.GetTableNode() is nodes.table
+
+
+def test_the_plot_shows_the_usual_use_where_it_is_known(shown) -> None:
+    import slicer
+    from PUMITSegmentLib.reconstruction import reconstructionOf, showReconstruction
+
+    volume, _, before = shown
+    assert before.usual is None
+    assert reconstructionOf(volume).usual is None
+    answer = answerFor(slicer.util.arrayFromVolume(volume), isUsualKnown=True)
+    nodes = showReconstruction(answer, volume, "tokens")
+    table = nodes.table.GetTable()
+    columns = {
+        name: [table.GetColumnByName(name).GetValue(i) for i in range(4)]
+        for name in ("Token", "Usual", "Share")
+    }
+    assert columns["Token"] == [2, 1, 0, 3]
+    assert columns["Usual"] == [0.6, 0.2, 0.1, 0.1]
+    assert columns["Share"][0] == 0.3
+    assert nodes.chart.GetNumberOfPlotSeriesNodes() == 3
+    assert "usual" in nodes.chart.GetXAxisTitle()
+    assert reconstructionOf(volume).usual is nodes.usual
+    again = showReconstruction(answerFor(answer.image), volume, "tokens")
+    assert again.usual is None
+    assert slicer.mrmlScene.GetNumberOfNodesByClass("vtkMRMLPlotSeriesNode") == 2
 
 
 def test_doing_it_again_replaces_what_was_there(shown) -> None:
@@ -126,11 +157,14 @@ def test_three_views_show_scan_reconstruction_and_difference(shown, sliceView) -
     for name in ("Red", "Green", "Yellow"):
         sliceView(name).show(volume)
     compareInViews(nodes, volume)
-    wanted = {"Red": volume, "Green": nodes.image, "Yellow": nodes.difference}
+    wanted = {"Red": volume, "Green": nodes.image, "Yellow": volume}
     composites = nodesOf("vtkMRMLSliceCompositeNode")
     assert {name: composites[name].GetBackgroundVolumeID() for name in wanted} == {
         name: node.GetID() for name, node in wanted.items()
     }
+    layers = {name: composites[name].GetForegroundVolumeID() for name in wanted}
+    assert layers == {"Red": None, "Green": None, "Yellow": nodes.difference.GetID()}
+    assert composites["Yellow"].GetForegroundOpacity() == 1
     slices = nodesOf("vtkMRMLSliceNode")
     red, yellow = (slices[name].GetSliceToRAS() for name in ("Red", "Yellow"))
     for row in range(4):

@@ -24,6 +24,7 @@ class TokenizerSection:
         self._logic = logic
         self._work = SessionWork(logic, self.refresh)
         self._sentence = ""
+        self._familiarity: Any = None
         ui.tokenizerButton.connect("clicked()", self._onRun)
         ui.tokenizerSection.connect("contentsCollapsed(bool)", self._onCollapsed)
         logic.compute.onStateChanged.append(self.refresh)
@@ -44,12 +45,32 @@ class TokenizerSection:
                 "back shows which details the model knows."
             )
         )
+        self._showScore()
 
     def close(self) -> None:
         """Add nothing more."""
         self._work.cancel()
         if self.refresh in self._logic.compute.onStateChanged:
             self._logic.compute.onStateChanged.remove(self.refresh)
+
+    def _showScore(self) -> None:
+        bar, judged = self._ui.familiarityBar, self._familiarity
+        bar.visible = judged is not None
+        if judged is None:
+            return
+        bar.value = round(judged.score)
+        bar.format = _("Familiar: {score:.0f} %").format(score=judged.score)
+        lines = [
+            _("{says}: {value:.2f}; usual {low:.2f} to {high:.2f}").format(
+                says=part.says, value=part.value, low=part.usual[0], high=part.usual[2]
+            )
+            for part in judged.parts
+            if part.cost > 0
+        ]
+        bar.toolTip = "\n".join(
+            [_("How well the model knows images like this one; what lowers it:")]
+            + (lines or [_("nothing")])
+        )
 
     def _tokenizer(self) -> str:
         models = (self._logic.compute.capabilities or {}).get("models") or []
@@ -85,9 +106,9 @@ class TokenizerSection:
         def show(answer: Any) -> None:
             volumeNode = self._logic.volumeNode
             compareInViews(showReconstruction(answer, volumeNode, name), volumeNode)
-            self._sentence = answer.sentence
+            self._sentence, self._familiarity = answer.sentence, answer.familiarity
             self._logic.status.done(answer.sentence)
             self.refresh()
 
-        self._sentence = ""
+        self._sentence, self._familiarity = "", None
         self._work.start(_("{model} reconstructs the scan...").format(model=name), ask, show)

@@ -133,7 +133,13 @@ def test_the_tokenizer_view_shows_what_comes_back(panel: ModelPanel) -> None:
 
     panel.ui.tokenizerSection.collapsed = False
     panel.wait(lambda: panel.ui.tokenizerButton.enabled)
+    assert not panel.ui.familiarityBar.isVisible()
     panel.press(panel.ui.tokenizerButton)
     panel.wait(lambda: slicer.util.getNodesByClass("vtkMRMLPlotChartNode"))
     assert "knows this image half" in panel.ui.tokenizerLabel.text
     assert len(slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")) == 3
+    bar = panel.ui.familiarityBar
+    assert bar.isVisible()
+    assert (bar.value, bar.format) == (50, "Familiar: 50 %")
+    assert "slices change more" in bar.toolTip
+    assert "0.25; usual -1.00 to 1.00" in bar.toolTip
