@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from pumit.errors import PumitError
 from pumit.training.parallel import world
+
+TOO_OLD = "parallel: fsdp needs PyTorch 2.7 or newer; use ddp."
 
 
 def blocks_of(network: nn.Module) -> list[nn.Module]:
@@ -56,23 +59,43 @@ def _again(forward: Any) -> Any:
     return run
 
 
-def share_out(network: nn.Module, device: torch.device) -> None:
-    """Keep a share of every block in each process, whole only while it is computed (FSDP).
+def share_out(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
+    """Keep a share of every block's matrices in each process, whole only while it is computed.
+
+    Args:
+        network: Whose blocks; everything else stays whole.
+        device: Where it lies.
+        in_half: Whether blocks are gathered in bfloat16. Copies that autocast made of their
+            weights would else be remembered for the backward pass, all at once.
 
     Raises:
         PumitError: If there is one process, no block, or too old a PyTorch.
+
+    Source:
+        Zhao et al., PyTorch FSDP, VLDB 2023; torch's `fully_shard`.
     """
     if world() == 1:
         raise PumitError("parallel: fsdp needs several processes; start with torchrun, or use ddp.")
     try:
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     except ImportError:
-        raise PumitError("parallel: fsdp needs PyTorch 2.6 or newer; use ddp.") from None
+        raise PumitError(TOO_OLD) from None
+    if "ignored_params" not in signature(fully_shard).parameters:
+        raise PumitError(TOO_OLD)
     mesh = init_device_mesh(device.type, (world(),))
+    policy = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16 if in_half else None,
+        reduce_dtype=torch.float32,
+        cast_forward_inputs=False,
+    )
     for block in _blocks(network, "parallel: fsdp"):
+        # Norms are computed in single precision, and vectors are small.
+        vectors = {p for p in block.parameters() if p.ndim <= 1}
         # Each is a root of its own: a task calls parts of a network, never all of it at once.
-        fully_shard(block, mesh=mesh, reshard_after_forward=True)
+        fully_shard(
+            block, mesh=mesh, reshard_after_forward=True, mp_policy=policy, ignored_params=vectors
+        )
 
 
 def _blocks(network: nn.Module, wanted_by: str) -> list[nn.Module]:

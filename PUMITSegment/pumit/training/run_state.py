@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pumit.errors import CheckpointError
 from pumit.training.blocks import share_out, shared_out_like, whole
 from pumit.training.parallel import Meeting, largest, start_alike
+from pumit.training.precision import is_half
 from pumit.training.progress import Progress
 from pumit.training.run_folder import (
     LAST,
@@ -73,7 +74,7 @@ class Run:
             load_network(network, saved)
         start_alike(network)
         if schedule.parallel == "fsdp":
-            share_out(network, device)
+            share_out(network, device, in_half=is_half(device, schedule.precision))
         self.optimizer = optimizer_of(network)
         self.average = WeightAverage(network, schedule.average)
         self.position = Position()

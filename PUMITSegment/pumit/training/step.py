@@ -16,6 +16,7 @@ from pumit.training.blocks import clip_gradients, is_shared_out
 from pumit.training.first_not_finite import first_not_finite
 from pumit.training.optimizers import set_rate
 from pumit.training.parallel import average_gradients, buffers_alike, largest, rank, world
+from pumit.training.precision import half_precision
 from pumit.training.run_state import Run
 from pumit.training.task import Task, cases_of, voxels_of
 
@@ -148,15 +149,3 @@ class Step:
         return (
             f"{self._here}: the loss{of} is not finite. {self.run.kept} Look at the data, {REMEDY}"
         )
-
-
-def half_precision(device: torch.device, precision: str = "auto") -> torch.autocast:
-    """Bfloat16 for what bears it, or float32 throughout.
-
-    Args:
-        device: Where the network is.
-        precision: `bf16`, `fp32`, or `auto`: bf16 but on a GPU that does not multiply it.
-    """
-    bears = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)
-    is_half = precision == "bf16" or (precision == "auto" and bears)
-    return torch.autocast(device.type, torch.bfloat16, enabled=is_half)

@@ -88,6 +88,7 @@ class BlockTask:
         self.rank, self.spoilt = rank, spoilt
         self.memory = 0.01 if dropout else 0.0
         self.losses: list[float] = []
+        self.gathered = ""
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Batch:
         return draw(da0, generator, shared)
@@ -120,6 +121,10 @@ class VitTask(BlockTask):
         sizes: dict[str, Any] = {"dim": 16, "depth": 2, "num_heads": 2, "hidden": 24}
         table = (1, 2, 2)
         self.network = build_network("pumit_vit_b_mim", **sizes, position_table=table, num_tokens=8)
+        self.network.vit.blocks[0].attention.q.register_forward_hook(self.look)
+
+    def look(self, layer: nn.Module, *_: Any) -> None:
+        self.gathered = str(layer.weight.dtype)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         images = batch.rows.reshape(2, 1, 1, 4, 4).repeat(1, 3, 4, 8, 8)
@@ -156,6 +161,7 @@ def run(
         "losses": losses,
         "weights": {k: v.flatten().tolist() for k, v in state.items()},
         "records": records,
+        "gathered": task.gathered,
         "held": sum(share(p).numel() for b in blocks_of(task.network) for p in b.parameters()),
     }
 
@@ -232,6 +238,8 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "vit_fsdp_recomputed": lambda folder: run(
         folder, replace(FSDP, activation_checkpointing=True), kind=VitTask, stop=True
     ),
+    "vit_half": lambda folder: run(folder, replace(PLAIN, precision="bf16"), kind=VitTask),
+    "vit_fsdp_half": lambda folder: run(folder, replace(FSDP, precision="bf16"), kind=VitTask),
     "spoilt": spoil,
     "refused": refuse,
     "validated": validate,

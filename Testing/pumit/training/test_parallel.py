@@ -86,6 +86,15 @@ def test_a_network_shared_out_trains_as_a_whole_one(found: Found, plain: str, sh
         assert held[1] < 0.6 * held[0]
 
 
+def test_half_precision_shared_out_is_that_of_a_whole_network(found: Found) -> None:
+    for rank in range(2):
+        plain, shared = found[rank]["vit_half"], found[rank]["vit_fsdp_half"]
+        assert apart(plain, shared) < 1e-5
+        assert plain["losses"] != found[rank]["vit"]["losses"]
+        assert plain["gathered"] == "torch.float32"
+        assert shared["gathered"] == "torch.bfloat16"
+
+
 @pytest.mark.parametrize(("plain", "again"), [("ddp", "recomputed"), ("fsdp", "fsdp_recomputed")])
 def test_blocks_computed_again_change_nothing(found: Found, plain: str, again: str) -> None:
     """With dropout, too."""
