@@ -27,6 +27,8 @@ class TokenizerLoss:
     Attributes:
         even: Weight of the negative entropy of the mean token distribution (lambda_1).
         sharp: Weight of the mean entropy of the token distributions (lambda_2).
+        entropy_floor: Mean entropy, nats, below which tokens are not sharpened any more.
+        squared: Weight of the mean squared error beside the absolute one.
         perceptual: Weight of the perceptual loss.
         adversarial: Weight of the adversarial term where the gate is open.
         gate: The gate is open while the discriminator's running loss is at most this.
@@ -34,11 +36,15 @@ class TokenizerLoss:
         momentum: Of the running loss.
 
     Source:
-        PUMIT, eq. 4 and 5; values of the published command.
+        PUMIT, eq. 4 and 5; values of the published command. `entropy_floor` and `squared` are
+        ours, and zero there: a short training learns detail sooner from squared errors, and
+        tokens as soft as the published ones (4.14 nats) keep more of it than sharp ones.
     """
 
     even: float = 0.03
     sharp: float = 1.0
+    entropy_floor: float = 0.0
+    squared: float = 0.0
     perceptual: float = 1.0
     adversarial: float = 0.003
     gate: float = 0.025
@@ -135,7 +141,10 @@ class TokenizerTask(nn.Module):
         back = out.reconstruction.float()
         l1 = F.l1_loss(back, image)
         negative_entropy, mean_entropy = prior_regularization(out.tokens.probabilities)
-        loss = l1 + w.even * negative_entropy + w.sharp * mean_entropy
+        sharpness = (mean_entropy - w.entropy_floor).clamp_min(0)
+        loss = l1 + w.even * negative_entropy + w.sharp * sharpness
+        if w.squared > 0:
+            loss = loss + w.squared * F.mse_loss(back, image)
         most = torch.log(torch.tensor(float(out.tokens.probabilities.shape[1])))
         error = F.mse_loss(back.detach().clamp(-1, 1), image) / 4
         scores = {

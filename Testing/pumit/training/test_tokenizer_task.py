@@ -52,6 +52,19 @@ def test_the_loss_is_the_sum_of_its_terms() -> None:
     assert float(out["token_kl"]) >= float(out["use_kl"]) - 1e-5  # Jensen
 
 
+def test_tokens_are_not_sharpened_below_the_floor() -> None:
+    def extra(**weights: float) -> float:
+        with torch.no_grad():
+            return float(task(even=0.0, **weights)(batch())["loss"])
+
+    plain = extra(sharp=0.0)
+    entropy = extra(sharp=1.0) - plain
+    assert 0 < entropy <= math.log(32)
+    assert extra(sharp=1.0, entropy_floor=1.0) - plain == pytest.approx(entropy - 1, abs=1e-4)
+    assert extra(sharp=1.0, entropy_floor=9.0) == pytest.approx(plain, abs=1e-5)
+    assert extra(sharp=0.0, squared=3.0) > plain
+
+
 def test_the_tokenizer_feels_the_discriminator_only_while_the_gate_is_open() -> None:
     """While the running loss is above the threshold, the gradient is that of training without."""
 
