@@ -78,7 +78,13 @@ def run(args: argparse.Namespace) -> int:
             f"perplexity {answer.use.perplexity:.1f}, divergence from even use "
             f"{answer.use.kl_to_uniform:.2f} nats"
         )
-        write_token_plot(shares, plot_file, title=f"Tokens of {tokenizer.name}", caption=caption)
+        write_token_plot(
+            shares,
+            plot_file,
+            usual=None if answer.usual_shares is None else answer.usual_shares.tolist(),
+            title=f"Tokens of {tokenizer.name}",
+            caption=caption,
+        )
         write_reconstruction_picture(
             volume,
             answer.image,
