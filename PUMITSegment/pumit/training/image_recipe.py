@@ -9,6 +9,7 @@ from typing import Any
 from pumit.errors import PumitError
 from pumit.training.image_source import Crop, ImageSource, degrees_of
 from pumit.training.objectives import Setting
+from pumit.training.parallel import rank, world
 from pumit.training.real_images import CACHE_SETTINGS, ImageFile, RealImages
 from pumit.training.recipe_file import Kinds, check_keys
 from pumit.training.volume_cache import VolumeCache
@@ -91,6 +92,7 @@ def image_source(recipe: Mapping[str, Any], setting: Setting) -> ImageSource:
             find_images(folder, recipe["real_images"]),
             cache=cache,
             in_memory=int(recipe.get("images_in_memory", 64)),
+            share=(rank(), world()),
         )
     return ImageSource(
         crop_of(recipe),

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from pumit.errors import PumitError
 from pumit.networks.pumit.anisotropy import MAX_DEGREE, Anisotropy
 from pumit.preprocessing.normalization import Normalization
 from pumit.training.synthesis.grid import chance, uniform
@@ -134,10 +135,19 @@ class ImageSource:
             da0: Degree of anisotropy.
             generator: Of this process and step, on the CPU.
             shared: In the same state in every process; unused, all crops of a degree are alike.
+
+        Raises:
+            PumitError: If an image is of another degree.
         """
         images, cases = [], []
+        shape = self.crop.shape(da0)
         for _ in range(self.batch_size * IMAGES[da0]):
             image, case = self._one(da0, generator)
+            if image.shape[1:] != shape:
+                raise PumitError(
+                    f"{case} has {tuple(image.shape[1:])} voxels; a batch holds images of one "
+                    f"degree of anisotropy, here {da0}, all of {shape}."
+                )
             images.append(varied(turned(image, generator), generator).expand(3, -1, -1, -1))
             cases.append(case)
         return ImageBatch(torch.stack(images), da0, cases)

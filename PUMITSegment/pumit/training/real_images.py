@@ -30,6 +30,7 @@ SMALLEST_ZOOM, LARGEST_ZOOM = 0.75, 2.0
 WIDEST = 2.5  # a crop is at most so much wider than its image; the rest is air
 EMPTY = 0.02  # of the range: below it is air
 LEAST_FOREGROUND = 0.15
+LEAST_TO_SHARE = 16  # files per process: with fewer, processes would learn from unlike images
 CACHE_SETTINGS: Mapping[str, Any] = {"images": "prepared for pre-training, 8 bits"}
 
 
@@ -73,6 +74,8 @@ class RealImages:
         files: The images.
         cache: Keeps them prepared on disk, or None.
         in_memory: How many stay in memory; those drawn longest ago make room.
+        share: Number of this process, and how many train together: each draws from files of its
+            own, so that it reads and keeps only these. A few files are not shared out.
     """
 
     def __init__(
@@ -81,15 +84,18 @@ class RealImages:
         *,
         cache: VolumeCache | None = None,
         in_memory: int = 64,
+        share: tuple[int, int] = (0, 1),
     ) -> None:
         if not files:
             raise PumitError("There are no images to train on; check the recipe's patterns.")
-        self.files = list(files)
-        self.weights = torch.tensor([f.weight for f in files])
+        number, processes = share
+        is_shared = len(files) >= LEAST_TO_SHARE * processes
+        self.files = list(files[number::processes] if is_shared else files)
+        self.weights = torch.tensor([f.weight for f in self.files])
         self.cache = cache
         self.in_memory = in_memory
         self._images: OrderedDict[int, RealImage] = OrderedDict()
-        logger.info("%d real images", len(files))
+        logger.info("%d real images", len(self.files))
 
     def image(self, index: int) -> RealImage:
         """An image, read where it is not in memory.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pumit.errors import PumitError
 from pumit.training.drawing_ahead import StepDraws, batches
 from pumit.training.image_source import IMAGES, Crop, ImageSource, degrees_of, turned, varied
 from torch import Tensor
@@ -62,6 +63,18 @@ def test_real_images_take_their_share() -> None:
     share = batch.cases.count("ramp") / len(batch)
     assert 0.35 < share < 0.65
     assert images.asked == batch.cases.count("ramp")
+
+
+def test_images_of_another_degree_are_refused_by_name() -> None:
+    class Thick:
+        def draw(
+            self, da0: int, shape: tuple[int, int, int], generator: torch.Generator
+        ) -> tuple[Tensor, str]:
+            return torch.zeros(1, shape[0] // 2, *shape[1:]), "thick"
+
+    source = ImageSource(Crop(16, 16), images=Thick(), real_share=1.0, batch_size=1)
+    with pytest.raises(PumitError, match=r"thick has .* one degree of anisotropy, here 0"):
+        source.draw(0, random(), random())
 
 
 def test_what_no_real_image_has_is_generated() -> None:

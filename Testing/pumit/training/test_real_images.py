@@ -115,6 +115,14 @@ def test_images_stay_in_memory_while_there_is_room_and_on_disk_for_good(tmp_path
     assert len(list((tmp_path / "cache").rglob("levels.npy"))) == 3
 
 
+def test_processes_share_many_images_out_and_a_few_not(tmp_path: Path) -> None:
+    many = [ImageFile(tmp_path / str(i), str(i)) for i in range(33)]
+    shares = [RealImages(many, share=(k, 2)).files for k in range(2)]
+    assert [f.name for f in shares[0][:3]] == ["0", "2", "4"]
+    assert sorted(f.name for share in shares for f in share) == sorted(f.name for f in many)
+    assert RealImages(many[:31], share=(1, 2)).files == many[:31]
+
+
 def test_an_image_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     empty = images(tmp_path, np.zeros((4, 20, 20), np.int16), (1.0, 1.0, 1.0))
     with pytest.raises(VolumeError, match=r"^a: ") as caught:
