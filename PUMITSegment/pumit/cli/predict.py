@@ -49,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--box", metavar="R,A,S,R,A,S", help="only between these corners, mm")
     parser.add_argument("--series", help="SeriesInstanceUID, where a folder holds several")
     parser.add_argument("--channel", type=int, default=0, help="channel of a multi-channel image")
+    parser.add_argument(
+        "--channel-files",
+        action="store_true",
+        help="NAME_0000, NAME_0001... are one scan's channels",
+    )
     parser.add_argument("--overlap", type=float, default=0.75, help="of windows (%(default)s)")
     parser.add_argument("--flips", action="store_true", help="average eight reflections: slower")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
@@ -78,10 +83,16 @@ def targets_of(args: argparse.Namespace) -> list[tuple[Path, Path]]:
 
     Raises:
         ExportError: If a result cannot be written, or two would have the same name.
+        VolumeError: If files of channels are wanted and there are none.
     """
     from pumit.export.write import SUFFIXES, check_suffix
+    from pumit.io.channel_files import scan_name
 
     images = find_images(args.images)
+    if args.channel_files:
+        images = [image for image in images if scan_name(image)]
+        if not images:
+            raise VolumeError("No file is called NAME_0000; give the first channel of each scan.")
     is_folder_wanted = len(images) > 1 or args.output.is_dir()
     if not is_folder_wanted and suffix_of(args.output, SUFFIXES):
         check_target(args.output)
@@ -101,6 +112,7 @@ def targets_of(args: argparse.Namespace) -> list[tuple[Path, Path]]:
     for image in images:
         ending = suffix_of(image, (*IMAGE_SUFFIXES, ".zip")) or ""
         stem = image.name[: len(image.name) - len(ending)]
+        stem = scan_name(image) or stem if args.channel_files else stem
         pairs.append((image, args.output / f"{stem}{suffix}"))
     names = [target.name for _, target in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -217,11 +229,15 @@ def _predict(
     from pumit.export.classes import segments_of
     from pumit.export.labelmap import LABELMAP_SUFFIXES, write_labels
     from pumit.export.write import SEG_NRRD_SUFFIX, write_segmentation
+    from pumit.io.channel_files import channel_files, read_channels
     from pumit.segmentation import Segmentation
     from pumit.volume import Volume
 
     step(f"Reading {image.name}", start)
-    volume = Volume.read(image, series=args.series)
+    if args.channel_files:
+        volume = read_channels(channel_files(image))
+    else:
+        volume = Volume.read(image, series=args.series)
     found = answer(volume, lambda share: step(f"Segmenting {image.name}", max(start, share)))
     is_label_map = suffix_of(target, (SEG_NRRD_SUFFIX, *LABELMAP_SUFFIXES)) != SEG_NRRD_SUFFIX
     if is_label_map and suffix_of(target, LABELMAP_SUFFIXES):

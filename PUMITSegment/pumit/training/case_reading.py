@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import VolumeError
+from pumit.io.channel_files import read_channels, require_same_grid
 from pumit.preprocessing.channels import image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
 from pumit.training.labelled_cases import ClassValue, LabelledCase, bare_name
 from pumit.volume import Volume
 
 FOREGROUND_SAMPLES = 10_000  # voxels of a case that count for the intensities of the data set
-OFF_GRID_VOXELS = 0.5  # how far a corner of the label map may lie from the image's
 SHOWN_VALUES = 6
 
 
@@ -75,45 +75,16 @@ def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> Labelled
             label map holds what no class names. The message begins with the case's name.
     """
     try:
-        volume = _joined([Volume.read(path) for path in case.images])
+        volume = read_channels(case.images)
         label = Volume.read(case.label)
         if label.array.ndim != 3:
             raise VolumeError(f"the label map has {label.channels} channels, it needs one")
-        require_same_grid(volume, label)
+        require_same_grid(volume, label, "the label map")
         labels = class_indices(label.array, classes)
     except (VolumeError, OSError) as error:
         message = " ".join(str(error).split()).removesuffix(".")
         raise VolumeError(f"{case.name}: {message}") from None
     return LabelledVolume(case.name, volume, labels)
-
-
-def _joined(volumes: list[Volume]) -> Volume:
-    first = volumes[0]
-    if len(volumes) == 1:
-        return first
-    for other in volumes[1:]:
-        require_same_grid(first, other, "a channel")
-    arrays = [v.array if v.array.ndim == 4 else v.array[None] for v in volumes]
-    return replace(first, array=np.concatenate(arrays), source=None)
-
-
-def require_same_grid(volume: Volume, other: Volume, what: str = "the label map") -> None:
-    """Raise VolumeError unless both have one shape and their corners meet within half a voxel."""
-    if other.shape != volume.shape:
-        raise VolumeError(
-            f"{what} has {' x '.join(map(str, other.shape))} voxels, the image "
-            f"{' x '.join(map(str, volume.shape))}"
-        )
-    last = np.array(volume.shape) - 1
-    corners = np.array(np.meshgrid(*([0, n] for n in last), indexing="ij")).reshape(3, -1).T
-    offset = volume.world_to_index(other.index_to_world(corners)) - corners
-    if volume.is_planar:  # a slice's position along its normal means nothing
-        offset = offset[:, 1:]
-    if np.abs(offset).max() > OFF_GRID_VOXELS:
-        raise VolumeError(
-            f"{what} lies off the image's grid by {np.abs(offset).max():.1f} voxels; resample it "
-            "onto the image"
-        )
 
 
 def class_indices(values: npt.NDArray[Any], classes: Sequence[ClassValue]) -> npt.NDArray[np.uint8]:

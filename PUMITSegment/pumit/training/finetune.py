@@ -28,7 +28,7 @@ DEFAULT_SCHEDULE: dict[str, Any] = {
     "optimizer": "adamw",
     "betas": [0.9, 0.999],
     "shape": "cosine",
-    "learning_rate": 5e-4,
+    "learning_rate": 2e-3,
     "weight_decay": 0.05,
     "warm_up": 50,
     "steps": 2000,

@@ -31,6 +31,11 @@ class SegmentationBatch:
     def __len__(self) -> int:
         return len(self.image)
 
+    @property
+    def voxels(self) -> int:
+        """How many voxels it holds, for the log."""
+        return self.labels.numel()
+
     def to(self, device: torch.device) -> SegmentationBatch:
         """The same on another device."""
         image = self.image.to(device, non_blocking=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from labelled_scans import TINY_SIZES, write_pairs
+from labelled_scans import TINY_SIZES, ball_and_box, write, write_pairs
 
 RECIPE: dict[str, Any] = {
     "name": "made",
@@ -68,3 +68,29 @@ def test_shipped_recipe_asks_for_data(refused: Any, tmp_path: Path) -> None:
 def test_unknown_recipe_is_named(refused: Any, tmp_path: Path) -> None:
     assert "'nothing'" in refused("train", "nothing", "-o", tmp_path / "out")
     assert "'nothing.yaml'" in refused("train", "nothing.yaml", "-o", tmp_path / "out")
+
+
+def test_channels_in_files_of_their_own(run: Any, refused: Any, tmp_path: Path) -> None:
+    """As nnU-Net lays them out, for training and for prediction."""
+    folder = tmp_path / "set"
+    for i in range(2):
+        image, labels = ball_and_box(i)
+        write(folder / "imagesTr" / f"c{i}_0000.nii.gz", image)
+        write(folder / "imagesTr" / f"c{i}_0001.nii.gz", -image)
+        write(folder / "labelsTr" / f"c{i}.nii.gz", labels)
+    labels = {"background": 0, "ball": 1, "box": 2}
+    content = {"channel_names": {"0": "a", "1": "b"}, "labels": labels, "file_ending": ".nii.gz"}
+    (folder / "dataset.json").write_text(json.dumps(content))
+    path = recipe(tmp_path, data={})
+    ran = run("train", path, "--data", folder, "-o", tmp_path / "out", "--steps", 1)
+    assert ran.status == 0, ran.err
+    options = ("--model", tmp_path / "out" / "made.safetensors", "--overlap", 0, "--device", "cpu")
+    (tmp_path / "answers").mkdir()
+    images = folder / "imagesTr"
+    ran = run("predict", images, "--channel-files", "-o", tmp_path / "answers", *options)
+    assert ran.status == 0, ran.err
+    assert sorted(p.name for p in (tmp_path / "answers").iterdir()) == ["c0.nii.gz", "c1.nii.gz"]
+    line = refused(
+        "predict", folder / "labelsTr", "--channel-files", "-o", tmp_path / "x", *options
+    )
+    assert "NAME_0000" in line
