@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from pumit.errors import CheckpointError
 from pumit.io.atomic import atomic_path
+from pumit.models.tensor_file import write_tensors
 
 FORMAT = "pumit-checkpoint-1"
 
@@ -60,7 +60,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str
     text = json.dumps(dict(recipe))
     metadata = {"format": FORMAT, "sha256": sha256, "recipe": text, "recipe_sha256": _digest(text)}
     with atomic_path(path) as temporary:
-        save_file(tensors, str(temporary), metadata=metadata)
+        write_tensors(temporary, tensors, metadata)
     return sha256
 
 

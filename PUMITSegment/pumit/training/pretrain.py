@@ -91,12 +91,21 @@ def make_folder(output: Path) -> None:
 
 
 def write_line(record: dict[str, Any], output: Path) -> None:
-    """A progress record as a JSON line, on standard output and in the run's `log.jsonl`."""
+    """A progress record as a JSON line, on standard output and in the run's `log.jsonl`.
+
+    Raises:
+        ExportError: If the disk is full.
+    """
     line = json.dumps(record)
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
-    with (output / "log.jsonl").open("a", encoding="utf-8") as log:
-        log.write(line + "\n")
+    try:
+        with (output / "log.jsonl").open("a", encoding="utf-8") as log:
+            log.write(line + "\n")
+    except OSError as error:
+        raise ExportError(
+            f"The log cannot be written: {error.strerror}. Make room and start again to go on."
+        ) from None
 
 
 def pretrain(

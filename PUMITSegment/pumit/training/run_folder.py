@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,11 +11,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from pumit.errors import CheckpointError, ExportError
 from pumit.io.atomic import atomic_path
+from pumit.models.tensor_file import write_tensors
 from pumit.training.schedule import Schedule
 
 logger = logging.getLogger(__name__)
@@ -103,26 +103,6 @@ def step_saved(path: Path) -> int | None:
             return int(handle.metadata()["step"])
     except (SafetensorError, OSError, KeyError, TypeError, ValueError):
         return None
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file of tensors from any device.
-
-    Raises:
-        OSError: If the system refuses; its number is in the text of safetensors' own error.
-    """
-    own: dict[str, Tensor] = {}
-    places: set[int] = set()
-    for name, tensor in tensors.items():
-        # A file has no two names for one tensor, as networks with tied weights do.
-        apart = tensor.detach().cpu().contiguous()
-        own[name] = apart.clone() if apart.data_ptr() in places else apart
-        places.add(apart.data_ptr())
-    try:
-        save_file(own, str(path), metadata=dict(metadata))
-    except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
-        raise OSError(int(number[1]) if number else 0, str(error)) from None
 
 
 def read_run(path: Path, schedule: Schedule) -> Saved | None:
