@@ -13,7 +13,7 @@ from pumit.inference.token_use import TokenUse
 from scipy.optimize import minimize
 
 # Weights of figures that hardly help become zero.
-SPARSITY = 0.02
+SPARSITY = 0.01
 FOLDS = 6
 Floats = npt.NDArray[np.float64]
 

@@ -63,14 +63,17 @@ SAYINGS: dict[str, tuple[str, str]] = {
         "it is rougher than usual, as noise is",
     ),
     "slice_step": (
-        "its slices change less from one to the next than their distance lets expect (are the "
-        "axes in the right order?)",
+        "its slices change less from one to the next than their distance lets expect",
         "its slices change more from one to the next than their distance lets expect (are they "
         "in order, and is the spacing right?)",
     ),
     "row_step": (
         "it is exactly alike along rows and columns",
-        "it changes otherwise along rows than along columns (are the axes in the right order?)",
+        "it changes otherwise along rows than along columns",
+    ),
+    "axis_order": (
+        "its axes differ more than usual",
+        "another order of its axes would fit the spacing better (are they swapped?)",
     ),
     "colour": ("it has no colour", "it is a colour image"),
 }
