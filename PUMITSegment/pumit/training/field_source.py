@@ -44,6 +44,11 @@ class FieldBatch:
     def __len__(self) -> int:
         return len(self.image)
 
+    @property
+    def voxels(self) -> int:
+        """Voxels of all fields, for the log."""
+        return self.image[:, 0].numel()
+
     def to(self, device: torch.device) -> FieldBatch:
         """The same batch on a device; the prompts stay."""
         image, target, ratio = (

@@ -46,6 +46,7 @@ def test_two_steps_give_a_model_that_loads(
     assert segmenter.recipe["licence"] == "Apache-2.0"
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
+    assert all(line["voxels_per_second"] > line["fields_per_second"] > 0 for line in lines)
     log = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in log] == lines
 
