@@ -19,8 +19,6 @@ _COLOR_TABLE = "PUMIT difference"
 # Moreland's cool to warm: no difference is a light grey, too dark blue, too bright red.
 _COOL_TO_WARM = ((0.23, 0.30, 0.75), (0.87, 0.87, 0.87), (0.71, 0.02, 0.15))
 _COLORS = 256
-# A difference of a third of the largest shown hides the scan below it.
-_STEEPNESS = 3.0
 # The largest of the differences are few: they may be beyond the ends of the colours.
 _SHOWN_PERCENTILE = 99.5
 
@@ -31,8 +29,7 @@ class ReconstructionNodes:
 
     Attributes:
         image: The reconstruction, a volume node like the scan.
-        difference: Reconstruction less scan, a volume node in diverging colours that let the scan
-            through where there is little of it.
+        difference: Reconstruction less scan, a volume node in diverging colours.
         table: Tokens and their shares, the most usual first, or the most used.
         series: The shares over their rank.
         even: The share that all would have.
@@ -128,7 +125,8 @@ def compareInViews(nodes: ReconstructionNodes, volumeNode) -> None:
     """Show scan, reconstruction, and the difference over the scan, side by side, and the plot.
 
     Uses Slicer's layout of three slice views and a plot; all three show the red view's orientation
-    and place. The difference is the yellow view's foreground: Slicer's slider fades it.
+    and place. The difference is the yellow view's foreground: Slicer's slider fades it, and the
+    scan shows through.
     """
     layout = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLLayoutNode")
     if layout is not None:
@@ -199,8 +197,7 @@ def _divergingColors():
         low, high = _COOL_TO_WARM[:2] if i <= middle else _COOL_TO_WARM[1:]
         t = i / middle if i <= middle else i / middle - 1
         r, g, b = (a + (c - a) * t for a, c in zip(low, high, strict=True))
-        opacity = min(1.0, _STEEPNESS * abs(i / middle - 1))
-        node.SetColor(i, str(i), r, g, b, opacity)
+        node.SetColor(i, str(i), r, g, b)
     return node
 
 

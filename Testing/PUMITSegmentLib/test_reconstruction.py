@@ -69,9 +69,6 @@ def test_the_difference_diverges_from_a_neutral_middle(shown) -> None:
     assert low[2] > 2 * low[0]  # blue where it is too dark
     assert high[0] > 2 * high[2]  # red where it is too bright
     assert np.ptp(middle) < 0.02
-    # The scan below is seen where there is little difference, and not where there is much.
-    assert table.GetTableValue(127)[3] < 0.05
-    assert table.GetTableValue(0)[3] == table.GetTableValue(255)[3] == 1
 
 
 def test_the_plot_shows_every_token_the_most_used_first(shown) -> None:
