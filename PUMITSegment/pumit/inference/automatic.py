@@ -42,22 +42,23 @@ class NetworkPlan:
         spacing_mm: Voxel size (d, h, w), depth first, mm.
         patch: What it sees at once (d, h, w), voxels.
         channels: Image channels.
-        normalization: How intensities are scaled.
+        normalizations: How intensities are scaled: one rule for all channels, or one for each.
         orientation: How its axes run.
     """
 
     spacing_mm: tuple[float, float, float]
     patch: tuple[int, int, int]
     channels: int
-    normalization: Normalization
+    normalizations: tuple[Normalization, ...]
     orientation: Orientation = "anatomical"
 
     @staticmethod
     def from_recipe(recipe: Mapping[str, Any]) -> NetworkPlan:
         """Read `plan` of a recipe.
 
-        Its keys are `spacing_mm`, `patch_size`, `intensity` (see `Normalization.from_recipe`) and,
-        where they are not 1 and "anatomical", `channels` and `orientation`.
+        Its keys are `spacing_mm`, `patch_size`, `intensity` (see `Normalization.from_recipe`; a
+        list has one for each channel) and, where they are not 1 and "anatomical", `channels` and
+        `orientation`.
 
         Raises:
             CheckpointError: If something is missing or cannot be used.
@@ -69,6 +70,7 @@ class NetworkPlan:
             channels = int(plan.get("channels", 1))
             orientation = plan.get("orientation", "anatomical")
             intensity = plan["intensity"]
+            rules = intensity if isinstance(intensity, list) else [intensity]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"The model's recipe lacks its plan ({type(error).__name__}: {error}): spacing_mm, "
@@ -76,16 +78,18 @@ class NetworkPlan:
             ) from None
         is_usable = len(spacing) == len(patch) == 3 and min(*patch, channels) >= 1
         is_usable = is_usable and all(0 < s < math.inf for s in spacing)
+        is_usable = is_usable and len(rules) in (1, channels)
         if not is_usable or orientation not in get_args(Orientation):
             raise CheckpointError(
                 f"The model's plan cannot be used: spacing {spacing} mm, patch {patch}, "
-                f"{channels} channels, orientation {orientation!r}."
+                f"{channels} channels, {len(rules)} of them with an intensity, orientation "
+                f"{orientation!r}."
             )
         return NetworkPlan(
             (spacing[0], spacing[1], spacing[2]),
             (patch[0], patch[1], patch[2]),
             channels,
-            Normalization.from_recipe(intensity),
+            tuple(Normalization.from_recipe(rule) for rule in rules),
             cast(Orientation, orientation),
         )
 
@@ -220,14 +224,15 @@ def network_image(
             f"At the model's spacing of {plan.spacing_mm} mm the scan would have "
             f"{' x '.join(map(str, shape))} voxels, too many for the memory; choose a region."
         )
-    parts: dict[int, Tensor] = {}
-    for source in sources:
-        if id(source) in parts:
-            continue
-        scaling = plan.normalization.scaling(source)
-        x = resize(axes.apply(source)[box], shape).mul_(scaling.factor).add_(scaling.offset)
-        parts[id(source)] = x.clamp_(*scaling.limits) if scaling.limits else x
-    return torch.stack([parts[id(source)] for source in sources]), (d, h, w)
+    rules = plan.normalizations * (len(sources) if len(plan.normalizations) == 1 else 1)
+    parts: dict[tuple[int, Normalization], Tensor] = {}  # a channel that is repeated is made once
+    for source, rule in zip(sources, rules, strict=True):
+        if (id(source), rule) not in parts:
+            scaling = rule.scaling(source)
+            x = resize(axes.apply(source)[box], shape).mul_(scaling.factor).add_(scaling.offset)
+            parts[id(source), rule] = x.clamp_(*scaling.limits) if scaling.limits else x
+    made = [parts[id(source), rule] for source, rule in zip(sources, rules, strict=True)]
+    return torch.stack(made), (d, h, w)
 
 
 def _label_planes(

@@ -18,6 +18,7 @@ from pumit.training.recipe_file import check_keys
 
 Triple = tuple[float, float, float]
 Shape = tuple[int, int, int]
+Intensity = dict[str, Any] | list[dict[str, Any]]
 
 # A depth axis this many times coarser than the others is resampled to what the finest tenth of
 # the cases have, lest thick slices blur the thin ones. Both numbers are nnU-Net's.
@@ -38,7 +39,7 @@ PLAN_KINDS: dict[str, tuple[type, ...]] = {
     "spacing_mm": (list, tuple),
     "patch_size": (list, tuple),
     "batch_size": (int,),
-    "intensity": (dict,),
+    "intensity": (dict, list),
     "orientation": (str,),
     "step_voxels": (int,),
 }
@@ -58,7 +59,8 @@ class DataPlan:
         spacing_mm: Voxel size (d, h, w), depth first, mm.
         patch_size: What the network sees at once (d, h, w), voxels.
         batch_size: Patches of a step.
-        intensity: How intensities are scaled; see `Normalization.from_recipe`.
+        intensity: How intensities are scaled, see `Normalization.from_recipe`; a list has one
+            rule for each channel.
         channels: Image channels.
         orientation: How the network's axes run.
         median_shape: Usual size of a case at that spacing, voxels.
@@ -67,7 +69,7 @@ class DataPlan:
     spacing_mm: Triple
     patch_size: Shape
     batch_size: int
-    intensity: dict[str, Any]
+    intensity: Intensity
     channels: int
     orientation: Orientation
     median_shape: Shape
@@ -112,12 +114,15 @@ def plan_for(
         patch = patch_for((d, h, w), divisor, voxels // MIN_BATCH)
     enough = STEP_SHARE * sum(map(math.prod, shapes)) / math.prod(patch)
     batch = max(MIN_BATCH, min(voxels // math.prod(patch), round(enough)))
-    intensity = _checked_intensity(given["intensity"]) if "intensity" in given else None
+    if "intensity" in given:
+        intensity = _checked_intensity(given["intensity"], channels)
+    else:
+        intensity = intensity_rules(facts, channels, channel_names)
     return DataPlan(
         spacing,
         patch,
         int(given.get("batch_size", batch)),
-        intensity or intensity_rule(facts, channel_names),
+        intensity,
         channels,
         orientation,
         (d, h, w),
@@ -180,15 +185,23 @@ def checked_patch(given: Sequence[Any], divisor: Shape) -> Shape:
     return (numbers[0], numbers[1], numbers[2])
 
 
-def intensity_rule(facts: Sequence[CaseFacts], channels: Sequence[str]) -> dict[str, Any]:
-    """How intensities are scaled.
+def intensity_rules(
+    facts: Sequence[CaseFacts], channels: int, channel_names: Sequence[str]
+) -> Intensity:
+    """How intensities are scaled: one rule where it does for all channels.
 
     CT, which its channel's name or its air tell, is clipped to the 0.5th and 99.5th percentiles of
     the labelled voxels of all cases and brought to their mean 0 and deviation 1, as nnU-Net does;
     everything else is brought to mean 0 and deviation 1 scan by scan.
     """
-    samples = np.concatenate([f.foreground.ravel() for f in facts])
-    if not (is_ct(facts, channels) and len(samples)):
+    names = list(channel_names) or [""] * channels
+    rules = [_rule(facts, channel, name) for channel, name in enumerate(names)]
+    return rules[0] if all(rule == rules[0] for rule in rules) else rules
+
+
+def _rule(facts: Sequence[CaseFacts], channel: int, name: str) -> dict[str, Any]:
+    samples = np.concatenate([f.foreground[min(channel, f.channels - 1)] for f in facts])
+    if not (is_ct(facts, channel, name) and len(samples)):
         return {"method": "zscore", "above_minimum": True}
     low, high = (float(v) for v in np.percentile(samples, FOREGROUND_PERCENTILES))
     high = max(high, low + 1.0)
@@ -197,11 +210,14 @@ def intensity_rule(facts: Sequence[CaseFacts], channels: Sequence[str]) -> dict[
     return {"method": "range", "source": [low, high], "target": target}
 
 
-def is_ct(facts: Sequence[CaseFacts], channels: Sequence[str]) -> bool:
-    """Whether all channels are CT."""
-    if channels:
-        return all(name.strip().upper() == "CT" for name in channels)
-    with_air = [max(f.lowest) <= HOUNSFIELD_AIR and f.is_integer for f in facts]
+def is_ct(facts: Sequence[CaseFacts], channel: int, name: str) -> bool:
+    """Whether a channel is CT."""
+    if name:
+        return name.strip().upper() == "CT"
+    lowest = [f.lowest[min(channel, f.channels - 1)] for f in facts]
+    with_air = [
+        low <= HOUNSFIELD_AIR and f.is_integer for low, f in zip(lowest, facts, strict=True)
+    ]
     return sum(with_air) * 2 > len(facts)
 
 
@@ -212,13 +228,17 @@ def _spacing(given: Sequence[Any]) -> Triple:
     return (numbers[0], numbers[1], numbers[2])
 
 
-def _checked_intensity(given: Mapping[str, Any]) -> dict[str, Any]:
-    check_keys(given, INTENSITY_KINDS, "plan.intensity")
-    try:
-        Normalization.from_recipe(given)
-    except CheckpointError:
-        raise PumitError(
-            "plan.intensity needs a method (range, percentiles or zscore) and, for the first two, "
-            f"source: [low, high]; got {dict(given)}."
-        ) from None
-    return dict(given)
+def _checked_intensity(given: Any, channels: int) -> Intensity:
+    rules = given if isinstance(given, list) else [given]
+    if isinstance(given, list) and len(rules) != channels:
+        raise PumitError(f"plan.intensity has {len(rules)} rules for {channels} channels.")
+    for rule in rules:
+        try:
+            check_keys(rule, INTENSITY_KINDS, "plan.intensity")
+            Normalization.from_recipe(rule)
+        except (CheckpointError, AttributeError):
+            raise PumitError(
+                "plan.intensity needs a method (range, percentiles or zscore) and, for the first "
+                f"two, source: [low, high]; got {rule}."
+            ) from None
+    return given

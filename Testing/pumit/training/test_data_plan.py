@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from pumit.errors import PumitError
-from pumit.inference.automatic import NetworkPlan
+from pumit.inference.automatic import NetworkPlan, network_image
+from pumit.preprocessing.network_axes import NetworkAxes
 from pumit.training.case_reading import CaseFacts
 from pumit.training.data_plan import (
     CPU_STEP_VOXELS,
@@ -18,6 +20,7 @@ from pumit.training.data_plan import (
     plan_for,
     target_spacing,
 )
+from pumit.volume import Volume
 
 DIVISOR = (8, 32, 32)
 
@@ -84,7 +87,8 @@ def test_ct_is_scaled_by_its_labelled_voxels() -> None:
     assert made.intensity["method"] == "range"
     low, high = made.intensity["source"]
     assert (low, high) == pytest.approx(np.percentile(np.arange(-50, 150), (0.5, 99.5)))
-    scaling = NetworkPlan.from_recipe({"plan": made.as_recipe()}).normalization.scaling(np.zeros(1))
+    (rule,) = NetworkPlan.from_recipe({"plan": made.as_recipe()}).normalizations
+    scaling = rule.scaling(np.zeros(1))
     scaled = scaling.factor * np.arange(-50.0, 150.0) + scaling.offset
     assert scaled.mean() == pytest.approx(0, abs=1e-9)
     assert scaled.std() == pytest.approx(1)
@@ -94,6 +98,22 @@ def test_mr_is_scaled_scan_by_scan() -> None:
     assert plan(facts(lowest=0.0)).intensity["method"] == "zscore"
     assert plan(facts(), names=("T1",)).intensity["method"] == "zscore"
     assert plan(facts(lowest=0.0), names=("CT",)).intensity["method"] == "range"
+
+
+def test_each_channel_has_its_own_rule_where_they_differ() -> None:
+    values = np.stack([np.arange(-50.0, 150.0), np.arange(0.0, 20.0, 0.1)]).astype(np.float32)
+    case = replace(facts(), channels=2, foreground=values, lowest=(-1024.0, 0.0))
+    made = plan_for([case], divisor=DIVISOR, channels=2, step_voxels=CPU_STEP_VOXELS, given={})
+    assert [rule["method"] for rule in made.intensity] == ["range", "zscore"]
+    read = NetworkPlan.from_recipe({"plan": made.as_recipe()})
+    scan = np.stack([np.full((4, 4, 4), -2000.0), np.arange(64.0).reshape(4, 4, 4)])
+    volume = Volume(scan, (3.0, 0.75, 0.75))
+    image, _ = network_image(volume, read, NetworkAxes.of(volume))
+    assert float(image[0].max()) == pytest.approx(made.intensity[0]["target"][0])
+    assert abs(float(image[1].mean())) < 0.1
+    both = {"method": "zscore"}
+    with pytest.raises(PumitError, match="1 rules for 2 channels"):
+        plan_for([case], divisor=DIVISOR, channels=2, step_voxels=1, given={"intensity": [both]})
 
 
 def test_batch_uses_what_the_patch_leaves_but_not_more_than_the_data() -> None:

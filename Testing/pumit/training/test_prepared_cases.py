@@ -19,7 +19,7 @@ from pumit.training.prepared_cases import prepare, prepare_all, resize_labels
 from pumit.volume import Volume
 from torch import Tensor, nn
 
-PLAN = NetworkPlan((1.5, 1.0, 1.0), (16, 32, 32), 1, Normalization("zscore"))
+PLAN = NetworkPlan((1.5, 1.0, 1.0), (16, 32, 32), 1, (Normalization("zscore"),))
 
 
 class Remembers(nn.Module):
