@@ -94,7 +94,9 @@ def _scans_of(folder: Path) -> dict[str, list[Path]]:
         if inner.is_dir()
     }
     if not scans:
-        raise PumitError(f"The folder {folder.name!r} holds no folders; it needs one for each class.")
+        raise PumitError(
+            f"The folder {folder.name!r} holds no folders; it needs one for each class."
+        )
     empty = sorted(name for name, paths in scans.items() if not paths)
     if empty:
         raise PumitError(f"The class folder {empty[0]!r} holds no scan; fill it or remove it.")
