@@ -1,6 +1,7 @@
 """Time PUMIT's networks against what they stand beside; by hand.
 
 python Testing/benchmarks/bench_pumit.py [layers] [encoder] [field] [gpu] [--threads 1 2]
+    [--repeats 7] [--blocks 12]
 
 layers   adaptive convolutions against plain ones of the same reduced kernel
 encoder  the universal ViT-B against MONAI's ViT of the same width and depth, on the same tokens
@@ -21,6 +22,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 from interleaved import SHORTEST_SAMPLE_S, Ratio, ratio, turns
@@ -130,7 +132,7 @@ def report(what: str, found: Ratio, target: float) -> None:
     )
 
 
-def bench_layers(repeats: int) -> None:
+def bench_layers(repeats: int, blocks: int) -> None:
     for case in layer_cases():
         for da0 in (0, 2, 5):
             for batch in (1, 8):
@@ -158,14 +160,24 @@ def _bench_layer(case: LayerCase, da0: int, batch: int, repeats: int) -> None:
         report(f"{case.where:16} {name:10} da {da0} {shape:19} {mode}", found, LAYER_TARGET)
 
 
-def bench_encoder(repeats: int) -> None:
+def _has_einops(what: str) -> bool:
+    """Whether MONAI's transformers can be built; says so where they cannot."""
+    is_there = find_spec("einops") is not None
+    if not is_there:
+        print(f"{what}: skipped, MONAI's network needs `pip install einops`", flush=True)
+    return is_there
+
+
+def bench_encoder(repeats: int, blocks: int) -> None:
+    if not _has_einops("encoder"):
+        return
     from monai.networks.nets import ViT
 
     for grid in ((4, 8, 8), (5, 10, 10), (4, 16, 16)):
         size = tuple(16 * n for n in grid)
-        ours = build_network("pumit_vit_b", position_table=grid)
-        theirs = ViT(3, size, 16, hidden_size=768, mlp_dim=3072, num_layers=12, num_heads=12)
-        fused = ViT(3, size, 16, hidden_size=768, mlp_dim=3072, num_layers=12, num_heads=12)
+        ours = build_network("pumit_vit_b", position_table=grid, depth=blocks)
+        sizes = {"hidden_size": 768, "mlp_dim": 3072, "num_layers": blocks, "num_heads": 12}
+        theirs, fused = ViT(3, size, 16, **sizes), ViT(3, size, 16, **sizes)
         for block in fused.blocks:
             block.attn.use_flash_attention = True
         x = torch.randn(1, 3, *size)
@@ -186,10 +198,13 @@ def bench_encoder(repeats: int) -> None:
             for name in ("MONAI", "MONAI, fused attention"):
                 found = ratio(seconds["ours"], seconds[name])
                 tokens = torch.Size(grid).numel()
-                report(f"ViT-B, {tokens} tokens, {mode}, against {name}", found, ENCODER_TARGET)
+                what = f"{blocks} blocks, {tokens} tokens, {mode}, against {name}"
+                report(what, found, ENCODER_TARGET)
 
 
-def bench_field(repeats: int) -> None:
+def bench_field(repeats: int, blocks: int) -> None:
+    if not _has_einops("field"):
+        return
     from monai.networks.nets import SwinUNETR
 
     x = torch.randn(1, 1, 96, 96, 96)
@@ -206,14 +221,14 @@ def bench_field(repeats: int) -> None:
         print(f"{'':58} that is {1 / found.median:.2f} times faster; target 5", flush=True)
 
 
-def bench_gpu(repeats: int) -> None:
+def bench_gpu(repeats: int, blocks: int) -> None:
     if not torch.cuda.is_available():
         print("gpu: skipped, torch finds no CUDA device", flush=True)
         return
     device, low = torch.device("cuda"), torch.bfloat16
     a, b = (torch.randn(8192, 8192, device=device, dtype=low) for _ in range(2))
     grid, batch = (5, 10, 10), 32
-    network = build_network("pumit_vit_b", position_table=grid).to(device)
+    network = build_network("pumit_vit_b", position_table=grid, depth=blocks).to(device)
     x = torch.randn(batch, 3, *(16 * n for n in grid), device=device)
     tokens = batch * torch.Size(grid).numel()
     weights = sum(p.numel() for n, p in network.named_parameters() if "position_table" not in n)
@@ -264,6 +279,7 @@ def main() -> None:
     parser.add_argument("what", nargs="*", metavar="{" + ",".join(BENCHMARKS) + "}")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--blocks", type=int, default=12, help="of the ViTs (%(default)s)")
     arguments = parser.parse_args()
     unknown = set(arguments.what) - set(BENCHMARKS)
     if unknown:
@@ -275,7 +291,7 @@ def main() -> None:
         load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
         print(f"\n{threads} thread(s), torch {torch.__version__}, load {load:.1f}", flush=True)
         for what in arguments.what or BENCHMARKS:
-            BENCHMARKS[what](arguments.repeats)
+            BENCHMARKS[what](arguments.repeats, arguments.blocks)
 
 
 if __name__ == "__main__":

@@ -48,9 +48,11 @@ def turns(
     calls = {}
     for name, function in functions.items():
         function()
-        start = clock()
-        function()
-        calls[name] = max(1, round(shortest_s / max(clock() - start, 1e-9)))
+        calls[name] = 1
+        if shortest_s:
+            start = clock()
+            function()
+            calls[name] = max(1, round(shortest_s / max(clock() - start, 1e-9)))
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for turn in range(repeats):
         order = list(functions) if turn % 2 else list(functions)[::-1]

@@ -13,7 +13,7 @@ from pumit.networks.pumit.anisotropy import Anisotropy
 from pumit.networks.pumit.eva import EvaBlock
 from pumit.networks.pumit.grid import require_divisible, require_reducible
 from pumit.networks.pumit.rope import AdditiveRotaryEmbedding3D
-from pumit.networks.pumit.sac import SACDownsample, token_positions
+from pumit.networks.pumit.sac import SACDownsample, embed_patches, token_positions
 
 LAYER_NORM_EPS = 1e-5
 PREFIX = 1  # the class token, which has no position
@@ -40,7 +40,7 @@ class FixedPatchEmbedding(nn.Conv3d):
 
     def forward(self, x: Tensor, anisotropy: Anisotropy | None) -> Tensor:  # type: ignore[override]
         """Map (B, C, D, H, W) to (B, dim, D / d, H / h, W / w)."""
-        return super().forward(x)
+        return embed_patches(x, self.weight, self.bias)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from pumit.networks.pumit import Anisotropy, SACConv, SACDownsample, SACUpsample
-from pumit.networks.pumit.sac import sum_depth_groups
+from pumit.networks.pumit.sac import embed_patches, sum_depth_groups
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 LAYERS = [SACDownsample(2, 3, 2), SACConv(2, 3), SACUpsample(2, 3, 2)]
 SHALLOW = Anisotropy(5, level=2)
@@ -43,6 +44,23 @@ def test_slices_are_summed_in_contiguous_groups(slices: int) -> None:
     for i in range(2):
         reference = kernel[:, :, i * slices : (i + 1) * slices].sum(2)
         torch.testing.assert_close(total[:, :, i], reference)
+
+
+@pytest.mark.parametrize("size", [(4, 6, 8), (5, 8, 8)])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_patches_are_embedded_as_by_a_convolution(size: tuple[int, ...], has_bias: bool) -> None:
+    kernel = (2, 3, 4)
+    x = torch.randn(2, 3, *size, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(5, 3, *kernel, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(5, dtype=torch.float64, requires_grad=True) if has_bias else None
+    inputs = [t for t in (x, weight, bias) if t is not None]
+
+    out, plain = embed_patches(x, weight, bias), F.conv3d(x, weight, bias, stride=kernel)
+
+    torch.testing.assert_close(out, plain)
+    found, reference = (torch.autograd.grad((y**2).sum(), inputs) for y in (out, plain))
+    for gradient, slow in zip(found, reference, strict=True):
+        torch.testing.assert_close(gradient, slow)
 
 
 def test_a_sum_is_made_once(used: nn.Module) -> None:
