@@ -36,20 +36,10 @@ RECIPE: dict[str, Any] = {
     "network": "pumit_segmentation_small",
     "threads": 1,
     "device": "cpu",
-    "plan": {"patch_size": [24, 64, 64], "batch_size": 2},
+    "network_sizes": {"detail_widths": [8, 16], "pyramid_widths": [32, 64, 96, 96]},
+    "plan": {"patch_size": [24, 32, 32], "batch_size": 2},
     "validation": {"final_overlap": 0.5},
-    "schedule": {
-        "steps": STEPS,
-        "optimizer": "muon",
-        "betas": [0.9, 0.98],
-        "shape": "trapezoid",
-        "learning_rate": 2e-3,
-        "warm_up": 20,
-        "decay": STEPS // 2,
-        "average": 0.98,
-        "validate_every": 0,
-        "log_every": 50,
-    },
+    "schedule": {"steps": STEPS, "learning_rate": 2e-3, "validate_every": 0, "log_every": 100},
 }
 
 
