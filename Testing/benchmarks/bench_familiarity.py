@@ -34,6 +34,8 @@ from familiarity_fit import (
     without_kind,
 )
 from familiarity_images import Sample, generated, measured, photographs, real, synthetic
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from pumit.inference.familiarity import FAMILIAR
 from pumit.inference.reconstruction import Tokenizer, load_tokenizer
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
@@ -119,6 +121,26 @@ def report(rows: list[Row], told: Floats, left_out: dict[str, Floats]) -> None:
               f"{area_under_curve(real, spoilt):.3f}")  # fmt: skip
 
 
+def draw(rows: list[Row], told: Floats, path: Path) -> None:
+    """Write a PNG: a row of dots for each kind, one dot for each image."""
+    order = {"known": 0, "measured": 1, "odd": 2, "measured odd": 3}
+    colors = dict(zip(order, ("#15803d", "#1d4ed8", "#c2410c", "#f59e0b"), strict=True))
+    kinds = sorted({(row.role, row.kind) for row in rows}, key=lambda k: (order[k[0]], k))[::-1]
+    figure = Figure(figsize=(8, 0.28 * len(kinds) + 1), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    rng = np.random.default_rng(0)
+    for i, (role, kind) in enumerate(kinds):
+        part = told[[row.role == role and row.kind == kind for row in rows]]
+        axes.plot(part, i + rng.uniform(-0.22, 0.22, len(part)), ".", color=colors[role], alpha=0.6)
+        axes.plot([np.median(part)] * 2, [i - 0.35, i + 0.35], color=colors[role], lw=2)
+    axes.axvline(FAMILIAR, color="#9ca3af", lw=1, ls="--")
+    axes.set(xlim=(0, 100), xlabel="familiarity, %", yticks=range(len(kinds)),
+             yticklabels=[f"{kind} ({role})" for role, kind in kinds])  # fmt: skip
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="tokenizer", help="name of the index, or a checkpoint")
@@ -127,6 +149,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--measure", action="append", default=[], metavar="KIND=PATTERN")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="JSON of what was measured")
+    parser.add_argument("--picture", type=Path, metavar="PNG", help="draw the scores by kind")
     parser.add_argument("--fit", type=Path, metavar="OUT", help="write the checkpoint with a scale")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -141,7 +164,10 @@ def main() -> None:
         if args.rows:
             write_rows(rows, args.rows)
     if not args.fit:
-        report(rows, scores(checkpoint.recipe["reference"], rows), {})
+        told = scores(checkpoint.recipe["reference"], rows)
+        report(rows, told, {})
+        if args.picture:
+            draw(rows, told, args.picture)
         return
     fitted = [row for row in rows if row.role in ("known", "odd")]
     reference = reference_of(fitted)
@@ -150,6 +176,8 @@ def main() -> None:
     kinds = {row.kind for row in rows if row.role == "odd"}
     left_out = {kind: without_kind(fitted, kind) for kind in kinds}
     report(rows, told, left_out)
+    if args.picture:
+        draw(rows, told, args.picture)
     save_checkpoint(args.fit, checkpoint.state, {**checkpoint.recipe, "reference": reference})
     print(f"\nfamiliarity: {json.dumps(reference['familiarity'])}\npsnr_db: {reference['psnr_db']}")
     print(f"{args.fit.name}: sha256 {file_sha256(args.fit)}")

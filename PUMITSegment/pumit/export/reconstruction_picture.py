@@ -45,7 +45,6 @@ def write_reconstruction_picture(
     difference: Image,
     path: str | Path,
     *,
-    familiarity: Image | None = None,
     title: str = "",
     caption: str = "",
 ) -> None:
@@ -59,7 +58,6 @@ def write_reconstruction_picture(
         image: The reconstruction, (D, H, W).
         difference: Reconstruction less scan, (D, H, W).
         path: File to write, `.png`.
-        familiarity: How familiar each place is, 0..100 %, (D, H, W): a further column.
         title: One line above.
         caption: Some sentences below.
 
@@ -79,8 +77,6 @@ def write_reconstruction_picture(
             "Error: blue too dark, red too bright", difference, "coolwarm", (-reach, reach), True
         ),
     ]
-    if familiarity is not None:
-        columns.append(_Column("Familiar, %", familiarity, "magma", (0.0, 100.0), True))
     figure = _drawn(volume, columns, title, wrap(caption, _LINE_LETTERS))
     with atomic_path(Path(path)) as temporary:
         figure.savefig(temporary, format="png", facecolor=BACKGROUND)

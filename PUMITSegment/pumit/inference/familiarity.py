@@ -62,6 +62,10 @@ SAYINGS: dict[str, tuple[str, str]] = {
         "it is smoother than usual",
         "it is rougher than usual, as noise is",
     ),
+    "border_kurtosis": (
+        "it has no borders, only gradual or random changes, as noise has",
+        "it changes at few places only",
+    ),
     "slice_step": (
         "its slices change less from one to the next than their distance lets expect",
         "its slices change more from one to the next than their distance lets expect (are they "

@@ -57,7 +57,7 @@ def test_rows_show_what_there_is_to_see(
 def test_a_scan_without_any_error_is_drawn(tmp_path: Path) -> None:
     scan = np.zeros((3, 20, 20), dtype=np.float32)
     path = tmp_path / "p.png"
-    write_reconstruction_picture(Volume(scan), scan, scan, path, familiarity=scan)
+    write_reconstruction_picture(Volume(scan), scan, scan, path)
     assert pixels(path).shape[1] > 500
     with pytest.raises(ExportError):
         write_reconstruction_picture(Volume(scan), scan, scan, tmp_path / "gone" / "p.png")

@@ -82,6 +82,14 @@ def test_wrong_order_and_wrong_spacing_show_in_the_steps() -> None:
     assert figures(narrow, spacing=spacing)["row_step"] > 1
 
 
+def test_borders_are_told_from_noise_of_any_width() -> None:
+    for width in (0, 1.5, 3):
+        noise = made((8, 128, 128), (0, width, width))
+        assert figures(noise)["border_kurtosis"] == pytest.approx(math.log(3), abs=0.15)
+        pieces = np.where(noise > np.quantile(noise, 0.97), 0.8, 0.2).astype(np.float32)
+        assert figures(pieces)["border_kurtosis"] > math.log(3) + 0.5
+
+
 def test_noise_is_rough_and_masks_have_few_grey_levels() -> None:
     smooth, noise = made((8, 64, 64), (3, 3, 3)), made((8, 64, 64), (0, 0, 0))
     assert figures(noise)["fineness"] == pytest.approx(0, abs=0.05)
