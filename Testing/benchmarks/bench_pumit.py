@@ -1,7 +1,7 @@
 """Time PUMIT's networks against what they stand beside; by hand.
 
 python Testing/benchmarks/bench_pumit.py [layers] [encoder] [field] [gpu] [--threads 1 2]
-    [--repeats 7] [--blocks 12]
+    [--repeats 7] [--degrees 0 2 5] [--blocks 12]
 
 layers   adaptive convolutions against plain ones of the same reduced kernel
 encoder  the universal ViT-B against MONAI's ViT of the same width and depth, on the same tokens
@@ -132,11 +132,11 @@ def report(what: str, found: Ratio, target: float) -> None:
     )
 
 
-def bench_layers(repeats: int, blocks: int) -> None:
+def bench_layers(options: argparse.Namespace) -> None:
     for case in layer_cases():
-        for da0 in (0, 2, 5):
+        for da0 in options.degrees:
             for batch in (1, 8):
-                _bench_layer(case, da0, batch, repeats)
+                _bench_layer(case, da0, batch, options.repeats)
 
 
 def _bench_layer(case: LayerCase, da0: int, batch: int, repeats: int) -> None:
@@ -168,15 +168,15 @@ def _has_einops(what: str) -> bool:
     return is_there
 
 
-def bench_encoder(repeats: int, blocks: int) -> None:
+def bench_encoder(options: argparse.Namespace) -> None:
     if not _has_einops("encoder"):
         return
     from monai.networks.nets import ViT
 
     for grid in ((4, 8, 8), (5, 10, 10), (4, 16, 16)):
         size = tuple(16 * n for n in grid)
-        ours = build_network("pumit_vit_b", position_table=grid, depth=blocks)
-        sizes = {"hidden_size": 768, "mlp_dim": 3072, "num_layers": blocks, "num_heads": 12}
+        ours = build_network("pumit_vit_b", position_table=grid, depth=options.blocks)
+        sizes = {"hidden_size": 768, "mlp_dim": 3072, "num_layers": options.blocks, "num_heads": 12}
         theirs, fused = ViT(3, size, 16, **sizes), ViT(3, size, 16, **sizes)
         for block in fused.blocks:
             block.attn.use_flash_attention = True
@@ -194,15 +194,15 @@ def bench_encoder(repeats: int, blocks: int) -> None:
                 functions[name] = (
                     training_step(network, forward) if is_training else without_gradients(forward)
                 )
-            seconds = timed(functions, repeats)
+            seconds = timed(functions, options.repeats)
             for name in ("MONAI", "MONAI, fused attention"):
                 found = ratio(seconds["ours"], seconds[name])
                 tokens = torch.Size(grid).numel()
-                what = f"{blocks} blocks, {tokens} tokens, {mode}, against {name}"
+                what = f"{options.blocks} blocks, {tokens} tokens, {mode}, against {name}"
                 report(what, found, ENCODER_TARGET)
 
 
-def bench_field(repeats: int, blocks: int) -> None:
+def bench_field(options: argparse.Namespace) -> None:
     if not _has_einops("field"):
         return
     from monai.networks.nets import SwinUNETR
@@ -214,21 +214,21 @@ def bench_field(repeats: int, blocks: int) -> None:
     for name in names:
         network = build_network(name, num_classes=14).eval()
         functions[name] = without_gradients(lambda n=network: n(x))
-    seconds = timed(functions, repeats)
+    seconds = timed(functions, options.repeats)
     for name in names:
         found = ratio(seconds[name], seconds["SwinUNETR"])
         report(f"96^3 field, {name}, against SwinUNETR", found, FIELD_TARGET)
         print(f"{'':58} that is {1 / found.median:.2f} times faster; target 5", flush=True)
 
 
-def bench_gpu(repeats: int, blocks: int) -> None:
+def bench_gpu(options: argparse.Namespace) -> None:
     if not torch.cuda.is_available():
         print("gpu: skipped, torch finds no CUDA device", flush=True)
         return
     device, low = torch.device("cuda"), torch.bfloat16
     a, b = (torch.randn(8192, 8192, device=device, dtype=low) for _ in range(2))
     grid, batch = (5, 10, 10), 32
-    network = build_network("pumit_vit_b", position_table=grid, depth=blocks).to(device)
+    network = build_network("pumit_vit_b", position_table=grid, depth=options.blocks).to(device)
     x = torch.randn(batch, 3, *(16 * n for n in grid), device=device)
     tokens = batch * torch.Size(grid).numel()
     weights = sum(p.numel() for n, p in network.named_parameters() if "position_table" not in n)
@@ -251,7 +251,7 @@ def bench_gpu(repeats: int, blocks: int) -> None:
         "inference": finished(without_gradients(forward)),
         "training": finished(training_step(network, forward)),
     }
-    seconds = turns(functions, repeats, shortest_s=SHORTEST_SAMPLE_S)
+    seconds = turns(functions, options.repeats, shortest_s=SHORTEST_SAMPLE_S)
     peak = ratio(seconds["matmul"], seconds["matmul"]).seconds
     peak_flops = 2 * 8192**3 / peak
     print(f"{torch.cuda.get_device_name()}: bf16 matrix product {peak_flops / 1e12:.0f} TFLOP/s")
@@ -279,6 +279,7 @@ def main() -> None:
     parser.add_argument("what", nargs="*", metavar="{" + ",".join(BENCHMARKS) + "}")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--degrees", type=int, nargs="+", default=[0, 2, 5], help="of anisotropy")
     parser.add_argument("--blocks", type=int, default=12, help="of the ViTs (%(default)s)")
     arguments = parser.parse_args()
     unknown = set(arguments.what) - set(BENCHMARKS)
@@ -291,7 +292,7 @@ def main() -> None:
         load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
         print(f"\n{threads} thread(s), torch {torch.__version__}, load {load:.1f}", flush=True)
         for what in arguments.what or BENCHMARKS:
-            BENCHMARKS[what](arguments.repeats, arguments.blocks)
+            BENCHMARKS[what](arguments)
 
 
 if __name__ == "__main__":
