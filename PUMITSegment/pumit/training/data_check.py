@@ -34,14 +34,14 @@ def examine(
     data: LabelledSet,
     *,
     orientation: Orientation = "anatomical",
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> DataFacts:
     """Read every case once.
 
     Args:
         data: The data set.
         orientation: How the network's axes run.
-        progress: Told each case's name.
+        progress: Told each case's number, from 1 on.
 
     Raises:
         PumitError: If any case cannot be used; one message names them all.
@@ -51,9 +51,9 @@ def examine(
         example = ", ".join(f"name_{v}: {v}" for v in values) or "liver: 1"
         raise PumitError(f"Name the classes in the recipe: data.classes: {{{example}}}.")
     facts, problems = [], []
-    for case in data.cases:
+    for number, case in enumerate(data.cases, start=1):
         if progress is not None:
-            progress(case.name)
+            progress(number)
         try:
             read = read_labelled(case, data.classes)
         except VolumeError as error:

@@ -14,6 +14,7 @@ from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
 from pumit.training.pretrain import start_processes
 from pumit.training.recipe_file import check_keys, read_yaml, schedule_kinds
+from pumit.training.run_folder import LAST
 from pumit.training.schedule import Schedule
 from pumit.training.training_run import COMMON_KINDS, TrainingRun
 
@@ -72,8 +73,9 @@ def finetune(
     check_keys(common, COMMON_KINDS, path.name)
     given = {**recipe.get("schedule", {}), **(overrides or {})}
     check_keys(given, schedule_kinds(), "schedule")
-    if Path(recipe.get("name", "model")).name != recipe.get("name", "model"):
-        raise PumitError(f"The name {recipe['name']!r} in {path.name} cannot be a file's name.")
+    name = recipe.get("name", "model")
+    if Path(name).name != name or name == Path(LAST).stem:
+        raise PumitError(f"The name {name!r} in {path.name} cannot be that of the model's file.")
     if data:
         recipe["data"] = {**recipe.get("data", {}), **data}
     workers = int(recipe.get("workers", 0)) if workers is None else workers

@@ -94,7 +94,7 @@ def prepare_all(
     *,
     folder: Path,
     voxels: int,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> list[PreparedCase]:
     """Prepare cases; all together in memory, or where they are too large in files that are mapped.
 
@@ -104,7 +104,7 @@ def prepare_all(
         plan: What the network is trained on.
         folder: For the files, which a later start finds again.
         voxels: About how many all have together, on the network's grid.
-        progress: Told each case's name.
+        progress: Told each case's number, from 1 on.
 
     Raises:
         VolumeError: If a case has become unreadable.
@@ -112,15 +112,15 @@ def prepare_all(
     """
     is_kept_on_disk = voxels * (4 * plan.channels + 1) > MEMORY_BYTES
     prepared = []
-    for case in cases:
+    for number, case in enumerate(cases, start=1):
         if progress is not None:
-            progress(case.name)
+            progress(number)
         if not is_kept_on_disk:
             prepared.append(prepare(read_labelled(case, classes), plan))
             continue
-        content = [asdict(plan), [c.value for c in classes], *_stamps(case)]
+        content = [case.name, asdict(plan), [c.value for c in classes], *_stamps(case)]
         key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
-        prepared.append(_mapped(case, classes, plan, folder / f"{case.name}-{key}"))
+        prepared.append(_mapped(case, classes, plan, folder / key))
     return prepared
 
 

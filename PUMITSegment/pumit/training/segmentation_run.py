@@ -110,7 +110,7 @@ def train_segmentation(run: TrainingRun) -> Path:
         plan,
         folder=run.output / "prepared",
         voxels=math.prod(ready.plan.median_shape) * len(ready.split.training),
-        progress=lambda name: logger.info("preparing %s", name),
+        progress=lambda number: logger.info("preparing case %d", number),
     )
     source = SegmentationSource(
         cases,
@@ -121,7 +121,8 @@ def train_segmentation(run: TrainingRun) -> Path:
     )
     best = run.output / f"{run.name}.safetensors"
     validation = _validation(run, ready, plan)
-    train(
+    keep = _keeper(run, ready, best)
+    state = train(
         SegmentationTask(network, source),
         run.output,
         run.schedule,
@@ -130,11 +131,13 @@ def train_segmentation(run: TrainingRun) -> Path:
         report=run.report,
         on_checkpoint=_keeper(run, ready, run.output / f"{run.name}_last.safetensors"),
         validate=validation,
-        on_best=_keeper(run, ready, best),
+        on_best=keep,
         device=run.device,
         workers=run.workers,
     )
     if run.is_first:
+        if not best.is_file():  # no validation case has any class: none was better than another
+            keep(state, run.schedule.steps)
         _judge(run, validation, best)
     return best
 
@@ -170,7 +173,7 @@ def _plan(run: TrainingRun) -> _Prepared:
     facts = examine(
         data,
         orientation=cast(Orientation, orientation),
-        progress=lambda name: logger.info("looking at %s", name),
+        progress=lambda number: logger.info("looking at case %d", number),
     )
     plan = plan_for(
         [fact for fact in facts.cases if fact.name in set(split.training)],
@@ -237,7 +240,7 @@ def _keeper(run: TrainingRun, ready: _Prepared, target: Path) -> Callable[..., N
         "validation_cases": len(ready.split.validation),
         "channels": list(ready.data.channels),
         "seed": run.seed,
-        "initial": run.recipe.get("initial"),
+        "initial": Path(run.recipe["initial"]).name if "initial" in run.recipe else None,
         "schedule": asdict(run.schedule),
     }
 
@@ -253,8 +256,6 @@ def _keeper(run: TrainingRun, ready: _Prepared, target: Path) -> Callable[..., N
 
 def _judge(run: TrainingRun, validation: SegmentationValidation, best: Path) -> None:
     """Write what the best checkpoint does on each validation case."""
-    if not best.is_file():
-        return
     settings = run.recipe.get("validation", {})
     checkpoint = load_checkpoint(best)
     validation.overlap = float(settings.get("final_overlap", 0.75))

@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from labelled_scans import TINY_SIZES, ball_and_box, write, write_pairs
-from pumit.errors import CheckpointError, PumitError
+from pumit.errors import CheckpointError, PumitError, TrainingError
 from pumit.inference.automatic import load_automatic
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import build_network
@@ -108,6 +108,23 @@ def test_data_set_of_one_case_trains_and_validates_on_it(tmp_path: Path) -> None
     assert "only case" in told["warnings"][0]
 
 
+def test_validation_without_any_class_still_makes_a_model(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "set", 3)
+    write(tmp_path / "set" / "labels" / "case_2.nii.gz", np.zeros_like(ball_and_box(2)[1]))
+    data = {**RECIPE["data"], "validation": ["case_2"]}
+    best = run(tmp_path, data=data, schedule=one_step(learning_rate=0.0))
+    assert load_automatic(best, "cpu").name == "made"
+    assert "case_2: its label map is empty" in records(tmp_path / "out")[0]["data"]["warnings"]
+
+
+def test_loss_that_is_not_finite_names_its_cases(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "set", 2)
+    data = {**RECIPE["data"], "validation": ["case_1"]}
+    schedule = {"steps": 20, "learning_rate": 1e30, "warm_up": 0, "clip": 0.0}
+    with pytest.raises(TrainingError, match="the loss of case_0, case_0 is not finite"):
+        run(tmp_path, data=data, schedule=schedule)
+
+
 def test_several_channels_in_files_of_their_own(tmp_path: Path) -> None:
     for i in range(2):
         image, labels = ball_and_box(i)
@@ -171,7 +188,8 @@ def test_pretrained_vit_begins_the_network(tmp_path: Path) -> None:
         ({"balanced_share": 1.5}, "balanced_share"),
         ({"validation": {"overlaps": 0.5}}, "did you mean overlap"),
         ({"initial": "nothing.safetensors"}, "nothing.safetensors"),
-        ({"name": "../x"}, "file's name"),
+        ({"name": "../x"}, "model's file"),
+        ({"name": "last"}, "model's file"),
     ],
     ids=lambda value: str(value)[:30],
 )
