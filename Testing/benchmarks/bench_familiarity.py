@@ -91,10 +91,19 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def report(rows: list[Row], told: Floats, left_out: dict[str, Floats]) -> None:
-    """Print a line for each kind, and the whole."""
+    """Print a line for each kind, and the whole.
+
+    `left out` is the AUC of a scale that was fitted without the kind; `< own` the share of images
+    that score lower than the very scan they were made of.
+    """
     known = told[[row.role == "known" for row in rows]]
     print(f"{'':<14}{'kind':<28}{'n':>4}{'10 %':>6}{'median':>8}{'90 %':>6}{'>= 50':>7}{'AUC':>7}"
-          f"{'left out':>10}")  # fmt: skip
+          f"{'left out':>10}{'< own':>7}")  # fmt: skip
+    own = {
+        row.source: score
+        for row, score in zip(rows, told, strict=True)
+        if row.role == "measured" or row.kind == "real scan"
+    }
     order = {"known": 0, "measured": 1, "odd": 2, "measured odd": 3}
     for role, kind in sorted(
         {(row.role, row.kind) for row in rows}, key=lambda k: (order[k[0]], k)
@@ -105,8 +114,14 @@ def report(rows: list[Row], told: Floats, left_out: dict[str, Floats]) -> None:
         line += f"{(part >= FAMILIAR).mean():>7.2f}"
         if role.endswith("odd"):
             line += f"{area_under_curve(known, part):>7.3f}"
-            if role == "odd" and kind in left_out:
-                line += f"{area_under_curve(known, left_out[kind]):>10.3f}"
+            out = left_out.get(kind) if role == "odd" else None
+            line += f"{'' if out is None else f'{area_under_curve(known, out):.3f}':>10}"
+            pairs = [
+                score < own[row.source]
+                for row, score in zip(rows, told, strict=True)
+                if (row.role, row.kind) == (role, kind) and row.source in own
+            ]
+            line += f"{np.mean(pairs):>7.2f}" if pairs else ""
         print(line)
     odd = told[[row.role == "odd" for row in rows]]
     kinds = sorted({row.kind for row in rows if row.role == "odd"})

@@ -15,6 +15,9 @@ from scipy.optimize import minimize
 # Weights of figures that hardly help become zero.
 SPARSITY = 0.01
 FOLDS = 6
+# The outer percentiles lie at least so far from the median: less is chance, where the known images
+# are few or all alike.
+LEAST_SPREAD = {"colour": 0.05, "axis_order": 0.4, "slice_step": 0.5, "row_step": 0.3}
 Floats = npt.NDArray[np.float64]
 
 
@@ -52,8 +55,10 @@ def reference_of(rows: Sequence[Row], names: Sequence[str] = tuple(SAYINGS)) -> 
     ranges = {}
     for name in names:
         values = [f[name] for f, k in zip(figures, is_known, strict=True) if k and name in f]
-        low, middle, high = np.round(np.percentile(values, (5, 50, 95)), 5).tolist()
-        ranges[name] = (low, middle, high)
+        low, middle, high = np.percentile(values, (5, 50, 95)).tolist()
+        spread = LEAST_SPREAD.get(name, 0.01)
+        low, high = min(low, middle - spread), max(high, middle + spread)
+        ranges[name] = (round(low, 5), round(middle, 5), round(high, 5))
     x = np.array(
         [
             [d for name in names for d in (

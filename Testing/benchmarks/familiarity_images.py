@@ -152,9 +152,9 @@ def measured(
                 yield Sample("measured", kind, name, volume)
                 continue
             array, spacing = depth_first_image(path)
-            part = middle(array, 192)
+            part = middle(array)
             yield Sample("measured", kind, name, Volume(part, spacing))
-            yield from spoilt("measured odd", name, middle(array), spacing, rng)
+            yield from spoilt("measured odd", name, part, spacing, rng)
 
 
 def depth_first_image(path: Path) -> tuple[npt.NDArray[Any], Spacing]:
@@ -166,11 +166,11 @@ def depth_first_image(path: Path) -> tuple[npt.NDArray[Any], Spacing]:
     return array.transpose(order), (d, h, w)
 
 
-def middle(array: npt.NDArray[Any], size: int = SIZE) -> npt.NDArray[Any]:
-    """The middle of an image, at most `size` voxels wide and `SLICES` deep."""
-    starts = [max(0, (n - m) // 2) for n, m in zip(array.shape, (SLICES, size, size), strict=True)]
-    d, h, w = starts
-    return array[d : d + SLICES, h : h + size, w : w + size]
+def middle(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The middle of an image, at most `SIZE` voxels wide and `SLICES` deep."""
+    most = (SLICES, SIZE, SIZE)
+    d, h, w = (max(0, (n - m) // 2) for n, m in zip(array.shape, most, strict=True))
+    return array[d : d + SLICES, h : h + SIZE, w : w + SIZE]
 
 
 def _has_colour(volume: Volume) -> bool:

@@ -76,7 +76,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
         "it changes otherwise along rows than along columns",
     ),
     "axis_order": (
-        "its axes differ more than usual",
+        "its axes are in the order that fits the spacing",
         "another order of its axes would fit the spacing better (are they swapped?)",
     ),
     "colour": ("it has no colour", "it is a colour image"),

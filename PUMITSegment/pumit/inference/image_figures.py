@@ -32,6 +32,8 @@ _FAR_LAG = 8
 # Far enough that borders count for more than a scan's own noise.
 _BORDER_LAG = 4
 _GREY_LEVELS = 64
+# Slices nearer to each other say nothing of the order of the axes.
+_THICK = 1.5
 _SAMPLED_VOXELS = 2_000_000
 
 
@@ -138,10 +140,12 @@ def _steps(seen: Image, spacing: Spacing) -> dict[str, float]:
     if d > 1:
         slices = _Steps.along(seen, 0)
         figures["slice_step"] = _across(slices, rows, columns, spacing)
-        # The order of axes that fits the spacing best should be the given one.
-        told = figures["row_step"] + abs(figures["slice_step"])
-        others = ((rows, slices, columns), (columns, rows, slices))
-        figures["axis_order"] = told - min(_misfit(*steps, spacing) for steps in others)
+        if spacing[0] > _THICK * math.sqrt(spacing[1] * spacing[2]):
+            # The order of axes that fits the spacing best should be the given one.
+            told = figures["row_step"] + abs(figures["slice_step"])
+            others = ((rows, slices, columns), (columns, rows, slices))
+            best = min(_misfit(*steps, spacing) for steps in others)
+            figures["axis_order"] = max(told - best, 0.0)
     return figures
 
 

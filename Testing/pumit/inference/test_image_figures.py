@@ -70,8 +70,8 @@ def test_wrong_order_and_wrong_spacing_show_in_the_steps() -> None:
     for axis in (1, 2):
         swapped = seen.swapaxes(0, axis)
         assert figures(swapped, spacing=spacing)["axis_order"] > 1
-    assert figures(seen, spacing=spacing)["axis_order"] < -1
-    assert abs(figures(made((48, 48, 48), (4, 4, 4)))["axis_order"]) < 0.5
+    assert figures(seen, spacing=spacing)["axis_order"] == 0
+    assert "axis_order" not in figures(made((48, 48, 48), (4, 4, 4)))  # all orders fit
     shuffled = seen[np.random.default_rng(1).permutation(len(seen))]
     assert (
         figures(shuffled, spacing=spacing)["slice_step"]
