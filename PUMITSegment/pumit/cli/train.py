@@ -20,7 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/train"))
     parser.add_argument("--data", metavar="PATH", help="the data set, if not the recipe's")
     parser.add_argument("--fold", help="which part validates, such as 1/5")
-    parser.add_argument("--seconds", type=float, help="stop at a checkpoint after so long")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help="of the whole run, its parts before a stop included; then it ends",
+    )
     parser.add_argument("--steps", type=int, help="optimiser steps in all")
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("--workers", type=int, help="processes that draw batches ahead")
