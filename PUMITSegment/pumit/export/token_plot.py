@@ -61,7 +61,7 @@ def write_token_plot(
         ylabel="share of the image",
         title=title,
     )
-    axes.legend(frameon=False, loc="lower left", fontsize=9)
+    figure.legend(frameon=False, loc="outside upper center", ncols=3, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     with atomic_path(Path(path)) as temporary:
         figure.savefig(temporary, format="png")
@@ -70,11 +70,12 @@ def write_token_plot(
 def _draw(
     axes: Axes, shares: npt.NDArray[np.float64], usual: npt.NDArray[np.float64] | None
 ) -> None:
-    """The image's shares as an area, the usual ones as a line, in the order given."""
+    """Shares in the order given: dots about the line of the usual ones, or else an area."""
     floor = 1e-3 / len(shares)
     rank = np.arange(1, len(shares) + 1)
-    axes.fill_between(
-        rank, np.maximum(shares, floor), floor, color=_IMAGE, lw=0, step="mid", label="this image"
-    )
-    if usual is not None:
-        axes.plot(rank, np.maximum(usual, floor), color=_USUAL, lw=1.4, label="images it knows")
+    own = np.maximum(shares, floor)
+    if usual is None:
+        axes.fill_between(rank, own, floor, color=_IMAGE, lw=0, step="mid", label="this image")
+        return
+    axes.plot(rank, own, "o", color=_IMAGE, ms=3, mew=0, label="this image")
+    axes.plot(rank, np.maximum(usual, floor), color=_USUAL, lw=1.6, label="images it knows")

@@ -64,16 +64,20 @@ def test_a_scan_without_any_error_is_drawn(tmp_path: Path) -> None:
 
 
 def test_the_token_plot_shows_the_usual_use_in_its_order(tmp_path: Path) -> None:
-    shares = np.array([0.05, 0.6, 0.05, 0.3])
-    usual = np.array([0.1, 0.1, 0.7, 0.1])
+    usual = np.linspace(2, 1, 200) / 300  # token 0 is the most usual one
+    shares = usual[::-1]
     plain, beside = tmp_path / "a.png", tmp_path / "b.png"
     write_token_plot(shares, plain)
     write_token_plot(shares, beside, usual=usual)
-    dark = [(pixels(path).max(-1) < 60).sum() for path in (plain, beside)]
-    assert dark[1] > dark[0]  # the line of the usual use
-    blue = pixels(beside)
-    columns = np.flatnonzero(((blue[..., 2] > 180) & (blue[..., 0] < 80)).sum(0) > 5)
-    heights = ((blue[..., 2] > 180) & (blue[..., 0] < 80)).sum(0)[columns]
-    assert heights[:20].mean() < heights.max() - 20  # the most usual one is rare here
-    with pytest.raises(ValueError, match="4 tokens, got 3"):
+
+    def heights(path: Path) -> np.ndarray:
+        """Uppermost blue pixel of the columns that have any, from the left."""
+        image = pixels(path)
+        blue = (image[..., 2] > 150) & (image[..., 0] < 120) & (image[..., 1] > 90)
+        blue[: image.shape[0] // 8] = False  # the legend
+        return blue.argmax(0)[blue.any(0)]
+
+    assert heights(plain)[:50].mean() < heights(plain)[-50:].mean()  # falls to the right
+    assert heights(beside)[:50].mean() > heights(beside)[-50:].mean()
+    with pytest.raises(ValueError, match="200 tokens, got 3"):
         write_token_plot(shares, plain, usual=usual[:3])
