@@ -80,6 +80,10 @@ def showReconstruction(answer: Reconstruction, volumeNode, modelName: str) -> Re
     if answer.usual_shares is not None:
         usual = _series(table, _("Images the model knows"), "Usual", (0.07, 0.09, 0.15))
         usual.SetLineWidth(2)
+        # In the usual order a line from token to token would be a scribble.
+        series.SetLineStyle(slicer.vtkMRMLPlotSeriesNode.LineStyleNone)
+        series.SetMarkerStyle(slicer.vtkMRMLPlotSeriesNode.MarkerStyleCircle)
+        series.SetMarkerSize(4)
     chart = slicer.mrmlScene.AddNewNodeByClass(
         "vtkMRMLPlotChartNode", _("{volume} token use").format(volume=name)
     )

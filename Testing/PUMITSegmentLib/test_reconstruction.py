@@ -106,6 +106,11 @@ def test_the_plot_shows_the_usual_use_where_it_is_known(shown) -> None:
     assert columns["Share"][0] == 0.3
     assert nodes.chart.GetNumberOfPlotSeriesNodes() == 3
     assert "usual" in nodes.chart.GetXAxisTitle()
+    styles = [node.GetLineStyle() for node in (nodes.series, nodes.usual)]
+    assert styles == [
+        slicer.vtkMRMLPlotSeriesNode.LineStyleNone,
+        slicer.vtkMRMLPlotSeriesNode.LineStyleSolid,
+    ]
     assert reconstructionOf(volume).usual is nodes.usual
     again = showReconstruction(answerFor(answer.image), volume, "tokens")
     assert again.usual is None
