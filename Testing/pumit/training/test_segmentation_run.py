@@ -52,6 +52,7 @@ def one_step(**more: Any) -> dict[str, Any]:
     return {"steps": 1, "log_every": 1, **more}
 
 
+@pytest.mark.slow
 def test_trained_model_predicts_other_scans(tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 5)
     rows = [{"name": "ball", "value": 1, "terminology": "liver"}, {"name": "box", "value": 2}]

@@ -71,6 +71,7 @@ def test_dice_of_a_batch_counts_classes_that_occur() -> None:
     assert batch_dice(logits[:, :, 1:], labels[:, 1:]).isnan()
 
 
+@pytest.mark.slow
 def test_network_learns_a_case_by_heart() -> None:
     torch.manual_seed(0)
     sizes = {**TINY_SIZES, "num_classes": 3, "position_table": (4, 2, 2)}

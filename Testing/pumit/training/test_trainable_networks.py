@@ -1,0 +1,83 @@
+"""Networks fit their plans, and begin with what earlier ones have learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from labelled_scans import TINY_SIZES
+from pumit.errors import CheckpointError, PumitError
+from pumit.models.checkpoint import save_checkpoint
+from pumit.networks.build import RECIPES
+from pumit.training import finetune
+from pumit.training.data_plan import checked_patch
+from pumit.training.trainable_networks import (
+    begin_with,
+    build_segmentation,
+    network_sizes,
+    patch_divisor,
+)
+
+NAME = "pumit_segmentation_small"
+SIZES: dict[str, Any] = {**TINY_SIZES, "in_channels": 1, "position_table": [2, 2, 2]}
+
+
+@pytest.mark.parametrize("name", ["pumit_btcv", "pumit_chaos"])
+def test_published_recipes_build_the_published_networks(name: str) -> None:
+    path = Path(finetune.__file__).with_name("recipes") / f"{name}.yaml"
+    recipe = yaml.safe_load(path.read_text())
+    network = recipe["network"]
+    patch = checked_patch(recipe["plan"]["patch_size"], patch_divisor(network, {}))
+    channels, classes = len(recipe["data"]["channels"]), len(recipe["data"]["classes"])
+    planned = network_sizes(network, {}, patch=patch, channels=channels, classes=classes)
+    published = RECIPES[network].sizes
+    assert {k: tuple(v) if isinstance(v, list) else v for k, v in planned.items()} == {
+        k: published[k] for k in planned
+    }
+
+
+def test_other_networks_are_refused_by_name() -> None:
+    with pytest.raises(PumitError, match="pumit_segmentation_small"):
+        patch_divisor("promptable", {})
+    with pytest.raises(PumitError, match="cannot be trained to segment"):
+        patch_divisor("nonsense", {})
+
+
+def saved(folder: Path, **sizes: Any) -> tuple[str, dict[str, torch.Tensor]]:
+    torch.manual_seed(1)
+    made = {**SIZES, "num_classes": 3, **sizes}
+    state = build_segmentation(NAME, made).state_dict()
+    recipe = {"name": "x", "network": NAME, "sizes": made}
+    save_checkpoint(folder / "x.safetensors", state, recipe)
+    return str(folder / "x.safetensors"), state
+
+
+def test_other_classes_and_channels_begin_anew_and_all_else_goes_on(tmp_path: Path) -> None:
+    path, state = saved(tmp_path)
+    torch.manual_seed(2)
+    network = build_segmentation(NAME, {**SIZES, "num_classes": 5, "in_channels": 2})
+    before = {k: v.clone() for k, v in network.state_dict().items()}
+    begin_with(network, path)
+    kernel = "vit.patch_embedding.weight"
+    for key, value in network.state_dict().items():
+        if key.startswith(("heads.", "detail_full.0.")):
+            assert torch.equal(value, before[key]), key
+        elif key != kernel:
+            assert torch.equal(value, state[key]), key
+    # An image of two equal channels gives the same tokens as one channel did.
+    torch.testing.assert_close(network.state_dict()[kernel].sum(1), state[kernel].sum(1))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [({"pyramid_widths": [8, 8, 8, 16]}, "other widths"), ({"hidden": 48}, "does not fit")],
+)
+def test_network_of_other_widths_is_refused(
+    tmp_path: Path, sizes: dict[str, Any], message: str
+) -> None:
+    path, _ = saved(tmp_path, **sizes)
+    with pytest.raises(CheckpointError, match=message):
+        begin_with(build_segmentation(NAME, {**SIZES, "num_classes": 3}), path)
