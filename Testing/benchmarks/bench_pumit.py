@@ -1,7 +1,7 @@
 """Time PUMIT's networks against what they stand beside; by hand.
 
 python Testing/benchmarks/bench_pumit.py [layers] [encoder] [field] [gpu] [--threads 1 2]
-    [--repeats 7] [--degrees 0 2 5] [--blocks 12]
+    [--repeats 7] [--degrees 0 2 5] [--tokens 256 500 1024] [--blocks 12]
 
 layers   adaptive convolutions against plain ones of the same reduced kernel
 encoder  the universal ViT-B against MONAI's ViT of the same width and depth, on the same tokens
@@ -34,6 +34,11 @@ Layer = SACConv | SACDownsample | SACUpsample
 LAYER_TARGET = 1.05
 ENCODER_TARGET = 1.0
 FIELD_TARGET = 1 / 5
+GRIDS = {
+    256: (4, 8, 8),
+    500: (5, 10, 10),
+    1024: (4, 16, 16),
+}  # patches of an image, by their number
 
 
 @dataclass(frozen=True)
@@ -173,7 +178,7 @@ def bench_encoder(options: argparse.Namespace) -> None:
         return
     from monai.networks.nets import ViT
 
-    for grid in ((4, 8, 8), (5, 10, 10), (4, 16, 16)):
+    for grid in (GRIDS[n] for n in options.tokens):
         size = tuple(16 * n for n in grid)
         ours = build_network("pumit_vit_b", position_table=grid, depth=options.blocks)
         sizes = {"hidden_size": 768, "mlp_dim": 3072, "num_layers": options.blocks, "num_heads": 12}
@@ -280,6 +285,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--degrees", type=int, nargs="+", default=[0, 2, 5], help="of anisotropy")
+    parser.add_argument("--tokens", type=int, nargs="+", default=list(GRIDS), choices=GRIDS)
     parser.add_argument("--blocks", type=int, default=12, help="of the ViTs (%(default)s)")
     arguments = parser.parse_args()
     unknown = set(arguments.what) - set(BENCHMARKS)
