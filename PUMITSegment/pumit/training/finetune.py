@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-from pumit.errors import PumitError
+from pumit.errors import PumitError, TrainingError
 from pumit.inference.loading import pick_device
 from pumit.training.pretrain import start_processes
 from pumit.training.recipe_file import check_keys, read_yaml, schedule_kinds
@@ -95,7 +95,14 @@ def finetune(
         seed,
     )
     module, function = TASKS[task]
-    best = cast(Callable[[TrainingRun], Path], getattr(import_module(module), function))(run)
+    work = cast(Callable[[TrainingRun], Path], getattr(import_module(module), function))
+    try:
+        best = work(run)
+    except torch.cuda.OutOfMemoryError:
+        raise TrainingError(
+            "The GPU's memory is too small for this recipe: lower its batch_size or patch_size, or "
+            "set activation_checkpointing: true in schedule."
+        ) from None
     if dist.is_initialized():
         dist.destroy_process_group()
     return best

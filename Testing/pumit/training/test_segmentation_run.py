@@ -126,6 +126,16 @@ def test_loss_that_is_not_finite_names_its_cases(tmp_path: Path) -> None:
         run(tmp_path, data=data, schedule=schedule)
 
 
+def test_full_gpu_is_told_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **options: Any) -> None:
+        raise torch.cuda.OutOfMemoryError
+
+    monkeypatch.setattr("pumit.training.segmentation_run.train", fail)
+    write_pairs(tmp_path / "set", 2)
+    with pytest.raises(TrainingError, match="lower its batch_size or patch_size"):
+        run(tmp_path)
+
+
 def test_several_channels_in_files_of_their_own(tmp_path: Path) -> None:
     for i in range(2):
         image, labels = ball_and_box(i)
