@@ -11,6 +11,7 @@ import pytest
 import SimpleITK
 import torch
 from PIL import Image
+from pumit.inference import reconstruction
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
 
@@ -94,9 +95,16 @@ def test_odd_images_are_answered_or_refused_in_one_line(
     assert "no 7" in refused("reconstruct", tmp_path / "film.nii.gz", "--channel", "7", *options)
 
 
-def test_bad_input_ends_in_one_line(refused: Any, scan: Path, tokenizer: Path) -> None:
+def test_without_any_tokenizer_one_line_says_so(
+    refused: Any, scan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconstruction, "installed_models", list)
     out = scan.with_name("back.nii.gz")
     assert "No tokenizer is installed" in refused("reconstruct", scan, "-o", out)
+
+
+def test_bad_input_ends_in_one_line(refused: Any, scan: Path, tokenizer: Path) -> None:
+    out = scan.with_name("back.nii.gz")
     assert "reconstructs nothing" in refused("reconstruct", scan, "--model", "default", "-o", out)
     gif = scan.with_name("x.gif")
     assert "must end with" in refused("reconstruct", scan, "--model", tokenizer, "-o", gif)

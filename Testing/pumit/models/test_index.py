@@ -104,19 +104,21 @@ def test_the_default_model_has_everything_a_card_needs() -> None:
     assert entry.source == "package"
 
 
-def test_the_shipped_weights_match_the_index() -> None:
-    entry = entry_named("default")
+@pytest.mark.parametrize(("name", "mebibytes"), [("default", 24), ("tokenizer", 12)])
+def test_the_shipped_weights_match_the_index(name: str, mebibytes: int) -> None:
+    entry = entry_named(name)
     if not entry.path.is_file():
-        pytest.skip("the default weights are absent from pumit/models")
+        pytest.skip(f"the weights of {name} are absent from pumit/models")
     verify_model(entry)
-    assert entry.path.stat().st_size <= 24 << 20
+    assert entry.path.stat().st_size <= mebibytes << 20
+    assert entry.path.with_suffix(".md").is_file()
 
 
 def test_without_an_index_of_the_user_only_the_package_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "absent"))
-    assert [e.name for e in list_models()] == ["default"]
+    assert [e.name for e in list_models()][:2] == ["default", "tokenizer"]
 
 
 def test_an_empty_setting_means_the_usual_folder(monkeypatch: pytest.MonkeyPatch) -> None:
