@@ -9,6 +9,7 @@ import pytest
 import yaml
 from known_networks import PLAN, known_networks, save_model
 from pumit.errors import CheckpointError
+from pumit.models import index
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
 from pumit.server.engine import SegmenterEngine
@@ -50,6 +51,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     (tmp_path / "index.yaml").write_text(yaml.safe_dump({"models": rows}))
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path))
+    monkeypatch.setattr(index, "package_folder", lambda: tmp_path / "none")
     return tmp_path
 
 
