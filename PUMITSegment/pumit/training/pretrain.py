@@ -17,26 +17,13 @@ from pumit.errors import ExportError, PumitError
 from pumit.inference.loading import pick_device
 from pumit.models.checkpoint import save_checkpoint
 from pumit.training.objectives import Objective, Setting, objective_kind
-from pumit.training.recipe_file import Kinds, check_keys, read_yaml, schedule_kinds
+from pumit.training.recipe_file import COMMON_KINDS, Kinds, check_keys, read_yaml, schedule_kinds
 from pumit.training.trainer import Schedule, train
 
 logger = logging.getLogger(__name__)
 
 # What any recipe may hold; each objective adds keys of its own.
-KINDS: Kinds = {
-    "name": (str,),
-    "version": (str, int, float),
-    "network": (str,),
-    "network_sizes": (dict,),
-    "initial": (str,),
-    "seed": (int,),
-    "threads": (int,),
-    "device": (str,),
-    "workers": (int,),
-    "batch_size": (int,),
-    "schedule": (dict,),
-    "card": (dict,),
-}
+KINDS: Kinds = {**COMMON_KINDS, "batch_size": (int,)}
 # What the checkpoint says of how it was trained.
 TOLD = ("seed", "batch_size", "real_share", "real_cases", "real_images", "loss", "degrees")
 

@@ -15,6 +15,20 @@ from pumit.training.trainer import Schedule
 
 Kinds = Mapping[str, tuple[type, ...]]
 
+# Keys that mean the same whatever is trained.
+COMMON_KINDS: Kinds = {
+    "name": (str,),
+    "version": (str, int, float),
+    "network": (str,),
+    "network_sizes": (dict,),
+    "initial": (str,),
+    "seed": (int,),
+    "threads": (int,),
+    "device": (str,),
+    "workers": (int,),
+    "schedule": (dict,),
+    "card": (dict,),
+}
 # Numbers of which there is at least one.
 NEVER_ZERO = {
     "threads",

@@ -8,26 +8,14 @@ from typing import Any
 
 import torch
 
+from pumit.training import recipe_file
 from pumit.training.parallel import rank
 from pumit.training.pretrain import make_folder, write_line
+from pumit.training.recipe_file import Kinds
 from pumit.training.schedule import Schedule
 
-# Keys that mean the same whatever is trained; each task adds its own.
-COMMON_KINDS: dict[str, tuple[type, ...]] = {
-    "task": (str,),
-    "name": (str,),
-    "version": (str, int, float),
-    "network": (str,),
-    "network_sizes": (dict,),
-    "initial": (str,),
-    "seed": (int,),
-    "threads": (int,),
-    "device": (str,),
-    "workers": (int,),
-    "data": (dict,),
-    "schedule": (dict,),
-    "card": (dict,),
-}
+# Keys that mean the same whatever `pumit train` trains; each task adds its own.
+COMMON_KINDS: Kinds = {**recipe_file.COMMON_KINDS, "task": (str,), "data": (dict,)}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""What `pumit train` and `pumit pretrain` are told alike."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import resources
+from pathlib import Path
+
+from pumit.errors import PumitError
+
+
+def add_training_options(parser: argparse.ArgumentParser, output: str) -> None:
+    """Declare the recipe, the output folder and what overrides the recipe.
+
+    Args:
+        parser: Parser of the command.
+        output: Default output folder.
+    """
+    parser.add_argument(
+        "config", help="a YAML recipe, or the name of one that ships: " + ", ".join(recipe_names())
+    )
+    parser.add_argument("-o", "--output", type=Path, default=Path(output))
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help="of the whole run, its parts before a stop included; then it ends",
+    )
+    parser.add_argument("--steps", type=int, help="optimiser steps in all")
+    parser.add_argument("--device", help="auto, cpu, cuda, cuda:1")
+    parser.add_argument("--workers", type=int, help="processes that draw batches ahead")
+
+
+def recipe_folder() -> Path:
+    """Folder of the recipes that ship."""
+    return Path(str(resources.files("pumit.training"))) / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that ship."""
+    return sorted(path.stem for path in recipe_folder().glob("*.yaml"))
+
+
+def find_recipe(config: str) -> tuple[Path, bool]:
+    """The recipe's file, and whether it is one that ships.
+
+    Raises:
+        PumitError: If there is none.
+    """
+    is_shipped = not Path(config).suffix
+    path = recipe_folder() / f"{config}.yaml" if is_shipped else Path(config)
+    if not path.is_file():
+        names = ", ".join(recipe_names())
+        raise PumitError(f"There is no recipe {config!r}; give a YAML file or one of {names}.")
+    return path, is_shipped
+
+
+def overrides_of(args: argparse.Namespace) -> dict[str, float | int]:
+    """Values of the recipe's `schedule` that the command line replaces."""
+    return {k: getattr(args, k) for k in ("seconds", "steps") if getattr(args, k) is not None}
