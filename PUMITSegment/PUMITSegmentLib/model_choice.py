@@ -45,8 +45,9 @@ def noTokenizerText() -> str:
     """What the tokenizer view shows where there is no tokenizer."""
     return _(
         "No tokenizer is installed. A tokenizer turns an image into a few hundred kinds of small "
-        "pieces and back; what it cannot bring back, it does not know. None comes with this "
-        "version: put one into the model index of the computer that computes, and connect again."
+        "pieces and back; what it cannot bring back, it does not know. One comes with PUMIT: "
+        "install it again on the computer that computes, or put one into its model index, and "
+        "connect again."
     )
 
 
