@@ -15,7 +15,7 @@ from pumit.training.recipe_file import Kinds, check_keys
 from pumit.training.volume_cache import VolumeCache
 
 KINDS: Kinds = {
-    "crop": (dict,),
+    "crop": (dict, list),
     "degrees": (dict,),
     "real_share": (int, float),
     "real_folder": (str,),
@@ -28,18 +28,32 @@ IMAGES_KINDS: Kinds = {"pattern": (str,), "weight": (int, float), "depth_axis": 
 CROP_KINDS: Kinds = {"depth": (int,), "in_plane": (int,)}
 
 
-def crop_of(recipe: Mapping[str, Any]) -> Crop:
-    """Size of the crops.
+def crops_of(recipe: Mapping[str, Any]) -> tuple[Crop, ...]:
+    """Sizes of the crops: `crop` is one, or a list of which each step draws one.
 
     Raises:
-        PumitError: If it is not made of multiples of 16.
+        PumitError: If one is not made of multiples of 16.
     """
     given = recipe.get("crop", {})
-    check_keys(given, CROP_KINDS, "crop")
-    try:
-        return Crop(**given)
-    except ValueError as error:
-        raise PumitError(str(error)) from None
+    crops = []
+    for row in [given] if isinstance(given, dict) else given:
+        if not isinstance(row, dict):
+            raise PumitError(f"Each crop needs depth and in_plane, got {row!r}.")
+        check_keys(row, CROP_KINDS, "crop")
+        try:
+            crops.append(Crop(**row))
+        except ValueError as error:
+            raise PumitError(str(error)) from None
+    if not crops:
+        raise PumitError("crop is empty; give a size, or leave it out.")
+    return tuple(crops)
+
+
+def window_plan(recipe: Mapping[str, Any]) -> dict[str, int]:
+    """Windows of inference: as large as the largest crop, for what lies around helps."""
+    crops = crops_of(recipe)
+    largest = max(crops, key=lambda crop: crop.in_plane)
+    return {"in_plane": largest.in_plane, "depth": largest.depth}
 
 
 def degrees(recipe: Mapping[str, Any]) -> dict[int, float]:
@@ -56,7 +70,7 @@ def degrees(recipe: Mapping[str, Any]) -> dict[int, float]:
 
 def check(recipe: Mapping[str, Any], name: str) -> None:
     """Raise PumitError for keys that cannot be used, reading no data."""
-    crop_of(recipe)
+    crops_of(recipe)
     degrees(recipe)
     for row in recipe.get("real_images", []):
         if isinstance(row, dict):
@@ -95,7 +109,7 @@ def image_source(recipe: Mapping[str, Any], setting: Setting) -> ImageSource:
             share=(rank(), world()),
         )
     return ImageSource(
-        crop_of(recipe),
+        crops_of(recipe),
         images=images,
         real_share=float(recipe.get("real_share", 0.6)),
         batch_size=int(recipe.get("batch_size", 4)),

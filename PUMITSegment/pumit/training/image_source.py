@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -45,6 +46,12 @@ class ImageBatch:
         return Anisotropy(self.da0)
 
     @property
+    def patches(self) -> int:
+        """Patches of 16 in-plane voxels of each image."""
+        d, h, w = self.image.shape[2:]
+        return (d // self.anisotropy.depth_stride(4)) * (h // 16) * (w // 16)
+
+    @property
     def voxels(self) -> int:
         """Voxels of all images."""
         return self.image[:, 0].numel()
@@ -86,11 +93,6 @@ class Crop:
         """Voxels (d, h, w) at a degree of anisotropy."""
         return (Anisotropy(da0).depth_at(self.depth), self.in_plane, self.in_plane)
 
-    def grid(self, da0: int) -> tuple[int, int, int]:
-        """Patches of 16 in-plane voxels, (d, h, w)."""
-        d, h, w = self.shape(da0)
-        return (d // Anisotropy(da0).depth_stride(4), h // 16, w // 16)
-
 
 class Images(Protocol):
     """Where real images come from."""
@@ -105,28 +107,30 @@ class ImageSource:
     """Draw crops of generated and of real images.
 
     Args:
-        crop: Their size.
+        crops: Their sizes; each step draws one, and fewer of them the larger it is. A network with
+            group norms has to see several: what it makes of an image depends on how much of it
+            it sees.
         images: Real images, or None for generated ones only.
         real_share: Share of crops that come from real images.
-        batch_size: Crops per step, times `IMAGES`.
+        batch_size: Crops of the first size per step, times `IMAGES`.
         generated_size: In-plane voxels of a generated scan at most; it is enlarged to the crop.
             Drawing takes longer than training where it is large.
     """
 
     def __init__(
         self,
-        crop: Crop,
+        crops: Crop | Sequence[Crop],
         *,
         images: Images | None,
         real_share: float,
         batch_size: int,
         generated_size: int = 64,
     ) -> None:
-        self.crop = crop
+        self.crops = (crops,) if isinstance(crops, Crop) else tuple(crops)
         self.images = images
         self.real_share = real_share
         self.batch_size = batch_size
-        self.generated_size = min(generated_size, crop.in_plane)
+        self.generated_size = generated_size
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
         """Draw a batch of one degree.
@@ -134,15 +138,18 @@ class ImageSource:
         Args:
             da0: Degree of anisotropy.
             generator: Of this process and step, on the CPU.
-            shared: In the same state in every process; unused, all crops of a degree are alike.
+            shared: In the same state in every process, for the size, which decides how long a step
+                takes.
 
         Raises:
             PumitError: If an image is of another degree.
         """
         images, cases = [], []
-        shape = self.crop.shape(da0)
-        for _ in range(self.batch_size * IMAGES[da0]):
-            image, case = self._one(da0, generator)
+        crop = self.crops[int(torch.randint(len(self.crops), (), generator=shared))]
+        shape = crop.shape(da0)
+        fewer = math.prod(self.crops[0].shape(da0)) / math.prod(shape)
+        for _ in range(max(1, round(self.batch_size * IMAGES[da0] * fewer))):
+            image, case = self._one(da0, shape, generator)
             if image.shape[1:] != shape:
                 raise PumitError(
                     f"{case} has {tuple(image.shape[1:])} voxels; a batch holds images of one "
@@ -152,13 +159,14 @@ class ImageSource:
             cases.append(case)
         return ImageBatch(torch.stack(images), da0, cases)
 
-    def _one(self, da0: int, generator: torch.Generator) -> tuple[Tensor, str]:
-        shape = self.crop.shape(da0)
+    def _one(
+        self, da0: int, shape: tuple[int, int, int], generator: torch.Generator
+    ) -> tuple[Tensor, str]:
         if self.images is not None and chance(generator, self.real_share):
             found = self.images.draw(da0, shape, generator)
             if found is not None:
                 return found
-        image = draw_scene(da0, self.generated_size, generator).image
+        image = draw_scene(da0, min(self.generated_size, shape[1]), generator).image
         scaling = Normalization().scaling(image.numpy())
         image = (image * scaling.factor + scaling.offset).clamp(0, 1)[None]
         if image.shape[1:] != shape:

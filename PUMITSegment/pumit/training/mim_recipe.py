@@ -67,13 +67,12 @@ def build(recipe: Mapping[str, Any], setting: Setting) -> Objective:
         image_recipe.image_source(recipe, setting),
         mask_ratio=float(recipe.get("mask_ratio", MASK_RATIO)),
     )
-    crop = image_recipe.crop_of(recipe)
     content = {
         "network": name,
         "sizes": sizes,
         "kind": "encoder",
         "tokenizer": {"name": checkpoint.recipe.get("name"), "sha256": checkpoint.sha256},
-        "plan": {"in_plane": crop.in_plane, "depth": crop.depth},
+        "plan": image_recipe.window_plan(recipe),
     }
     return Objective(task, image_recipe.degrees(recipe), content)
 

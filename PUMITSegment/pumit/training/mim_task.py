@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import torch
@@ -36,8 +35,7 @@ def draw_masked(
 ) -> ImageBatch:
     """Draw images and which of their patches to hide."""
     batch = source.draw(da0, generator, shared)
-    patches = math.prod(source.crop.grid(da0))
-    batch.is_masked = random_mask(len(batch), patches, ratio=ratio, generator=generator)
+    batch.is_masked = random_mask(len(batch), batch.patches, ratio=ratio, generator=generator)
     return batch
 
 

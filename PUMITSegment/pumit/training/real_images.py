@@ -29,7 +29,7 @@ TRIES = 8
 SMALLEST_ZOOM, LARGEST_ZOOM = 0.75, 2.0
 WIDEST = 2.5  # a crop is at most so much wider than its image; the rest is air
 EMPTY = 0.02  # of the range: below it is air
-LEAST_FOREGROUND = 0.15
+LEAST_FOREGROUND, ANYWHERE = 0.15, 0.15  # but a share of the crops may lie anywhere
 LEAST_TO_SHARE = 16  # files per process: with fewer, processes would learn from unlike images
 CACHE_SETTINGS: Mapping[str, Any] = {"images": "prepared for pre-training, 8 bits"}
 
@@ -160,8 +160,8 @@ def draw_crop(
         generator: Source of randomness.
 
     Returns:
-        (C, D, H, W) in [0, 1], or None where the image cannot give one, or the drawn place is
-        nearly empty.
+        (C, D, H, W) in [0, 1], or None where the image cannot give one, or (mostly) where the drawn
+        place is nearly empty.
     """
     where = _field(channels[0], da0, shape, generator)
     if where is None:
@@ -174,7 +174,9 @@ def draw_crop(
         crop, inside = channel.sample(where, rotation)
         crops.append((crop / 255 * (inside > 0)).clamp(0, 1))
     out = torch.stack(crops)
-    return out if float((out > EMPTY).float().mean()) >= LEAST_FOREGROUND else None
+    # Some crops of air or of one tissue: a window of a whole scan may show nothing else.
+    least = 0.0 if chance(generator, ANYWHERE) else LEAST_FOREGROUND
+    return out if float((out > EMPTY).float().mean()) >= least else None
 
 
 def _field(

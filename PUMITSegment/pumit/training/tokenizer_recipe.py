@@ -71,11 +71,10 @@ def build(recipe: Mapping[str, Any], setting: Setting) -> Objective:
             weights=recipe.get("perceptual_weights"),
         ),
     )
-    crop = image_recipe.crop_of(recipe)
     content = {
         "network": name,
         "sizes": sizes,
-        "plan": {"in_plane": crop.in_plane, "depth": crop.depth},
+        "plan": image_recipe.window_plan(recipe),
     }
     return Objective(task, image_recipe.degrees(recipe), content, GENERATOR)
 

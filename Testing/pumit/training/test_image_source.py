@@ -21,8 +21,6 @@ def random(seed: int = 0) -> torch.Generator:
 )
 def test_crops_have_the_published_depths(crop: Crop, depths: tuple[int, ...]) -> None:
     assert tuple(crop.shape(da0)[0] for da0 in range(6)) == depths
-    assert crop.grid(0) == (crop.depth // 16, crop.in_plane // 16, crop.in_plane // 16)
-    assert crop.grid(4)[0] == depths[4]
 
 
 def test_a_crop_that_no_patch_divides_is_refused() -> None:
@@ -40,6 +38,20 @@ def test_generated_crops_have_size_and_range(da0: int) -> None:
     assert 0.8 < float(batch.image.max()) <= 1
     assert torch.equal(batch.image[:, 0], batch.image[:, 2])
     assert batch.voxels == batch.image[:, 0].numel()
+
+
+def test_larger_crops_come_in_smaller_batches_alike_in_every_process() -> None:
+    crops = (Crop(16, 16), Crop(16, 32), Crop(32, 32))
+    source = ImageSource(crops, images=None, real_share=0, batch_size=4, generated_size=16)
+    seen = set()
+    for seed in range(8):
+        batch = source.draw(2, random(0), random(seed))
+        assert batch.image.shape == source.draw(2, random(9), random(seed)).image.shape
+        d, h, w = batch.image.shape[2:]
+        assert len(batch) == max(1, 8 * 4 * 16 * 16 // (d * h * w))
+        assert batch.patches == (d // 4) * (h // 16) * (w // 16)
+        seen.add((d, h, w))
+    assert seen == {crop.shape(2) for crop in crops}
 
 
 class Ramp:

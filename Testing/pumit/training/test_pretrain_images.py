@@ -110,6 +110,9 @@ def test_a_tokenizer_with_another_codebook_is_refused(tmp_path: Path, tokenizer:
     [
         ({"crop": {"depth": 20}}, "multiples of 16"),
         ({"crop": {"dept": 16}}, "did you mean depth"),
+        ({"crop": [{"depth": 16}, {"in_plane": 17}]}, "multiples of 16"),
+        ({"crop": [16]}, "needs depth and in_plane"),
+        ({"crop": []}, "crop is empty"),
         ({"degrees": {7: 1.0}}, "Degrees of anisotropy are 0 to 5"),
         ({"degrees": {0: 0.0}}, "share above zero"),
         ({"loss": {"evn": 1.0}}, "did you mean even"),

@@ -53,9 +53,11 @@ def test_thick_slices_are_never_made_thinner() -> None:
     assert draw_crop([flat], 0, (16, 64, 64), random()) is None
 
 
-def test_a_place_without_foreground_is_not_taken() -> None:
+def test_a_place_without_foreground_is_seldom_taken() -> None:
     empty = Pyramid(np.zeros((16, 32, 32), np.uint8), (1.0, 1.0, 1.0))
-    assert draw_crop([empty], 0, (16, 16, 16), random()) is None
+    generator = random()
+    taken = [draw_crop([empty], 0, (16, 16, 16), generator) is not None for _ in range(60)]
+    assert 3 <= sum(taken) <= 18
 
 
 def images(tmp_path: Path, array: np.ndarray, spacing: tuple[float, float, float]) -> RealImages:
