@@ -104,7 +104,7 @@ def test_the_default_model_has_everything_a_card_needs() -> None:
     assert entry.source == "package"
 
 
-@pytest.mark.parametrize(("name", "mebibytes"), [("default", 24), ("tokenizer", 12)])
+@pytest.mark.parametrize(("name", "mebibytes"), [("default", 24), ("tokenizer", 12), ("vit", 12)])
 def test_the_shipped_weights_match_the_index(name: str, mebibytes: int) -> None:
     entry = entry_named(name)
     if not entry.path.is_file():
@@ -118,7 +118,7 @@ def test_without_an_index_of_the_user_only_the_package_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "absent"))
-    assert [e.name for e in list_models()][:2] == ["default", "tokenizer"]
+    assert [e.name for e in list_models()] == ["default", "tokenizer", "vit"]
 
 
 def test_an_empty_setting_means_the_usual_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_names_with_a_dot_are_names(models: Path) -> None:
 
 
 def test_an_unknown_model_names_the_known_ones(models: Path) -> None:
-    with pytest.raises(CheckpointError, match="'none'; known: default, mine"):
+    with pytest.raises(CheckpointError, match="'none'; known: default, tokenizer, vit, mine"):
         find_model("none")
 
 
