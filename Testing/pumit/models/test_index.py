@@ -52,6 +52,9 @@ def entry_named(name: str) -> ModelEntry:
     return next(e for e in list_models() if e.name == name)
 
 
+SHIPPED = {"default": 24, "tokenizer": 12, "vit": 12}  # and the most MiB of each
+
+
 class _Answer:
     def __init__(self, content: bytes, status: int = 200, breaks: bool = False) -> None:
         self.content, self.status, self.breaks = content, status, breaks
@@ -91,7 +94,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_models_of_the_package_and_of_the_user_are_listed(models: Path) -> None:
-    assert [e.name for e in list_models()] == ["default", "mine"]
+    assert [e.name for e in list_models()] == [*SHIPPED, "mine"]
     assert entry_named("default").folder == package_folder()
     assert entry_named("mine").folder == models == user_folder()
 
@@ -104,7 +107,7 @@ def test_the_default_model_has_everything_a_card_needs() -> None:
     assert entry.source == "package"
 
 
-@pytest.mark.parametrize(("name", "mebibytes"), [("default", 24), ("tokenizer", 12), ("vit", 12)])
+@pytest.mark.parametrize(("name", "mebibytes"), SHIPPED.items())
 def test_the_shipped_weights_match_the_index(name: str, mebibytes: int) -> None:
     entry = entry_named(name)
     if not entry.path.is_file():
@@ -118,7 +121,7 @@ def test_without_an_index_of_the_user_only_the_package_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "absent"))
-    assert [e.name for e in list_models()] == ["default", "tokenizer", "vit"]
+    assert [e.name for e in list_models()] == [*SHIPPED]
 
 
 def test_an_empty_setting_means_the_usual_folder(monkeypatch: pytest.MonkeyPatch) -> None:
