@@ -227,6 +227,8 @@ def test_tree_holds_no_scans_and_nothing_large(repository: Path) -> None:
     files = tracked_files(repository)
     assert not [file for file in files if file.name.endswith(scans)]
     weights = [file for file in files if file.suffix == ".safetensors"]
-    assert sum(file.stat().st_size for file in weights) <= 24 * MIB
+    for file in weights:
+        assert file.stat().st_size <= (24 if file.stem == "default" else 12) * MIB
+    assert sum(file.stat().st_size for file in weights) <= 40 * MIB
     others = [file for file in files if file not in weights]
     assert not [file for file in others if file.stat().st_size > 2 * MIB]
