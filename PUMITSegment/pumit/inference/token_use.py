@@ -112,8 +112,13 @@ def quality(psnr_db: float, reference: object) -> str:
             "reference figures, so whether that is usual for it cannot be said."
         )
     measured = f"PSNR {psnr_db:.1f} dB; for images of kinds it knows {usual:.1f} dB is usual"
-    if psnr_db >= low:
+    if psnr_db >= usual:
         return f"The model reconstructs this image as well as those of kinds it knows ({measured})."
+    if psnr_db >= low:
+        return (
+            "The model reconstructs this image within the range of those of kinds it knows "
+            f"({measured})."
+        )
     if psnr_db >= low - _CLEARLY_WORSE_DB:
         return (
             "The model reconstructs this image less well than most images of kinds it knows "

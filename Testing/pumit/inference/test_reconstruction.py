@@ -121,7 +121,8 @@ def test_figures_of_token_use_are_those_of_the_definition() -> None:
 
 def test_the_sentence_follows_the_reference_figures() -> None:
     reference = {"psnr_db": [28.0, 33.0]}
-    assert "as well as" in quality(28.0, reference)
+    assert "as well as" in quality(33.0, reference)
+    assert "within the range" in quality(28.0, reference)
     assert "less well" in quality(27.0, reference)
     assert "clearly worse" in quality(20.0, reference)
     for none in (None, {}, {"psnr_db": "high"}, {"psnr_db": [1]}):
