@@ -12,6 +12,7 @@ import requests
 import yaml
 
 CONTENT = b"weights"
+SHIPPED = ("default", "tokenizer", "vit")
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_list_shows_every_model_with_its_licence(run: Any) -> None:
     ran = run("models", "list")
     assert ran.status == 0
     lines = ran.out.splitlines()
-    assert [line.split()[0] for line in lines] == ["default", "mine"]
+    assert [line.split()[0] for line in lines] == [*SHIPPED, "mine"]
     assert "to be fetched" in lines[1]
     assert "CC-BY-4.0" in lines[1]
     assert [line.split()[1] for line in lines] == ["promptable", "automatic"]
@@ -46,7 +47,7 @@ def test_list_shows_every_model_with_its_licence(run: Any) -> None:
 @pytest.mark.usefixtures("models")
 def test_list_as_json(run: Any) -> None:
     rows = json.loads(run("models", "list", "--json").out)
-    assert [row["name"] for row in rows] == ["default", "mine"]
+    assert [row["name"] for row in rows] == [*SHIPPED, "mine"]
     assert rows[1]["state"] == "to be fetched"
 
 
@@ -63,7 +64,7 @@ def test_verify_of_all_passes_over_what_was_never_fetched(run: Any) -> None:
     ran = run("models", "verify", "--json")
     assert ran.status == 0, ran.err
     states = {row["name"]: row["state"] for row in json.loads(ran.out)}
-    assert states == {"default": "verified", "mine": "to be fetched"}
+    assert states == {**dict.fromkeys(SHIPPED, "verified"), "mine": "to be fetched"}
 
 
 def test_fetch_without_a_network_is_one_line(
@@ -79,7 +80,7 @@ def test_fetch_without_a_network_is_one_line(
 
 @pytest.mark.usefixtures("models")
 def test_unknown_names_are_one_line(refused: Any) -> None:
-    assert "known: default, mine" in refused("models", "verify", "none")
+    assert f"known: {', '.join(SHIPPED)}, mine" in refused("models", "verify", "none")
 
 
 def test_a_damaged_index_is_one_line(refused: Any, models: Path) -> None:
