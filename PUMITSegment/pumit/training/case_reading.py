@@ -14,7 +14,8 @@ from pumit.errors import VolumeError
 from pumit.io.channel_files import read_channels, require_same_grid
 from pumit.preprocessing.channels import image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
-from pumit.training.labelled_cases import ClassValue, LabelledCase, bare_name
+from pumit.training.class_values import ClassValue
+from pumit.training.labelled_cases import LabelledCase, bare_name
 from pumit.volume import Volume
 
 FOREGROUND_SAMPLES = 10_000  # voxels of a case that count for the intensities of the data set

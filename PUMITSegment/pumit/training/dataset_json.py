@@ -9,13 +9,12 @@ from typing import Any
 
 from pumit.errors import PumitError
 from pumit.segmentation import ClassLabel
+from pumit.training.class_values import ClassValue, checked_classes
 from pumit.training.labelled_cases import (
-    ClassValue,
     LabelledCase,
     LabelledSet,
     all_at_once,
     bare_name,
-    checked_classes,
     paired_cases,
 )
 

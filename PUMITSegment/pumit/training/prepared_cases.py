@@ -19,7 +19,8 @@ from pumit.io.atomic import atomic_path
 from pumit.preprocessing.network_axes import NetworkAxes
 from pumit.preprocessing.resize import resize
 from pumit.training.case_reading import LabelledVolume, read_labelled
-from pumit.training.labelled_cases import ClassValue, LabelledCase
+from pumit.training.class_values import ClassValue
+from pumit.training.labelled_cases import LabelledCase
 
 CLASS_PLACES = 10_000  # voxels of each class among which the middle of a patch is drawn
 MEMORY_BYTES = 4 << 30  # a larger data set is kept on disk

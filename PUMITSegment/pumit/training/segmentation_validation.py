@@ -13,7 +13,8 @@ from pumit.evaluation.segmentation_metrics import MetricRow, segmentation_metric
 from pumit.inference.automatic import AutomaticSegmenter, NetworkPlan
 from pumit.inference.loading import pick_precision
 from pumit.training.case_reading import LabelledVolume, read_labelled
-from pumit.training.labelled_cases import ClassValue, LabelledCase
+from pumit.training.class_values import ClassValue
+from pumit.training.labelled_cases import LabelledCase
 
 KEPT_BYTES = 1 << 30  # cases of so many bytes together are read only once
 
