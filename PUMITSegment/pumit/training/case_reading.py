@@ -14,7 +14,7 @@ from pumit.errors import VolumeError
 from pumit.io.channel_files import read_channels, require_same_grid
 from pumit.preprocessing.channels import image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
-from pumit.training.class_values import ClassValue
+from pumit.training.class_values import ClassValue, base_values, region_table
 from pumit.training.labelled_cases import LabelledCase, bare_name
 from pumit.volume import Volume
 
@@ -29,7 +29,7 @@ class LabelledVolume:
     Attributes:
         name: Of the case.
         volume: The scan, all channels in one.
-        labels: (D, H, W), 0 background, i the i-th class.
+        labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`.
     """
 
     name: str
@@ -46,7 +46,7 @@ class CaseFacts:
         spacing_mm: Voxel size on the network's axes, depth first.
         shape: Voxels along these.
         channels: Image channels.
-        class_voxels: Voxels of each class, the background first.
+        class_voxels: Voxels of each class, the background first; regions share voxels.
         foreground: Sampled intensities of labelled voxels, (channels, n).
         lowest: Smallest intensity of each channel.
         is_integer: Whether intensities are whole numbers.
@@ -89,13 +89,15 @@ def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> Labelled
 
 
 def class_indices(values: npt.NDArray[Any], classes: Sequence[ClassValue]) -> npt.NDArray[np.uint8]:
-    """Replace the values of a label map by the numbers of their classes.
+    """Replace the values of a label map by the numbers of their classes, from 1 on.
+
+    Where there are regions, by their numbers among `base_values`.
 
     Raises:
         VolumeError: If a value is of no class.
     """
     found = np.unique(values)
-    known = {0: 0} | {c.value: i for i, c in enumerate(classes, start=1)}
+    known = {0: 0} | {value: i for i, value in enumerate(base_values(classes), start=1)}
     unknown = [v for v in found.tolist() if v not in known]
     if unknown:
         shown = ", ".join(f"{v:g}" for v in unknown[:SHOWN_VALUES])
@@ -105,12 +107,14 @@ def class_indices(values: npt.NDArray[Any], classes: Sequence[ClassValue]) -> np
     return indices[np.searchsorted(found, values)]
 
 
-def facts_of(case: LabelledVolume, *, classes: int, orientation: Orientation) -> CaseFacts:
+def facts_of(
+    case: LabelledVolume, *, classes: Sequence[ClassValue], orientation: Orientation
+) -> CaseFacts:
     """Measure a case.
 
     Args:
         case: Scan and labels.
-        classes: How many there are, the background left out.
+        classes: Values of the label map and what they mean.
         orientation: How the network's axes run.
     """
     axes = NetworkAxes.of(case.volume, orientation)
@@ -121,7 +125,9 @@ def facts_of(case: LabelledVolume, *, classes: int, orientation: Orientation) ->
     places = np.flatnonzero(case.labels)
     step = max(1, len(places) // FOREGROUND_SAMPLES)
     samples = [c.reshape(-1)[places[::step]].astype(np.float32) for c in channels]
-    voxels = np.bincount(case.labels.ravel(), minlength=classes + 1)
+    members = region_table(classes)  # (classes, 1 + base values)
+    counts = np.bincount(case.labels.ravel(), minlength=members.shape[1])
+    voxels = (counts[0], *(members @ counts))
     digest = hashlib.sha256(np.ascontiguousarray(case.volume.array).tobytes())
     return CaseFacts(
         case.name,

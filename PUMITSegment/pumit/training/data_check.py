@@ -59,7 +59,7 @@ def examine(
         except VolumeError as error:
             problems.append(str(error))
             continue
-        facts.append(facts_of(read, classes=len(data.classes), orientation=orientation))
+        facts.append(facts_of(read, classes=data.classes, orientation=orientation))
     problems += _disagreements(facts, data)
     all_at_once(problems)
     names = [c.label.name for c in data.classes]

@@ -9,7 +9,7 @@ from typing import Any
 
 from pumit.errors import PumitError
 from pumit.segmentation import ClassLabel
-from pumit.training.class_values import ClassValue, checked_classes
+from pumit.training.class_values import ClassValue, checked_classes, region
 from pumit.training.labelled_cases import (
     LabelledCase,
     LabelledSet,
@@ -23,14 +23,15 @@ def read_dataset_json(folder: Path) -> LabelledSet:
     """Cases, classes and channels of a folder with dataset.json, imagesTr and labelsTr.
 
     Understands version 1 and 2 of nnU-Net's file and the Decathlon's, whose channels lie in one
-    file each or together in a four-dimensional one.
+    file each or together in a four-dimensional one. A label of several values is a region; regions
+    are in the order of the labels, of which nnU-Net's `regions_class_order` speaks too.
 
     Args:
         folder: The data set's folder.
 
     Raises:
-        PumitError: If dataset.json is damaged, lacks its labels, has regions or an ignored label
-            in place of classes, or a file that it promises is absent.
+        PumitError: If dataset.json is damaged, lacks its labels or has an ignored label, or a file
+            that it promises is absent.
     """
     try:
         content = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
@@ -66,10 +67,8 @@ def _classes(labels: Mapping[str, Any]) -> tuple[ClassValue, ...]:
         # The Decathlon and nnU-Net 1 write {"1": "liver"}, nnU-Net 2 {"liver": 1}.
         number, name = (int(key), str(value)) if str(key).isdecimal() else (value, str(key))
         if isinstance(number, (list, tuple)):
-            raise PumitError(
-                f"Label {name!r} of dataset.json is a region of several values; name the values "
-                "one by one under data.classes."
-            )
+            found.append(region(ClassLabel(name), number))
+            continue
         if name == "ignore":
             raise PumitError(
                 "dataset.json has a label to ignore, which is not supported; give it to the "

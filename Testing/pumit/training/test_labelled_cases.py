@@ -142,7 +142,7 @@ def test_missing_channel_names_the_case(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("{", "cannot be used"),
-        ('{"labels": {"background": 0, "whole": [1, 2]}}', "region"),
+        ('{"labels": {"background": 0, "whole": [1, 0]}}', "whole numbers"),
         ('{"labels": {"background": 0, "x": 1, "ignore": 2}}', "ignore"),
         ('{"labels": {"background": 0}}', "1 to 255 classes"),
         ('{"modality": {"0": "CT"}}', "labels"),
