@@ -40,7 +40,8 @@ class Schedule:
         momentum: Of Muon and of SGD.
         betas: Of AdamW, with Muon too.
         shape: How the rate runs after its rise: `trapezoid` (plateau, then `decay`), `cosine` (to
-            `final_rate`), `poly` (power 0.9), or `steps` (times `factor` at each milestone).
+            `final_rate`, by the steps or by the budget of seconds, whichever is further on), `poly`
+            (power 0.9), or `steps` (times `factor` at each milestone).
         final_rate: Where the cosine ends.
         milestones: Steps at which the rate falls, of `steps`.
         factor: What it is multiplied by there.
@@ -110,12 +111,12 @@ class Schedule:
             elapsed: Seconds of the budget used so far.
         """
         rise = min(1.0, (step + 1) / max(self.warm_up, 1))
-        fall = self._fall(step)
+        fall = self._fall(step, elapsed)
         if self.seconds is not None and self.decay_seconds > 0:
             fall = min(fall, max(self.seconds - elapsed, 0.0) / self.decay_seconds)
         return self.learning_rate * min(rise, fall)
 
-    def _fall(self, step: int) -> float:
+    def _fall(self, step: int, elapsed: float) -> float:
         """Share of the peak rate after the rise, 0 to 1."""
         left = max(self.steps - step, 0)
         if self.shape == "trapezoid":
@@ -125,6 +126,8 @@ class Schedule:
         if self.shape == "steps":
             return float(self.factor ** bisect_right(list(self.milestones), step))
         done = 1 - min(1.0, left / max(self.steps - self.warm_up, 1))
+        if self.seconds:  # on a slower machine than was planned for, the rate is low at the end too
+            done = max(done, min(1.0, elapsed / self.seconds))
         end = self.final_rate / self.learning_rate if self.learning_rate else 0.0
         return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * done))
 
