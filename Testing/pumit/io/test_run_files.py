@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from pumit.errors import ExportError, PumitError
 from pumit.io import run_files
 from pumit.io.process_mark import process_mark
