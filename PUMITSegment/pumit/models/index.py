@@ -28,8 +28,12 @@ class ModelEntry:
         kind: What it does: "promptable", "automatic" or "tokenizer".
         description: One sentence.
         licence: Licence of the weights.
-        source: "package", or the address that `pumit models fetch` reads.
+        source: "package", "own", or the address that `pumit models fetch` reads.
         folder: Where the checkpoint lies, or would lie once fetched.
+        added: When the user added it, ISO 8601; empty for what ships.
+        origin: Where a model of the user's comes from, in words.
+        card: File name of its model card; empty where it lies beside the checkpoint, or nowhere.
+        run: Mark of the training that made it.
     """
 
     name: str
@@ -40,11 +44,20 @@ class ModelEntry:
     licence: str
     source: str
     folder: Path
+    added: str = ""
+    origin: str = ""
+    card: str = ""
+    run: str = ""
 
     @property
     def path(self) -> Path:
         """The checkpoint."""
         return self.folder / self.file
+
+    @property
+    def card_path(self) -> Path:
+        """The model card, which may be absent."""
+        return self.folder / self.card if self.card else self.path.with_suffix(".md")
 
 
 def user_folder() -> Path:
@@ -53,7 +66,16 @@ def user_folder() -> Path:
     return Path(chosen) if chosen else Path.home() / ".pumit" / "models"
 
 
-def _read_index(folder: Path, fetched: Path) -> list[ModelEntry]:
+def read_index(folder: Path, fetched: Path) -> list[ModelEntry]:
+    """Read the index of a folder.
+
+    Args:
+        folder: Where `index.yaml` and the checkpoints are; without one there are no models.
+        fetched: Where checkpoints lie that had to be fetched.
+
+    Raises:
+        CheckpointError: If the index is damaged.
+    """
     path = folder / INDEX_FILE
     if not path.is_file():
         return []
@@ -83,7 +105,7 @@ def package_folder() -> Path:
 def list_models() -> list[ModelEntry]:
     """Models of the package, then the user's own."""
     user = user_folder()
-    return _read_index(package_folder(), user) + _read_index(user, user)
+    return read_index(package_folder(), user) + read_index(user, user)
 
 
 def find_model(model: str | Path) -> Path:
@@ -98,10 +120,10 @@ def find_model(model: str | Path) -> Path:
     for entry in list_models():
         if entry.name == str(model):
             if not entry.path.is_file():
-                raise CheckpointError(
-                    f"Model {entry.name!r} is not on this machine; run `pumit models fetch "
-                    f"{entry.name}`."
-                )
+                remedy = f"run `pumit models fetch {entry.name}`"
+                if entry.source == "own":
+                    remedy = f"import it again, or `pumit models remove {entry.name}`"
+                raise CheckpointError(f"Model {entry.name!r} is not on this machine; {remedy}.")
             return entry.path
     if path.suffix or path.is_file():
         return path

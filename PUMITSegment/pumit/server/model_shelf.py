@@ -28,7 +28,7 @@ class ModelShelf:
     def __init__(self, own: ModelCard, *, device: str) -> None:
         self._own = own
         self._device = device
-        self._loaded: OrderedDict[str, Any] = OrderedDict()
+        self._loaded: OrderedDict[tuple[str, str, int], Any] = OrderedDict()
 
     def cards(self) -> list[ModelCard]:
         """The server's own promptable model, then automatic models and tokenizers."""
@@ -57,10 +57,17 @@ class ModelShelf:
         raise CheckpointError(f"The server offers no model {name!r} for this; it offers: {names}.")
 
     def load(self, name: str, loader: Callable[[str, str], Any]) -> Any:
-        """A model ready to answer; others make room for it."""
-        if name not in self._loaded:
+        """A model ready to answer; others make room for it.
+
+        One that was trained on since it was loaded is loaded anew.
+        """
+        from pumit.models.index import find_model
+
+        path = find_model(name)
+        key = (name, str(path), path.stat().st_mtime_ns if path.is_file() else 0)
+        if key not in self._loaded:
             while len(self._loaded) >= _KEPT:
                 self._loaded.popitem(last=False)
-            self._loaded[name] = loader(name, self._device)
-        self._loaded.move_to_end(name)
-        return self._loaded[name]
+            self._loaded[key] = loader(name, self._device)
+        self._loaded.move_to_end(key)
+        return self._loaded[key]

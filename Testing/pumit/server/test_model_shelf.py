@@ -11,6 +11,7 @@ from known_networks import PLAN, known_networks, save_model
 from pumit.errors import CheckpointError
 from pumit.models import index
 from pumit.models.checkpoint import save_checkpoint
+from pumit.models.user_index import register
 from pumit.networks.build import build_network
 from pumit.server.engine import SegmenterEngine
 from pumit.volume import Volume
@@ -107,3 +108,29 @@ def test_without_a_tokenizer_the_engine_explains(engine: SegmenterEngine, models
 def test_a_damaged_index_keeps_nobody_from_clicking(engine: SegmenterEngine, models: Path) -> None:
     (models / "index.yaml").write_text("models: 3")
     assert [card.name for card in engine.models()] == ["tiny"]
+
+
+def test_a_running_worker_offers_what_was_trained_since(
+    engine: SegmenterEngine, models: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    plan = {**PLAN, "intensity": {"method": "range", "source": [0, 100], "target": [0, 1]}}
+    name = register(save_model(run / "new.safetensors", plan=plan))
+    assert name in [card.name for card in engine.models()]
+    session = engine.open_session()
+    session.set_volume(scan())
+    bright = (engine.segment_automatically(session, name).labels == 2).sum()
+    # The run goes on, and its model is loaded anew.
+    plan = {**PLAN, "intensity": {"method": "range", "source": [0, 50], "target": [0, 1]}}
+    assert register(save_model(run / "new.safetensors", plan=plan)) == name
+    assert (engine.segment_automatically(session, name).labels == 2).sum() > 1.5 * bright
+
+
+def test_a_promptable_model_of_the_user_s_is_chosen_by_name(
+    models: Path, tiny_checkpoint: Path
+) -> None:
+    name = register(tiny_checkpoint, name="tuned")
+    engine = SegmenterEngine(name, device="cpu")
+    assert engine.info.name == "tuned"
+    assert engine.models()[0].kind == "promptable"

@@ -1,0 +1,299 @@
+"""The user's own models: entered when a training ends, or a file is imported; removed on request.
+
+In the user's folder each model has a folder of its own with the checkpoint, its card and the card's
+pictures. `index.yaml` names them; it is replaced as the last step, so a model is there with all
+that belongs to it, or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pumit.errors import CheckpointError, ExportError
+from pumit.io.atomic import atomic_path
+from pumit.io.file_lock import file_lock
+from pumit.models.card import classes_of, kind_of
+from pumit.models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from pumit.models.index import (
+    INDEX_FILE,
+    ModelEntry,
+    file_sha256,
+    list_models,
+    package_folder,
+    read_index,
+    user_folder,
+)
+
+LOCK_FILE = "index.lock"
+CARD = "card.md"
+CARD_DATA = "card.json"
+# Beside a checkpoint: which entry of the index the same run made before.
+RUN_FILE = "registered.json"
+NAME = r"\w[\w.-]{0,59}"
+# Windows takes these for devices, whatever follows a dot.
+_DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_SHOWN_CLASSES = 4
+
+
+def register(
+    checkpoint: Path,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    card: Path | None = None,
+) -> str:
+    """Enter a checkpoint in the user's index, in place of what the same run entered before.
+
+    Args:
+        checkpoint: Copied; what it is called inside becomes its name in the index.
+        name: What to call it; None for the name inside. A taken one gets a number: `mine-2`.
+        description: One sentence; None for what the recipe says, or its classes.
+        card: Its model card, a markdown file. What it shows by relative links is copied too, and
+            `card.json` beside it.
+
+    Returns:
+        Its name in the index.
+
+    Raises:
+        CheckpointError: If the checkpoint or the index is damaged.
+        ExportError: If the folder of models cannot be written.
+    """
+    model = load_checkpoint(checkpoint)
+    wanted = name_from(name or str(model.recipe.get("name", checkpoint.stem)))
+    files = {} if card is None else card_files(card)
+    with _changing() as folder:
+        run = _run_of(checkpoint)
+        entry = enter(
+            folder, checkpoint, model, files, wanted=wanted, origin="trained here", run=run,
+            description=description,
+        )  # fmt: skip
+    return entry.name
+
+
+def remove(name: str) -> None:
+    """Take a model of the user's out of the index, and off the disk.
+
+    Raises:
+        CheckpointError: If it is none of the user's.
+        ExportError: If the folder of models cannot be written.
+    """
+    _own(name)  # says what is wrong before a folder is made
+    with _changing() as folder:
+        entry = _own(name)
+        _write_rows(folder, [row for row in _rows(folder) if row.get("name") != name])
+        _delete(entry, folder)
+
+
+def _own(name: str) -> ModelEntry:
+    user = user_folder()
+    own = read_index(user, user)
+    for entry in own:
+        if entry.name == name:
+            return entry
+    if any(entry.name == name for entry in list_models()):
+        raise CheckpointError(f"Model {name!r} comes with the program and cannot be removed.")
+    known = ", ".join(entry.name for entry in own) or "none"
+    raise CheckpointError(f"There is no model {name!r} of your own; yours: {known}.")
+
+
+def name_from(text: str) -> str:
+    """A name that can be one of the index and of a file, as near to a text as can be."""
+    name = re.sub(r"[^\w.-]+", "-", text)
+    name = re.sub(r"\.safetensors$", "", name).strip(".-")[:50].rstrip(".-")
+    return f"model-{name}" if not name or _DEVICES.fullmatch(name) else name
+
+
+def check_name(name: str) -> None:
+    """Check a name that a person has chosen.
+
+    Raises:
+        CheckpointError: If it cannot be one, or is taken.
+    """
+    if not re.fullmatch(NAME, name) or name_from(name) != name:
+        raise CheckpointError(
+            f"{name!r} cannot be a model's name; use letters, digits, '-' and '_'; such as "
+            f"{name_from(name)!r}."
+        )
+    if name in {entry.name for entry in list_models()}:
+        raise CheckpointError(f"There is a model {name!r} already; choose another --name.")
+
+
+@contextmanager
+def _changing() -> Iterator[Path]:
+    """The user's folder of models, which nobody else changes meanwhile."""
+    folder = user_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or "the system refused"
+        raise ExportError(f"The folder for models cannot be made: {reason}.") from None
+    with file_lock(folder / LOCK_FILE):
+        yield folder
+
+
+def enter(
+    folder: Path,
+    checkpoint: Path,
+    model: Checkpoint,
+    files: Mapping[str, Path],
+    *,
+    wanted: str,
+    origin: str,
+    run: str = "",
+    description: str | None = None,
+) -> ModelEntry:
+    """Put a model in place and write the index; the lock is held.
+
+    Args:
+        folder: Of the user's models.
+        checkpoint: Where the model lies.
+        model: What it holds, checked.
+        files: The card and what belongs to it, by name inside the model's folder.
+        wanted: What to call it.
+        origin: Where it comes from, for the list.
+        run: Mark of the run that made it; an earlier entry of the same run is replaced.
+        description: One sentence.
+    """
+    rows = _rows(folder)
+    before = [entry for entry in read_index(folder, folder) if run and entry.run == run]
+    taken = {e.name for e in [*read_index(package_folder(), folder), *read_index(folder, folder)]}
+    name = _free_name(wanted, taken - {entry.name for entry in before}, before)
+    home = folder / f"{name}-{secrets.token_hex(4)}"
+    with atomic_path(home) as temporary:
+        temporary.mkdir()
+        target = temporary / f"{name}.safetensors"
+        if model.recipe.get("name") == name:
+            shutil.copyfile(checkpoint, target)
+        else:  # what a result names as its algorithm is what the list names
+            save_checkpoint(target, model.state, {**model.recipe, "name": name})
+        for inside, source in files.items():
+            place = temporary / inside
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, place)
+        sha256 = file_sha256(target)
+    row = {
+        "name": name,
+        "file": f"{home.name}/{name}.safetensors",
+        "sha256": sha256,
+        "kind": kind_of(model.recipe),
+        "description": description or description_of(model.recipe),
+        "licence": str(model.recipe.get("licence", "not stated")),
+        "source": "own",
+        "added": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "origin": origin,
+    }
+    row |= {"card": f"{home.name}/{CARD}"} if CARD in files else {}
+    row |= {"run": run} if run else {}
+    replaced = {entry.name for entry in before}
+    try:
+        _write_rows(folder, [*(r for r in rows if r.get("name") not in replaced), row])
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+    for entry in before:
+        _delete(entry, folder)
+    return ModelEntry(**row, folder=folder)
+
+
+def _free_name(wanted: str, taken: set[str], before: list[ModelEntry]) -> str:
+    """The wanted name, with a number where another model has it; of a replaced one, its own."""
+    for entry in before:
+        if entry.name == wanted or re.fullmatch(re.escape(wanted) + r"-\d+", entry.name):
+            return entry.name
+    name, number = wanted, 1
+    while name.casefold() in {t.casefold() for t in taken}:
+        number += 1
+        name = f"{wanted}-{number}"
+    return name
+
+
+def description_of(recipe: Mapping[str, Any]) -> str:
+    """One sentence of what a model does, from its recipe."""
+    if recipe.get("description"):
+        return " ".join(str(recipe["description"]).split())
+    kind = kind_of(recipe)
+    if kind == "promptable":
+        return "Clicks and boxes, tuned on own scans."
+    if kind not in ("automatic", "classifier"):
+        return f"Own {kind}."
+    names = [c.name for c in classes_of(recipe)]
+    shown = ", ".join(names[:_SHOWN_CLASSES])
+    more = len(names) - _SHOWN_CLASSES
+    verb = "Segments" if kind == "automatic" else "Tells apart"
+    return f"{verb} {shown}{f' and {more} more' if more > 0 else ''}."
+
+
+def card_files(card: Path) -> dict[str, Path]:
+    """A card with its data and the pictures that it shows, by name beside it.
+
+    A link that leads out of the card's folder is none of its own.
+
+    Raises:
+        ExportError: If the card cannot be read.
+    """
+    try:
+        text = card.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExportError(f"The model card {card.name} cannot be read ({error}).") from None
+    home = card.parent.resolve()
+    files = {CARD: card}
+    if (home / CARD_DATA).is_file():
+        files[CARD_DATA] = home / CARD_DATA
+    for link in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", text):
+        path = (home / link).resolve()
+        if path.is_relative_to(home) and path.is_file() and path.suffix.lower() == ".png":
+            files[path.relative_to(home).as_posix()] = path
+    return files
+
+
+def _run_of(checkpoint: Path) -> str:
+    """A mark of the run that a checkpoint comes from, kept beside it.
+
+    Not made of the path: another run may begin later in an emptied folder of the same name.
+    """
+    path = checkpoint.parent / RUN_FILE
+    marks: dict[str, str] = {}
+    with suppress(OSError, ValueError):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        marks = {str(k): str(v) for k, v in content.items()} if isinstance(content, dict) else {}
+    if checkpoint.name not in marks:
+        marks[checkpoint.name] = secrets.token_hex(8)
+        with suppress(OSError, ExportError), atomic_path(path) as temporary:
+            temporary.write_text(json.dumps(marks), encoding="utf-8")
+    return marks[checkpoint.name]
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    """Rows of the user's index as they are written; a damaged one is reported, never replaced."""
+    if not read_index(folder, folder):
+        return []
+    content = yaml.safe_load((folder / INDEX_FILE).read_text(encoding="utf-8"))
+    return list(content["models"])
+
+
+def _write_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
+    head = "# Your own models; `pumit models list` shows them, `pumit models remove` removes one.\n"
+    body = yaml.safe_dump({"models": rows}, sort_keys=False, allow_unicode=True)
+    with atomic_path(folder / INDEX_FILE) as temporary:
+        temporary.write_text(head + body, encoding="utf-8")
+
+
+def _delete(entry: ModelEntry, folder: Path) -> None:
+    """Remove a model's files, as far as they lie where this program puts them."""
+    home = entry.path.parent
+    is_own_folder = home.parent.resolve() == folder.resolve() and home.name.startswith(entry.name)
+    if is_own_folder and ".." not in entry.file:
+        shutil.rmtree(home, ignore_errors=True)  # on Windows a worker may hold it open
+    elif home.resolve() == folder.resolve():
+        with suppress(OSError):
+            entry.path.unlink(missing_ok=True)
