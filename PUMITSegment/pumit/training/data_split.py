@@ -11,6 +11,13 @@ from typing import Any
 
 from pumit.errors import PumitError
 from pumit.training.labelled_cases import all_at_once
+from pumit.training.patients import (
+    Groups,
+    about_guess,
+    guessed_pattern,
+    matched_patients,
+    told_patients,
+)
 
 VALIDATION_SHARE = 0.2
 
@@ -30,18 +37,27 @@ class Split:
     warnings: tuple[str, ...] = ()
 
 
-def split_cases(names: Sequence[str], data: Mapping[str, Any], *, seed: int) -> Split:
+def split_cases(
+    names: Sequence[str],
+    data: Mapping[str, Any],
+    *,
+    seed: int,
+    patients: Mapping[str, str] | None = None,
+) -> Split:
     """Divide a data set.
 
-    Of a recipe's `data` it reads `validation` (names, or a share of the patients), `training`
-    (names, where not all others), `fold` ("2 of 5"), `share` (part of the training patients that
-    are used; a smaller share is contained in a larger one) and `patient` (a regular expression
-    whose first group, or all that it matches in a name, is the patient).
+    Of a recipe's `data` it reads `validation` (names, or a share of the patients; 0 trains on all
+    and validates on none), `training` (names, where not all others), `fold` ("2 of 5"), `share`
+    (part of the training patients that are used; a smaller share is contained in a larger one) and
+    `patient` (a regular expression whose first group, or all that it matches in a name, is the
+    patient). Without `patient` the patients are those that the data tell, else they are guessed
+    from the names, and that is said.
 
     Args:
         names: Of all cases.
         data: Keys and values; their names and kinds are checked already.
         seed: Of the choice.
+        patients: Case to patient, where the data tell.
 
     Raises:
         PumitError: If a name is unknown, a value cannot be used, or nothing is left to train on.
@@ -49,21 +65,8 @@ def split_cases(names: Sequence[str], data: Mapping[str, Any], *, seed: int) -> 
     if len(names) == 1:
         only = tuple(names)
         return Split(only, only, (f"{names[0]} is the only case: it is validated on as well",))
-    patients = _patients(names, data.get("patient"))
-    chosen = data.get("validation", VALIDATION_SHARE)
-    if isinstance(chosen, (list, tuple)):
-        if "fold" in data:
-            raise PumitError("Give either data.fold or a list data.validation, not both.")
-        validation = _known(names, chosen, "data.validation")
-    else:
-        groups = _shuffled(patients, seed)
-        if "fold" in data:
-            held = groups[_fold(data["fold"], len(groups)) :: _folds(data["fold"])]
-        else:
-            if not 0 < chosen < 1:
-                raise PumitError(f"data.validation must be a share between 0 and 1, got {chosen}.")
-            held = groups[: max(1, round(len(groups) * chosen))]
-        validation = [name for group in held for name in group]
+    groups, notes = patients_of(names, data.get("patient"), patients or {})
+    validation = _held_out(names, data, groups, seed)
     taken = set(validation)
     if "training" in data:
         training = _known(names, data["training"], "data.training")
@@ -72,31 +75,58 @@ def split_cases(names: Sequence[str], data: Mapping[str, Any], *, seed: int) -> 
         )
     else:
         training = [name for name in names if name not in taken]
-    training = _share(training, patients, data.get("share", 1.0), seed)
+    training = _share(training, groups, data.get("share", 1.0), seed)
     if not training:
         raise PumitError("No case is left to train on; validate on fewer of them.")
-    crossing = [p for p, group in patients.items() if {*group} & taken and {*group} & {*training}]
-    notes = tuple(f"patient {p} is trained and validated on" for p in crossing)
-    return Split(tuple(sorted(training)), tuple(sorted(validation)), notes)
+    # Cases are named, not patients: what the data tell may be an identifier, and notes are logged.
+    crossing = [g for g in groups.values() if {*g} & taken and {*g} & {*training}]
+    notes += [f"{', '.join(g)} are of one patient, trained and validated on" for g in crossing]
+    return Split(tuple(sorted(training)), tuple(sorted(validation)), tuple(notes))
 
 
-def _patients(names: Sequence[str], pattern: str | None) -> dict[str, list[str]]:
-    """Cases of each patient, in order of the names; without a pattern each is a patient."""
-    if pattern is None:
-        return {name: [name] for name in names}
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise PumitError(f"data.patient is no regular expression: {error}.") from None
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        match = compiled.search(name)
-        if match is None:
-            raise PumitError(f"data.patient {pattern!r} matches nothing in {name!r}; correct it.")
-        groups.setdefault(match.group(1 if compiled.groups else 0), []).append(name)
-    if len(groups) == 1:
-        raise PumitError(f"data.patient {pattern!r} finds the same patient in all cases.")
-    return groups
+def patients_of(
+    names: Sequence[str], pattern: str | None, told: Mapping[str, str]
+) -> tuple[Groups, list[str]]:
+    """Cases of each patient in order of the names, and what to say of it.
+
+    Args:
+        names: Of all cases.
+        pattern: A recipe's `data.patient`, which comes first.
+        told: Case to patient, where the data tell.
+
+    Raises:
+        PumitError: If the pattern cannot be used.
+    """
+    if pattern is not None:
+        return matched_patients(names, pattern), []
+    known = {name: patient for name, patient in told.items() if patient}
+    if known:
+        return told_patients(names, known), []
+    guess = guessed_pattern(names)
+    if guess is None:
+        return {name: [name] for name in names}, []
+    groups = matched_patients(names, guess)
+    return groups, [about_guess(groups)]
+
+
+def _held_out(
+    names: Sequence[str], data: Mapping[str, Any], patients: Groups, seed: int
+) -> list[str]:
+    """Names of the cases that are validated on."""
+    chosen = data.get("validation", VALIDATION_SHARE)
+    if isinstance(chosen, (list, tuple)):
+        if "fold" in data:
+            raise PumitError("Give either data.fold or a list data.validation, not both.")
+        return _known(names, chosen, "data.validation")
+    groups = _shuffled(patients, seed)
+    if "fold" in data:
+        held = groups[_fold(data["fold"], len(groups)) :: _folds(data["fold"])]
+    else:
+        if not 0 <= chosen < 1:
+            raise PumitError(f"data.validation must be a share from 0 to below 1, got {chosen}.")
+        # A single patient can only be trained on.
+        held = groups[: max(1, round(len(groups) * chosen))] if chosen and len(groups) > 1 else []
+    return [name for group in held for name in group]
 
 
 def _shuffled(patients: Mapping[str, list[str]], seed: int) -> list[list[str]]:

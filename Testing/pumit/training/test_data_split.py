@@ -40,7 +40,7 @@ def test_smaller_share_is_contained_in_a_larger_one() -> None:
         {*split_cases(NAMES, {**held, "share": share}, seed=2).training}
         for share in (0.2, 0.6, 1.0)
     ]
-    assert [len(part) for part in parts] == [4, 11, 18]
+    assert [len(part) for part in parts] == [4, 10, 18]
     assert parts[0] < parts[1] < parts[2]
 
 
@@ -55,9 +55,34 @@ def test_two_cases_are_divided() -> None:
     assert len(split.training) == len(split.validation) == 1
 
 
+def test_all_can_be_trained_on() -> None:
+    split = split_cases(NAMES, {"validation": 0.0}, seed=0)
+    assert split.training == tuple(sorted(NAMES))
+    assert split.validation == ()
+
+
+def test_patients_that_the_data_tell_stay_together() -> None:
+    names = [f"scan{i}" for i in range(8)]
+    told = {name: f"id{i // 2}" for i, name in enumerate(names)}
+    split = split_cases(names, {"validation": 0.5}, seed=3, patients=told)
+    assert not {told[n] for n in split.training} & {told[n] for n in split.validation}
+    assert len(split.validation) == 4
+    assert not split.warnings
+
+
+def test_patients_are_guessed_from_the_names_and_that_is_said() -> None:
+    names = [f"acdc_patient{i:03d}_frame{f:02d}" for i in range(6) for f in (1, 12)]
+    split = split_cases(names, {"validation": 0.34}, seed=0)
+    assert len({n.split("_")[1] for n in split.validation}) == 2
+    assert len(split.validation) == 4
+    assert "6 patients are guessed" in split.warnings[0]
+    assert "patient000 (acdc_patient000_frame01, acdc_patient000_frame12)" in split.warnings[0]
+
+
 def test_patient_on_both_sides_is_told_of() -> None:
     data = {"validation": ["p1_0"], "patient": r"^p\d+"}
-    assert split_cases(NAMES, data, seed=0).warnings == ("patient p1 is trained and validated on",)
+    (warning,) = split_cases(NAMES, data, seed=0).warnings
+    assert warning == "p1_0, p1_1 are of one patient, trained and validated on"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +90,7 @@ def test_patient_on_both_sides_is_told_of() -> None:
     [
         ({"validation": ["p1_3"]}, "near: 'p1_1'"),
         ({"validation": []}, "empty"),
-        ({"validation": 1.0}, "between 0 and 1"),
+        ({"validation": 1.0}, "from 0 to below 1"),
         ({"validation": ["p1_0"], "training": ["p1_0"]}, "trained and validated on"),
         ({"validation": NAMES}, "No case is left"),
         ({"validation": ["p1_0"], "fold": "1 of 2"}, "not both"),

@@ -1,0 +1,81 @@
+"""Whose scan is it: told by the data, by a pattern of the recipe, or read off the names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pumit.errors import PumitError
+
+Groups = dict[str, list[str]]
+
+# How names say whose scan it is; the first pattern that groups the cases of a set is taken.
+NAMED = (
+    # patient001_frame12, sub-03_ses-02_T1w, p7_b: an identifier that calls itself one.
+    r"(?:^|[_\-. ])((?:patient|pat|subject|subj|sub|volunteer|proband|p)[_\-]?\d+)(?=$|[_\-. ])",
+    # 012_visit2, GLI-0003_week04, a12_left: what follows is a time, a repetition or a side.
+    r"^(.+?)[_\-. ](?:frame|phase|time|tp|t|visit|v|session|ses|scan|series|run|week|month|day|"
+    r"exam|study|followup|fu|baseline|left|right|lt|rt|l|r|ed|es|pre|post)[_\-]?\d*$",
+    # BraTS-GLI-00003-000, 12_1: a number of a number.
+    r"^(.*\d{2,})[_\-]\d{1,3}$",
+)
+MOST_SCANS = 8.0  # usual scans of a patient; what groups more of them is a site or an organ
+SHOWN = 3
+
+
+def told_patients(names: Sequence[str], told: Mapping[str, str]) -> Groups:
+    """Cases of each patient where the data say who they are; who is not told of stands alone.
+
+    Args:
+        names: Of all cases.
+        told: Case to patient, of as many cases as are known.
+    """
+    groups: Groups = {}
+    for name in names:
+        groups.setdefault(told.get(name) or name, []).append(name)
+    return groups
+
+
+def matched_patients(names: Sequence[str], pattern: str) -> Groups:
+    """Cases of each patient by a regular expression: its first group, or all that it matches.
+
+    Raises:
+        PumitError: If it is none, finds nothing in a name, or the same in all.
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise PumitError(f"data.patient is no regular expression: {error}.") from None
+    groups: Groups = {}
+    for name in names:
+        match = compiled.search(name)
+        if match is None:
+            raise PumitError(f"data.patient {pattern!r} matches nothing in {name!r}; correct it.")
+        groups.setdefault(match.group(1 if compiled.groups else 0), []).append(name)
+    if len(groups) == 1:
+        raise PumitError(f"data.patient {pattern!r} finds the same patient in all cases.")
+    return groups
+
+
+def guessed_pattern(names: Sequence[str]) -> str | None:
+    """A pattern after which some patients have several scans; None where no name shows one."""
+    for pattern in NAMED:
+        compiled = re.compile(pattern, re.IGNORECASE)
+        found = [compiled.search(name) for name in names]
+        if not all(found):
+            continue
+        patients = {match.group(1) for match in found if match}
+        if 1 < len(patients) < len(names) <= MOST_SCANS * len(patients):
+            return f"(?i){pattern}"
+    return None
+
+
+def about_guess(groups: Groups) -> str:
+    """What to tell of patients that were read off the names."""
+    several = {patient: cases for patient, cases in groups.items() if len(cases) > 1}
+    shown = [f"{p} ({', '.join(c[:SHOWN])})" for p, c in list(several.items())[:SHOWN]]
+    more = f" and {len(several) - SHOWN} more" if len(several) > SHOWN else ""
+    return (
+        f"{len(groups)} patients are guessed from the names of {sum(map(len, groups.values()))} "
+        f"cases, such as {', '.join(shown)}{more}; correct data.patient if they are others"
+    )
