@@ -6,80 +6,33 @@ import json
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 from torch import Tensor
 
-from pumit.errors import PumitError
 from pumit.evaluation.segmentation_metrics import summarize
 from pumit.inference.automatic import NetworkPlan
 from pumit.io.atomic import atomic_path
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.networks.pumit.segmentation_network import SegmentationNetwork
-from pumit.preprocessing.network_axes import Orientation
-from pumit.training.augmentation import Augmentation, AugmentationSettings
-from pumit.training.data_check import examine
-from pumit.training.data_plan import CPU_STEP_VOXELS, GPU_STEP_VOXELS, DataPlan, plan_for
-from pumit.training.data_split import Split, split_cases
-from pumit.training.labelled_cases import LabelledCase, LabelledSet, find_labelled_set
+from pumit.training.augmentation import AugmentationSettings
+from pumit.training.data_plan import CPU_STEP_VOXELS, GPU_STEP_VOXELS
 from pumit.training.prepared_cases import prepare_all
-from pumit.training.recipe_file import Kinds, check_keys
-from pumit.training.segmentation_source import SegmentationSource
-from pumit.training.segmentation_task import SegmentationTask
-from pumit.training.segmentation_validation import SegmentationValidation
-from pumit.training.trainable_networks import (
-    DEFAULT_NETWORK,
-    begin_with,
-    build_segmentation,
-    network_sizes,
-    patch_divisor,
+from pumit.training.segmentation_plan import (
+    SegmentationPlan,
+    build_task,
+    check_segmentation_recipe,
+    look_at_cases,
+    plan_segmentation,
 )
+from pumit.training.segmentation_validation import SegmentationValidation
+from pumit.training.trainable_networks import begin_with, build_segmentation
 from pumit.training.trainer import train
-from pumit.training.training_run import COMMON_KINDS, TrainingRun
+from pumit.training.training_run import TrainingRun
 
 logger = logging.getLogger(__name__)
-
-SEGMENTATION_KINDS: Kinds = {
-    **COMMON_KINDS,
-    "plan": (dict,),
-    "balanced_share": (int, float),
-    "augmentation": (dict, bool),
-    "validation": (dict,),
-}
-DATA_KINDS: Kinds = {
-    "folder": (str,),
-    "images": (str,),
-    "labels": (str,),
-    "cases": (list,),
-    "classes": (dict, list),
-    "channels": (list,),
-    "repeat_single_channel": (bool,),
-    "patient": (str,),
-    "training": (list,),
-    "validation": (list, float),
-    "fold": (str,),
-    "share": (int, float),
-}
-VALIDATION_KINDS: Kinds = {"overlap": (int, float), "final_overlap": (int, float), "flips": (bool,)}
-BALANCED_SHARE = 0.75  # random to class-balanced patches as 1 to 3, as published
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """A run that can begin."""
-
-    data: LabelledSet
-    split: Split
-    warnings: tuple[str, ...]
-    plan: DataPlan
-    network: str
-    sizes: dict[str, Any]
-
-    def cases(self, names: tuple[str, ...]) -> list[LabelledCase]:
-        by_name = {case.name: case for case in self.data.cases}
-        return [by_name[name] for name in names]
 
 
 def train_segmentation(run: TrainingRun) -> Path:
@@ -95,7 +48,7 @@ def train_segmentation(run: TrainingRun) -> Path:
         PumitError: If the recipe or the data cannot be used; before anything is trained.
     """
     recipe = run.recipe
-    _check_recipe(run)
+    check_segmentation_recipe(recipe, run.source)
     settings = AugmentationSettings.from_recipe(recipe.get("augmentation", {}))
     ready = _plan(run)
     flip_axes = settings.flip_axes([c.label.name for c in ready.data.classes])
@@ -112,18 +65,11 @@ def train_segmentation(run: TrainingRun) -> Path:
         voxels=math.prod(ready.plan.median_shape) * len(ready.split.training),
         progress=lambda number: logger.info("preparing case %d", number),
     )
-    source = SegmentationSource(
-        cases,
-        patch=plan.patch,
-        batch_size=ready.plan.batch_size,
-        balanced_share=float(recipe.get("balanced_share", BALANCED_SHARE)),
-        augmentation=Augmentation(settings, plan.patch, plan.spacing_mm, flip_axes),
-    )
     best = run.output / f"{run.name}.safetensors"
     validation = _validation(run, ready, plan)
     keep = _keeper(run, ready, best)
     state = train(
-        SegmentationTask(network, source),
+        build_task(recipe, network, ready.plan, ready.data.classes, cases),
         run.output,
         run.schedule,
         seed=run.seed,
@@ -142,59 +88,20 @@ def train_segmentation(run: TrainingRun) -> Path:
     return best
 
 
-def _check_recipe(run: TrainingRun) -> None:
-    recipe = run.recipe
-    check_keys(recipe, SEGMENTATION_KINDS, run.source)
-    if "data" not in recipe:
-        raise PumitError(f"{run.source} needs data: a folder or a list of cases.")
-    check_keys(recipe["data"], DATA_KINDS, "data")
-    check_keys(recipe.get("validation", {}), VALIDATION_KINDS, "validation")
-    if not 0 <= recipe.get("balanced_share", BALANCED_SHARE) <= 1:
-        raise PumitError(f"balanced_share in {run.source} must be a share from 0 to 1.")
-
-
 def _model(run: TrainingRun, text: str) -> str:
     """A name of the index as it is; a file as a path."""
     path = run.path(text)
     return str(path) if path.is_file() else text
 
 
-def _plan(run: TrainingRun) -> _Prepared:
+def _plan(run: TrainingRun) -> SegmentationPlan:
     """Look at all data and decide how to train."""
-    recipe = run.recipe
-    given: dict[str, Any] = recipe.get("plan", {})
-    orientation = given.get("orientation", "anatomical")
-    if orientation not in get_args(Orientation):
-        raise PumitError(f"plan.orientation must be anatomical or stored, got {orientation!r}.")
-    network = str(recipe.get("network", DEFAULT_NETWORK))
-    divisor = patch_divisor(network, recipe.get("network_sizes", {}))
-    data = find_labelled_set(recipe["data"], run.path)
-    split = split_cases([case.name for case in data.cases], recipe["data"], seed=run.seed)
-    facts = examine(
-        data,
-        orientation=cast(Orientation, orientation),
-        progress=lambda number: logger.info("looking at case %d", number),
-    )
-    plan = plan_for(
-        [fact for fact in facts.cases if fact.name in set(split.training)],
-        divisor=divisor,
-        channels=facts.channels,
-        channel_names=data.channels,
-        orientation=cast(Orientation, orientation),
-        step_voxels=CPU_STEP_VOXELS if run.device.type == "cpu" else GPU_STEP_VOXELS,
-        given=given,
-    )
-    sizes = network_sizes(
-        network,
-        recipe.get("network_sizes", {}),
-        patch=plan.patch_size,
-        channels=plan.channels,
-        classes=len(data.classes),
-    )
-    return _Prepared(data, split, facts.warnings, plan, network, sizes)
+    data, facts = look_at_cases(run.recipe, run.path)
+    voxels = CPU_STEP_VOXELS if run.device.type == "cpu" else GPU_STEP_VOXELS
+    return plan_segmentation(run.recipe, data, facts, step_voxels=voxels, seed=run.seed)
 
 
-def _tell(run: TrainingRun, ready: _Prepared, flip_axes: tuple[int, ...]) -> None:
+def _tell(run: TrainingRun, ready: SegmentationPlan, flip_axes: tuple[int, ...]) -> None:
     """Say what was found and what was decided, before anything is trained."""
     run.report(
         {
@@ -203,7 +110,7 @@ def _tell(run: TrainingRun, ready: _Prepared, flip_axes: tuple[int, ...]) -> Non
                 "classes": {c.label.name: c.value for c in ready.data.classes},
                 "training": list(ready.split.training),
                 "validation": list(ready.split.validation),
-                "warnings": [*ready.split.warnings, *ready.warnings],
+                "warnings": [*ready.split.warnings, *ready.facts.warnings],
             }
         }
     )
@@ -211,7 +118,9 @@ def _tell(run: TrainingRun, ready: _Prepared, flip_axes: tuple[int, ...]) -> Non
     run.report({"plan": {**plan, "flips": "".join("dhw"[a] for a in flip_axes)}})
 
 
-def _validation(run: TrainingRun, ready: _Prepared, plan: NetworkPlan) -> SegmentationValidation:
+def _validation(
+    run: TrainingRun, ready: SegmentationPlan, plan: NetworkPlan
+) -> SegmentationValidation:
     settings = run.recipe.get("validation", {})
     second: SegmentationNetwork = build_segmentation(ready.network, ready.sizes)
     return SegmentationValidation(
@@ -224,7 +133,7 @@ def _validation(run: TrainingRun, ready: _Prepared, plan: NetworkPlan) -> Segmen
     )
 
 
-def _keeper(run: TrainingRun, ready: _Prepared, target: Path) -> Callable[..., None]:
+def _keeper(run: TrainingRun, ready: SegmentationPlan, target: Path) -> Callable[..., None]:
     """What writes a checkpoint that `pumit predict` uses as it is."""
     content: dict[str, Any] = {
         "name": run.name,

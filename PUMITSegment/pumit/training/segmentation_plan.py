@@ -1,0 +1,207 @@
+"""What a segmentation run does, decided from its recipe and its data before anything is trained."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from torch import nn
+
+from pumit.errors import PumitError
+from pumit.preprocessing.network_axes import Orientation
+from pumit.training.augmentation import Augmentation, AugmentationSettings
+from pumit.training.class_values import ClassValue
+from pumit.training.data_check import DataFacts, examine
+from pumit.training.data_plan import DataPlan, plan_for
+from pumit.training.data_split import Split, split_cases
+from pumit.training.labelled_cases import LabelledCase, LabelledSet, find_labelled_set
+from pumit.training.prepared_cases import PreparedCase
+from pumit.training.recipe_file import Kinds, check_keys
+from pumit.training.segmentation_source import SegmentationSource
+from pumit.training.segmentation_task import SegmentationTask
+from pumit.training.trainable_networks import DEFAULT_NETWORK, network_sizes, patch_divisor
+from pumit.training.training_run import COMMON_KINDS
+
+logger = logging.getLogger(__name__)
+
+SEGMENTATION_KINDS: Kinds = {
+    **COMMON_KINDS,
+    "plan": (dict,),
+    "balanced_share": (int, float),
+    "augmentation": (dict, bool),
+    "validation": (dict,),
+}
+DATA_KINDS: Kinds = {
+    "folder": (str,),
+    "images": (str,),
+    "labels": (str,),
+    "cases": (list,),
+    "classes": (dict, list),
+    "channels": (list,),
+    "repeat_single_channel": (bool,),
+    "patient": (str,),
+    "training": (list,),
+    "validation": (list, int, float),
+    "fold": (str,),
+    "share": (int, float),
+}
+VALIDATION_KINDS: Kinds = {"overlap": (int, float), "final_overlap": (int, float), "flips": (bool,)}
+BALANCED_SHARE = 0.75  # random to class-balanced patches as 1 to 3, as published
+
+
+@dataclass(frozen=True)
+class SegmentationPlan:
+    """A run that can begin.
+
+    Attributes:
+        data: Cases and classes.
+        facts: What was found in them.
+        split: Who trains and who validates.
+        plan: Spacing, patch, batch and intensities.
+        network: Name of the network.
+        sizes: What it is built with.
+    """
+
+    data: LabelledSet
+    facts: DataFacts
+    split: Split
+    plan: DataPlan
+    network: str
+    sizes: dict[str, Any]
+
+    def cases(self, names: tuple[str, ...]) -> list[LabelledCase]:
+        """Cases of these names."""
+        by_name = {case.name: case for case in self.data.cases}
+        return [by_name[name] for name in names]
+
+
+def check_segmentation_recipe(recipe: Mapping[str, Any], source: str) -> None:
+    """Check the keys of a recipe with `task: segmentation`.
+
+    Args:
+        recipe: The whole recipe.
+        source: Its file's name, for messages.
+
+    Raises:
+        PumitError: If a key is misspelt (the nearest right one is named), or a value is unusable.
+    """
+    check_keys(recipe, SEGMENTATION_KINDS, source)
+    if "data" not in recipe:
+        raise PumitError(f"{source} needs data: a folder or a list of cases.")
+    check_keys(recipe["data"], DATA_KINDS, "data")
+    check_keys(recipe.get("validation", {}), VALIDATION_KINDS, "validation")
+    if not 0 <= recipe.get("balanced_share", BALANCED_SHARE) <= 1:
+        raise PumitError(f"balanced_share in {source} must be a share from 0 to 1.")
+    AugmentationSettings.from_recipe(recipe.get("augmentation", {}))
+    given = recipe.get("plan", {}).get("orientation", "anatomical")
+    if given not in get_args(Orientation):
+        raise PumitError(f"plan.orientation must be anatomical or stored, got {given!r}.")
+    patch_divisor(_network(recipe), recipe.get("network_sizes", {}))
+
+
+def look_at_cases(
+    recipe: Mapping[str, Any],
+    resolve: Callable[[str], Path],
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[LabelledSet, DataFacts]:
+    """Find all cases and read each once.
+
+    Args:
+        recipe: Checked by `check_segmentation_recipe`.
+        resolve: Makes paths of the recipe's texts.
+        progress: Told each case's number, from 1 on.
+
+    Raises:
+        PumitError: If any case cannot be used; one message names them all.
+    """
+    data = find_labelled_set(recipe["data"], resolve)
+
+    def tell(number: int) -> None:
+        logger.info("looking at case %d", number)
+        if progress is not None:
+            progress(number)
+
+    return data, examine(data, orientation=_orientation(recipe), progress=tell)
+
+
+def plan_segmentation(
+    recipe: Mapping[str, Any],
+    data: LabelledSet,
+    facts: DataFacts,
+    *,
+    step_voxels: int,
+    seed: int,
+) -> SegmentationPlan:
+    """Decide all that the recipe leaves open.
+
+    Args:
+        recipe: Checked by `check_segmentation_recipe`.
+        data: Cases and classes.
+        facts: What was found in them.
+        step_voxels: Voxels of a step, where the recipe does not say.
+        seed: Of the split.
+
+    Raises:
+        PumitError: If the recipe asks for what does not fit.
+    """
+    patients = {c.name: p for c in data.cases if (p := getattr(c, "patient", ""))}
+    names = [case.name for case in data.cases]
+    split = split_cases(names, recipe["data"], seed=seed, patients=patients)
+    given, network = recipe.get("network_sizes", {}), _network(recipe)
+    plan = plan_for(
+        [fact for fact in facts.cases if fact.name in set(split.training)],
+        divisor=patch_divisor(network, given),
+        channels=facts.channels,
+        channel_names=data.channels,
+        orientation=_orientation(recipe),
+        step_voxels=step_voxels,
+        given=recipe.get("plan", {}),
+    )
+    sizes = network_sizes(
+        network,
+        given,
+        patch=plan.patch_size,
+        channels=plan.channels,
+        classes=len(data.classes),
+    )
+    return SegmentationPlan(data, facts, split, plan, network, sizes)
+
+
+def build_task(
+    recipe: Mapping[str, Any],
+    network: nn.Module,
+    plan: DataPlan,
+    classes: Sequence[ClassValue],
+    cases: Sequence[PreparedCase],
+) -> SegmentationTask:
+    """The objective of a run.
+
+    Args:
+        recipe: With `balanced_share` and `augmentation`.
+        network: What is trained.
+        plan: Patch, batch and spacing.
+        classes: Whose names tell which mirrors are allowed.
+        cases: What patches are cut from.
+    """
+    settings = AugmentationSettings.from_recipe(recipe.get("augmentation", {}))
+    flip_axes = settings.flip_axes([c.label.name for c in classes])
+    source = SegmentationSource(
+        cases,
+        patch=plan.patch_size,
+        batch_size=plan.batch_size,
+        balanced_share=float(recipe.get("balanced_share", BALANCED_SHARE)),
+        augmentation=Augmentation(settings, plan.patch_size, plan.spacing_mm, flip_axes),
+    )
+    return SegmentationTask(network, source)
+
+
+def _network(recipe: Mapping[str, Any]) -> str:
+    return str(recipe.get("network", DEFAULT_NETWORK))
+
+
+def _orientation(recipe: Mapping[str, Any]) -> Orientation:
+    return cast(Orientation, recipe.get("plan", {}).get("orientation", "anatomical"))
