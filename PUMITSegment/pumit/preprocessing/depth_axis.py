@@ -78,7 +78,7 @@ def most_anisotropic(spacing_mm: Sequence[float]) -> int:
     """Axis whose spacing differs most from the others' geometric mean, as a ratio.
 
     The first where all are nearly equal, and the coarser of two that differ alike. Differs from
-    `fields.depth_first`, which takes the coarsest, where slices are thinner than pixels.
+    `coarsest_axis.depth_first`, which takes the coarsest, where slices are thinner than pixels.
     """
     logs = np.log(np.asarray(spacing_mm, dtype=np.float64))
     if np.ptp(logs) <= NEARLY_EQUAL:

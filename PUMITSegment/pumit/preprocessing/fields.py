@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from pumit.preprocessing.coarsest_axis import depth_first as depth_first
 
 PLANAR_DEGREE = 5  # from here on a field is one slice
 
@@ -58,25 +59,6 @@ class Field:
 def field_shape(da0: int, size: int) -> tuple[int, int, int]:
     """Grid of a field: max(size >> da0, 1) slices of size x size, and one slice in 2D."""
     return (1 if da0 >= PLANAR_DEGREE else max(size >> da0, 1), size, size)
-
-
-def depth_first(
-    spacing: Sequence[float], shape: Sequence[int] | None = None
-) -> tuple[int, int, int]:
-    """Axis order that puts the coarsest axis first, keeping the others in order.
-
-    Args:
-        spacing: Voxel size along each axis.
-        shape: Voxels along each axis; an axis of a single one is the depth, whatever its spacing.
-    """
-    if shape is not None and 1 in shape:
-        axis = list(shape).index(1)
-    else:
-        axis = int(np.argmax(spacing))
-        if spacing[axis] <= 1.01 * min(spacing):
-            axis = 0
-    rest = [a for a in range(3) if a != axis]
-    return (axis, rest[0], rest[1])
 
 
 class Pyramid:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pumit.preprocessing.fields import depth_first
+from pumit.preprocessing.coarsest_axis import depth_first
 from pumit.volume import Volume
 
 Orientation = Literal["anatomical", "stored"]

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from pumit.errors import PumitError
-from pumit.training.trainer import Schedule
+from pumit.training.schedule import Schedule
 
 Kinds = Mapping[str, tuple[type, ...]]
 

@@ -1,0 +1,177 @@
+"""Voxels of one grid at their places on another, where the two correspond one to one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import VolumeError
+from pumit.volume import Volume
+
+Shape = tuple[int, int, int]
+
+OFF_GRID_VOXELS = 0.5  # how far a corner of one grid may lie from a voxel of the other
+# What a header's rounding may make of a size or an angle; more is told.
+SAME_SPACING = 1e-3
+SAME_ANGLE_DEGREES = 0.1
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How one grid lies on another.
+
+    Attributes:
+        order: For each axis of the image, that of the part that runs along it.
+        flipped: Whether the part runs against the image's axis.
+        start: Index in the image of the first voxel along each of its axes.
+        shape: Of the part along the image's axes.
+    """
+
+    order: Shape
+    flipped: tuple[bool, bool, bool]
+    start: Shape
+    shape: Shape
+
+    def along_image(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The part's array, (..., D, H, W), with the image's axes; a view."""
+        first = array.ndim - 3
+        moved = array.transpose((*range(first), *(first + a for a in self.order)))
+        steps: Any = (..., *(slice(None, None, -1 if flip else 1) for flip in self.flipped))
+        return moved[steps]
+
+
+def place(part: Volume, image: Volume, what: str) -> Placement:
+    """Find where each voxel of a part lies in an image.
+
+    The part may run along the image's axes in another order or direction, and may be smaller or
+    larger; each of its voxels must be one of the image's.
+
+    Args:
+        part: The grid to place.
+        image: Where.
+        what: What to call the part in a message.
+
+    Raises:
+        VolumeError: If voxels do not correspond; the message says in what the grids differ.
+    """
+    ends = np.vstack([np.zeros(3), np.diag(np.maximum(np.array(part.shape) - 1, 0))])
+    found = image.world_to_index(part.index_to_world(ends))
+    steps = found[1:] - found[0]  # of the whole length of each axis of the part
+    axes = _paired_axes(steps, part.shape)
+    exact = np.zeros((3, 3))
+    flips = [False, False, False]
+    for axis, target in enumerate(axes):
+        sign = -1.0 if steps[axis, target] < 0 else 1.0
+        exact[axis, target] = sign * (part.shape[axis] - 1)
+        flips[target] = bool(sign < 0 and part.shape[axis] > 1)
+    first = np.rint(found[0])
+    corners = np.array(np.meshgrid(*[[0.0, 1.0]] * 3, indexing="ij")).reshape(3, -1).T
+    error = (found[0] + corners @ steps) - (first + corners @ exact)
+    if image.is_planar:  # a slice's position along its normal means nothing
+        error[:, 0], first[0] = 0.0, 0.0
+    if not np.abs(error).max() <= OFF_GRID_VOXELS:
+        raise VolumeError(f"{what} {grid_difference(part, image)}.")
+    low = np.minimum(first, first + exact.sum(axis=0)).astype(int)
+    order = tuple(axes.index(target) for target in range(3))
+    return Placement(
+        _shape(order),
+        (flips[0], flips[1], flips[2]),
+        _shape(low),
+        _shape(part.shape[a] for a in order),
+    )
+
+
+def _paired_axes(steps: npt.NDArray[np.float64], shape: Shape) -> list[int]:
+    """The image's axis that each axis of the part runs along; of one voxel, what remains."""
+    axes = [-1, -1, -1]
+    for axis in sorted(range(3), key=lambda a: shape[a] == 1):
+        free = [t for t in range(3) if t not in axes]
+        if shape[axis] == 1 and axis in free:
+            axes[axis] = axis
+        else:
+            axes[axis] = max(free, key=lambda t: abs(steps[axis, t]))
+    return axes
+
+
+def _shape(values: Any) -> Shape:
+    d, h, w = (int(v) for v in values)
+    return (d, h, w)
+
+
+def same_grid(part: Volume, image: Volume, what: str) -> Placement:
+    """Place a grid that must cover the image exactly, whatever the order of its axes.
+
+    Raises:
+        VolumeError: If it does not; the message says in what the grids differ.
+    """
+    found = place(part, image, what)
+    is_shifted = any(found.start) or found.shape != image.shape
+    if is_shifted:
+        raise VolumeError(f"{what} {grid_difference(part, image)}.")
+    return found
+
+
+def grid_difference(part: Volume, image: Volume) -> str:
+    """In what a grid differs from an image's, by how much, and what to do; a predicate."""
+    words = []
+    if part.shape != image.shape:
+        words.append(f"{_times(part.shape)} voxels in place of {_times(image.shape)}")
+    ratio = np.asarray(part.spacing_mm) / np.asarray(image.spacing_mm)
+    if np.abs(ratio - 1).max() > SAME_SPACING:
+        here, there = _times(part.spacing_mm), _times(image.spacing_mm)
+        words.append(f"spacing {here} mm in place of {there} mm")
+    turn = part.direction.T @ image.direction
+    angles = np.degrees(np.arccos(np.clip(np.diag(turn), -1.0, 1.0)))
+    if angles.max() > SAME_ANGLE_DEGREES:
+        words.append(f"axes turned by up to {angles.max():.1f} degrees")
+    offset = np.asarray(part.origin_lps) - np.asarray(image.origin_lps)
+    if image.is_planar:
+        normal = image.direction[:, 2]
+        offset = offset - (offset @ normal) * normal
+    length = float(np.linalg.norm(offset))
+    if length > 0.01 * min(image.spacing_mm):
+        words.append(f"its first voxel {length:.3g} mm away")
+    corner = image.world_to_index(part.index_to_world(np.asarray(part.shape) - 1.0))
+    far = np.abs(corner - (np.asarray(image.shape) - 1))
+    near = np.abs(image.world_to_index(part.index_to_world(np.zeros(3))))
+    voxels = float(np.maximum(far, near)[1 if image.is_planar else 0 :].max())
+    difference = ", ".join(words) or "rounded differently"
+    return (
+        f"lies off the image's grid by {voxels:.1f} voxels ({difference}); resample it onto the "
+        "image"
+    )
+
+
+def _times(numbers: Any) -> str:
+    return " x ".join(f"{n:.4g}" if isinstance(n, float) else str(n) for n in numbers)
+
+
+def put(
+    array: npt.NDArray[Any], placement: Placement, shape: Shape
+) -> tuple[npt.NDArray[Any], int]:
+    """Put the voxels of a part, (..., D, H, W), onto an image's grid.
+
+    Returns:
+        (..., D, H, W) with 0 where the part has no voxel, a view where it covers the image
+        exactly; and how many of its voxels that are not 0 lie outside of the image.
+    """
+    moved = placement.along_image(array)
+    if placement.shape == shape and not any(placement.start):
+        return moved, 0
+    into, out = [], []
+    for start, size, limit in zip(placement.start, placement.shape, shape, strict=True):
+        low, high = max(start, 0), min(start + size, limit)
+        high = max(low, high)
+        into.append(slice(low, high))
+        out.append(slice(low - start, high - start))
+    result = np.zeros((*moved.shape[:-3], *shape), dtype=array.dtype)
+    target: Any = (..., *into)
+    source: Any = (..., *out)
+    result[target] = moved[source]
+    lost = 0
+    if any(s.stop - s.start < n for s, n in zip(out, placement.shape, strict=True)):
+        lost = int(np.count_nonzero(moved)) - int(np.count_nonzero(result))
+    return result, lost
