@@ -22,7 +22,7 @@ COMMANDS = {
     "segment": ("pumit.cli.segment", "segment a scan from points, boxes or a markups file"),
     "predict": ("pumit.cli.predict", "segment or classify scans automatically, one or many"),
     "reconstruct": ("pumit.cli.reconstruct", "show what a tokenizer keeps of a scan"),
-    "models": ("pumit.cli.models", "list, verify or fetch models"),
+    "models": ("pumit.cli.models", "list, verify, fetch, export, import or remove models"),
     "train": ("pumit.cli.train", "train a network on your own labelled scans"),
     "pretrain": ("pumit.cli.pretrain", "train the promptable network from a recipe"),
     "evaluate": ("pumit.cli.evaluate", "click as a user would, or compare label maps: Dice, mm"),

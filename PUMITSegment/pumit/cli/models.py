@@ -1,22 +1,56 @@
-"""`pumit models`: what models there are, and whether they are whole."""
+"""`pumit models`: what models there are, whether they are whole, and how they are handed on."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pumit.errors import CheckpointError
+from pumit.errors import CheckpointError, PumitError
+
+if TYPE_CHECKING:
+    from pumit.models.index import ModelEntry
+
+ACTIONS = ("list", "verify", "fetch", "export", "import", "remove")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit models`."""
-    parser.add_argument("action", choices=("list", "verify", "fetch"))
-    parser.add_argument("name", nargs="?", help="one model; default: all")
+    parser.add_argument("action", choices=ACTIONS)
+    parser.add_argument(
+        "name",
+        nargs="?",
+        help="one model, default: all; to export, a model or a checkpoint; to import, a file",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE.pumit.zip", help="where to export to"
+    )
+    parser.add_argument("--name", dest="new_name", metavar="N", help="what to call an import")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit models`."""
+    if args.action in ("export", "import", "remove"):
+        if args.name is None:
+            raise PumitError(f"Say what to {args.action}: `pumit models {args.action} NAME`.")
+        told = {"export": _export, "import": _import, "remove": _remove}[args.action](args)
+        print(json.dumps(told) if args.json else told["sentence"])
+        return 0
+    rows = _look(args)
+    if args.json:
+        print(json.dumps(rows))
+        return 0
+    for row in rows:
+        line = "  ".join(f"{row[k]:<12}" for k in ("name", "kind", "state", "licence"))
+        origin = f" ({row['origin']}, {row['added'][:10]})" if row["origin"] else ""
+        print(f"{line}  {row['description']}{origin}")
+    return 0
+
+
+def _look(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """List, verify or fetch."""
     from pumit.cli.progress import progress_bar
     from pumit.models.index import fetch_model, list_models, verify_model
 
@@ -28,26 +62,46 @@ def run(args: argparse.Namespace) -> int:
     with progress_bar(quiet=args.json) as step:
         for i, entry in enumerate(entries):
             step(f"{args.action} {entry.name}", i / len(entries))
-            state = "here" if entry.path.is_file() else "to be fetched"
+            state = _state(entry)
             if args.action == "fetch":
                 fetch_model(entry)
                 state = "verified"
             elif args.action == "verify" and (args.name or state == "here"):
                 verify_model(entry)
                 state = "verified"
-            rows.append(
-                {
-                    "name": entry.name,
-                    "kind": entry.kind,
-                    "state": state,
-                    "licence": entry.licence,
-                    "description": entry.description,
-                }
-            )
-    if args.json:
-        print(json.dumps(rows))
-        return 0
-    for row in rows:
-        print("  ".join(f"{row[k]:<12}" for k in ("name", "kind", "state", "licence")), end="  ")
-        print(row["description"])
-    return 0
+            shown = ("name", "kind", "licence", "description", "added", "origin")
+            rows.append({"state": state, **{key: getattr(entry, key) for key in shown}})
+    return rows
+
+
+def _state(entry: ModelEntry) -> str:
+    if entry.path.is_file():
+        return "here"
+    return "lost" if entry.source == "own" else "to be fetched"
+
+
+def _export(args: argparse.Namespace) -> dict[str, Any]:
+    from pumit.models.index import file_sha256
+    from pumit.models.model_file import SUFFIX, export_model
+
+    if args.output is None:
+        raise PumitError(f"Say where to export to: -o {Path(args.name).stem}{SUFFIX}.")
+    export_model(args.name, args.output)
+    sha256 = file_sha256(args.output)
+    sentence = f"Exported to {args.output.name}; SHA-256 {sha256}"
+    return {"file": str(args.output), "sha256": sha256, "sentence": sentence}
+
+
+def _import(args: argparse.Namespace) -> dict[str, Any]:
+    from pumit.models.model_file import import_model
+
+    entry = import_model(Path(args.name), name=args.new_name)
+    sentence = f"Imported as {entry.name}: {entry.description}"
+    return {"name": entry.name, "kind": entry.kind, "sentence": sentence}
+
+
+def _remove(args: argparse.Namespace) -> dict[str, Any]:
+    from pumit.models.user_index import remove
+
+    remove(args.name)
+    return {"name": args.name, "sentence": f"Removed {args.name}."}

@@ -71,7 +71,7 @@ def register(
     model = load_checkpoint(checkpoint)
     wanted = name_from(name or str(model.recipe.get("name", checkpoint.stem)))
     files = {} if card is None else card_files(card)
-    with _changing() as folder:
+    with changing() as folder:
         run = _run_of(checkpoint)
         entry = enter(
             folder, checkpoint, model, files, wanted=wanted, origin="trained here", run=run,
@@ -88,7 +88,7 @@ def remove(name: str) -> None:
         ExportError: If the folder of models cannot be written.
     """
     _own(name)  # says what is wrong before a folder is made
-    with _changing() as folder:
+    with changing() as folder:
         entry = _own(name)
         _write_rows(folder, [row for row in _rows(folder) if row.get("name") != name])
         _delete(entry, folder)
@@ -129,7 +129,7 @@ def check_name(name: str) -> None:
 
 
 @contextmanager
-def _changing() -> Iterator[Path]:
+def changing() -> Iterator[Path]:
     """The user's folder of models, which nobody else changes meanwhile."""
     folder = user_folder()
     try:

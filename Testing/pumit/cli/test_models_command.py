@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 import yaml
+from pumit.models.checkpoint import save_checkpoint
+from pumit.models.user_index import register
+from pumit.networks.build import build_network
 
 CONTENT = b"weights"
 SHIPPED = ("default", "tokenizer", "vit")
@@ -91,3 +95,47 @@ def test_unknown_names_are_one_line(refused: Any) -> None:
 def test_a_damaged_index_is_one_line(refused: Any, models: Path) -> None:
     (models / "index.yaml").write_text("models: [{name: x\n  - y")
     assert "damaged" in refused("models", "list")
+
+
+@pytest.fixture
+def trained(tmp_path: Path, models: Path) -> Path:
+    """A checkpoint as a training leaves it."""
+    sizes = {"widths": [4, 8, 8], "num_tokens": 16, "groups": 2}
+    state = build_network("pumit_tokenizer", **sizes).state_dict()
+    path = tmp_path / "run" / "tokens.safetensors"
+    path.parent.mkdir()
+    recipe = {"name": "tokens", "network": "pumit_tokenizer", "sizes": sizes}
+    save_checkpoint(path, state, recipe)
+    return path
+
+
+def test_the_user_s_own_are_listed_with_date_and_origin(run: Any, trained: Path) -> None:
+    register(trained)
+    line = run("models", "list").out.splitlines()[-1]
+    assert re.search(r"^tokens .* here .*\(trained here, 20\d\d-\d\d-\d\d\)$", line)
+    row = json.loads(run("models", "list", "--json").out)[-1]
+    assert (row["origin"], row["state"]) == ("trained here", "here")
+    assert "verified" in run("models", "verify", "tokens").out
+
+
+def test_a_model_is_exported_removed_and_imported(run: Any, trained: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.pumit.zip"
+    ran = run("models", "export", trained, "-o", target)
+    assert ran.status == 0, ran.err
+    assert hashlib.sha256(target.read_bytes()).hexdigest() in ran.out
+    assert run("models", "import", target).out == "Imported as tokens: Own tokenizer.\n"
+    told = json.loads(run("models", "import", target, "--name", "theirs", "--json").out)
+    assert (told["name"], told["kind"]) == ("theirs", "tokenizer")
+    assert run("models", "remove", "tokens").out == "Removed tokens.\n"
+    names = [row["name"] for row in json.loads(run("models", "list", "--json").out)]
+    assert names == [*SHIPPED, "mine", "theirs"]
+    assert "(imported, " in run("models", "list").out.splitlines()[-1]
+
+
+def test_what_cannot_be_handed_on_is_one_line(refused: Any, trained: Path, tmp_path: Path) -> None:
+    assert "-o tokens.pumit.zip" in refused("models", "export", trained)
+    assert "must end in" in refused("models", "export", trained, "-o", tmp_path / "x.zip")
+    assert "Say what to import" in refused("models", "import")
+    assert "no model file" in refused("models", "import", trained)
+    assert "comes with the program" in refused("models", "remove", "default")
+    assert "yours: mine" in refused("models", "remove", "none")

@@ -1,0 +1,280 @@
+"""One file with a model and its card, to hand on: `NAME.pumit.zip`.
+
+A zip archive of `model.safetensors`, `card.md`, `card.json`, the card's pictures, and
+`manifest.json`, which names them with their SHA-256. All of it is checked before anything is put in
+place: what the manifest does not name, or names otherwise, is no model file of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pumit.errors import CheckpointError, ExportError, PumitError
+from pumit.io.atomic import atomic_path
+from pumit.models.card import classes_of, kind_of
+from pumit.models.checkpoint import Checkpoint, load_checkpoint
+from pumit.models.index import ModelEntry, file_sha256, find_model, list_models, verify_model
+from pumit.models.user_index import (
+    CARD,
+    card_files,
+    changing,
+    check_name,
+    description_of,
+    enter,
+    name_from,
+)
+from pumit.networks.build import build_network
+
+SUFFIX = ".pumit.zip"
+FORMAT = "pumit-model-1"
+MANIFEST = "manifest.json"
+WEIGHTS = "model.safetensors"
+# Nothing else is ever written by an import: no other kind of file, no folder but one for pictures.
+_ALLOWED = re.compile(r"model\.safetensors|card\.md|card\.json|(\w[\w-]*/)?\w[\w-]*\.png", re.ASCII)
+_PNG = b"\x89PNG\r\n\x1a\n"
+MOST_FILES = 100
+MOST_BYTES = 32 << 30
+MOST_TEXT_BYTES = 4 << 20
+# Weights and pictures shrink little; what grows more than this when unpacked is a bomb.
+MOST_GROWTH = 100
+_BLOCK = 1 << 20
+# One date for all, so that the same model gives the same file.
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """What the manifest says of a file."""
+
+    sha256: str
+    size: int
+
+
+def export_model(model: str | Path, target: Path) -> None:
+    """Write a model with its card as one file.
+
+    Args:
+        model: A name of the index, or a checkpoint; `card.md` beside it goes along.
+        target: `.pumit.zip`.
+
+    Raises:
+        CheckpointError: If there is no such model, or it is damaged.
+        ExportError: If the file cannot be written.
+    """
+    if not target.name.endswith(SUFFIX) or target.name == SUFFIX:
+        raise ExportError(f"{target.name} must end in {SUFFIX}, such as mine{SUFFIX}.")
+    path = find_model(model)
+    entry = next((e for e in list_models() if e.name == str(model) and e.path == path), None)
+    if entry is not None:
+        verify_model(entry)
+    recipe = load_checkpoint(path).recipe
+    card = path.with_name(CARD) if entry is None else entry.card_path
+    files = {WEIGHTS: path, **(card_files(card) if card.is_file() else {})}
+    odd = [name for name in files if not _ALLOWED.fullmatch(name)]
+    if odd:
+        raise ExportError(f"The card shows {odd[0]}, whose name cannot be handed on; rename it.")
+    manifest = {
+        "format": FORMAT,
+        "name": name_from(str(recipe.get("name", path.stem))) if entry is None else entry.name,
+        "kind": kind_of(recipe),
+        "description": description_of(recipe) if entry is None else entry.description,
+        "licence": str(recipe.get("licence", "not stated")),
+        "files": {
+            name: {"sha256": file_sha256(source), "bytes": source.stat().st_size}
+            for name, source in files.items()
+        },
+    }
+    with (
+        atomic_path(target) as temporary,
+        zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive,
+    ):
+        archive.writestr(zipfile.ZipInfo(MANIFEST, _DATE), json.dumps(manifest, indent=1))
+        for name, source in files.items():
+            info = zipfile.ZipInfo(name, _DATE)
+            info.file_size = source.stat().st_size
+            with source.open("rb") as content, archive.open(info, "w") as place:
+                shutil.copyfileobj(content, place, _BLOCK)
+
+
+def import_model(source: Path, *, name: str | None = None) -> ModelEntry:
+    """Check a model file, and enter what it holds in the user's index.
+
+    Args:
+        source: As `export_model` writes it.
+        name: What to call the model; None for what the file calls it.
+
+    Raises:
+        CheckpointError: If anything about the file is not as it should be, or the name is taken;
+            nothing was put in place then.
+        ExportError: If the folder of models cannot be written, or the disk is too small.
+    """
+    if name is not None:
+        check_name(name)
+    try:
+        with zipfile.ZipFile(source) as archive:
+            manifest = _manifest(archive, source.name)
+            wanted = name_from(str(manifest.get("name", ""))) if name is None else name
+            check_name(wanted)
+            listed = _listed(manifest, source.name)
+            _check_members(archive, listed, source.name)
+            with changing() as folder, tempfile.TemporaryDirectory(prefix=".", dir=folder) as made:
+                _require_room(listed, Path(made))
+                _unpack(archive, listed, Path(made), source.name)
+                return _enter(folder, Path(made), manifest, listed, wanted, source.name)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError):
+        raise CheckpointError(
+            f"{source.name} is no model file, or not whole; get it again."
+        ) from None
+    except RuntimeError:  # zipfile's word for an encrypted member
+        raise CheckpointError(f"{source.name} is encrypted; export it anew.") from None
+    except OSError as error:
+        reason = error.strerror or "the system refused"
+        raise CheckpointError(f"{source.name} cannot be imported: {reason}.") from None
+
+
+def _manifest(archive: zipfile.ZipFile, file: str) -> dict[str, Any]:
+    try:
+        info = archive.getinfo(MANIFEST)
+        if info.file_size > MOST_TEXT_BYTES:
+            raise ValueError
+        manifest = json.loads(archive.read(info))
+        if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+            raise ValueError
+    except (KeyError, ValueError, RecursionError):
+        raise CheckpointError(f"{file} is no model file: it lacks a usable {MANIFEST}.") from None
+    if manifest.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{file} is of the format {str(manifest.get('format'))[:40]!r}, not {FORMAT!r}; it "
+            "needs another version of this program."
+        )
+    return manifest
+
+
+def _listed(manifest: Mapping[str, Any], file: str) -> dict[str, _Listed]:
+    """Files of the manifest, of names and sizes that can be."""
+    listed = {}
+    for inside, row in manifest["files"].items():
+        if not _ALLOWED.fullmatch(inside):
+            raise CheckpointError(f"{file} holds {inside[:60]!r}, which belongs to no model.")
+        try:
+            entry = _Listed(str(row["sha256"]), int(row["bytes"]))
+        except (KeyError, TypeError, ValueError):
+            raise CheckpointError(f"{file} lacks the checksum of {inside}; get it again.") from None
+        if not 0 <= entry.size <= (MOST_TEXT_BYTES if inside.startswith("card.") else MOST_BYTES):
+            raise CheckpointError(
+                f"{file} holds a {inside} of {entry.size} bytes; that is no model."
+            )
+        listed[inside] = entry
+    if WEIGHTS not in listed or len(listed) > MOST_FILES:
+        raise CheckpointError(f"{file} holds no {WEIGHTS}, or too many files; get it again.")
+    return listed
+
+
+def _check_members(archive: zipfile.ZipFile, listed: Mapping[str, _Listed], file: str) -> None:
+    """Compare what is in the archive with its manifest, before anything is unpacked."""
+    members = [info for info in archive.infolist() if not info.is_dir()]
+    names = [info.filename for info in members]
+    if len(set(names)) != len(names):
+        raise CheckpointError(f"{file} holds a file twice; get it again.")
+    for name in sorted({*names, *listed} - {MANIFEST}):
+        if name not in listed:
+            raise CheckpointError(f"{file} holds {name[:60]!r}, which belongs to no model.")
+        if name not in names:
+            raise CheckpointError(f"{file} lacks {name}; get it again.")
+    for info in members:
+        if info.filename == MANIFEST:
+            continue
+        if info.file_size != listed[info.filename].size:
+            raise CheckpointError(f"{info.filename} in {file} has another size; get it again.")
+        if info.file_size > MOST_GROWTH * info.compress_size + _BLOCK:
+            raise CheckpointError(
+                f"{info.filename} in {file} unpacks to more than {MOST_GROWTH} times its size; "
+                "that is no model."
+            )
+
+
+def _require_room(listed: Mapping[str, _Listed], folder: Path) -> None:
+    needed = 2 * sum(entry.size for entry in listed.values())  # unpacked, then put in place
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise ExportError(
+            f"The disk of your models has {free >> 20} MiB left, {needed >> 20} MiB are needed; "
+            "make room, or set PUMIT_MODELS to another folder."
+        )
+
+
+def _unpack(
+    archive: zipfile.ZipFile, listed: Mapping[str, _Listed], folder: Path, file: str
+) -> None:
+    for inside, entry in listed.items():
+        place = folder / inside
+        place.parent.mkdir(exist_ok=True)
+        digest, left = hashlib.sha256(), entry.size
+        with archive.open(inside) as packed, place.open("wb") as handle:
+            # No more than was announced, whatever the archive's own directory says.
+            while left >= 0 and (block := packed.read(_BLOCK)):
+                left -= len(block)
+                digest.update(block)
+                handle.write(block)
+        if left != 0 or digest.hexdigest() != entry.sha256:
+            raise CheckpointError(f"{inside} in {file} differs from its checksum; get it again.")
+        with place.open("rb") as handle:
+            if inside.endswith(".png") and handle.read(len(_PNG)) != _PNG:
+                raise CheckpointError(f"{inside} in {file} is no picture.")
+
+
+def _enter(
+    folder: Path,
+    unpacked: Path,
+    manifest: Mapping[str, Any],
+    listed: Mapping[str, _Listed],
+    wanted: str,
+    file: str,
+) -> ModelEntry:
+    try:
+        model = load_checkpoint(unpacked / WEIGHTS)
+        check_model(model)
+    except PumitError as error:
+        raise CheckpointError(f"{file} cannot be used: {error}") from None
+    files = {inside: unpacked / inside for inside in listed if inside != WEIGHTS}
+    check_name(wanted)  # another may have taken it meanwhile
+    return enter(
+        folder, unpacked / WEIGHTS, model, files, wanted=wanted, origin="imported",
+        description=" ".join(str(manifest.get("description", "")).split())[:300] or None,
+    )  # fmt: skip
+
+
+def check_model(model: Checkpoint) -> None:
+    """Check that this version of the program can use a model.
+
+    Raises:
+        PumitError: If its network or kind is unknown, its weights are another network's or not
+            finite, or an automatic model names no classes.
+    """
+    recipe = model.recipe
+    if kind_of(recipe) in ("automatic", "classifier") and not classes_of(recipe):
+        raise CheckpointError("it names no class; get it again.")
+    try:
+        with torch.device("meta"):  # shapes alone, at no cost of memory
+            network = build_network(str(recipe.get("network")), **recipe.get("sizes", {}))
+    except PumitError:
+        raise
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        raise CheckpointError("the sizes that it names give no network; get it again.") from None
+    shapes = {key: value.shape for key, value in network.state_dict().items()}
+    if {key: value.shape for key, value in model.state.items()} != shapes:
+        raise CheckpointError("its weights do not fit the network that it names; get it again.")
+    if not all(bool(v.isfinite().all()) for v in model.state.values()):
+        raise CheckpointError("its weights are not finite numbers: its training failed.")
