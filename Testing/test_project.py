@@ -36,13 +36,21 @@ def project(repository: Path) -> dict:
     return tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-@pytest.fixture
-def bundle(repository: Path) -> list[str]:
+MODULES = ("PUMITSegment", "PUMITTrain")
+
+
+def bundle_of(repository: Path, name: str) -> list[str]:
     """Every file that the extension must bring, relative to its module."""
-    module = repository / "PUMITSegment"
+    module = repository / name
     files = [f for f in tracked_files(repository) if f.is_relative_to(module)]
     names = [f.relative_to(module).as_posix() for f in files]
     return [name for name in names if name != "CMakeLists.txt"]
+
+
+@pytest.fixture
+def bundle(repository: Path) -> list[str]:
+    """What the module brings that has the core."""
+    return bundle_of(repository, "PUMITSegment")
 
 
 def cmake_list(file: Path, variable: str) -> list[str]:
@@ -51,8 +59,10 @@ def cmake_list(file: Path, variable: str) -> list[str]:
     return found.split()
 
 
-def test_cmake_lists_every_bundled_file_once(repository: Path, bundle: list[str]) -> None:
-    file = repository / "PUMITSegment" / "CMakeLists.txt"
+@pytest.mark.parametrize("module", MODULES)
+def test_cmake_lists_every_bundled_file_once(repository: Path, module: str) -> None:
+    bundle = bundle_of(repository, module)
+    file = repository / module / "CMakeLists.txt"
     scripts = cmake_list(file, "MODULE_PYTHON_SCRIPTS")
     resources = cmake_list(file, "MODULE_PYTHON_RESOURCES")
     hint = "run: python3 scripts/list_files.py"
@@ -66,8 +76,11 @@ def test_listing_the_files_again_changes_nothing(repository: Path, tmp_path: Pat
     (module / "pumit" / "io").mkdir(parents=True)
     for name in ("PUMITSegment.py", "pumit/io/read.py", "pumit/terms.json", "pumit/x.pyc"):
         (module / name).touch()
+    empty = "set(MODULE_PYTHON_SCRIPTS\n  )\n\nset(MODULE_PYTHON_RESOURCES\n  old\n  )\n"
+    (tmp_path / "PUMITTrain").mkdir()
+    for name in MODULES:
+        (tmp_path / name / "CMakeLists.txt").write_text(empty)
     lists = module / "CMakeLists.txt"
-    lists.write_text("set(MODULE_PYTHON_SCRIPTS\n  )\n\nset(MODULE_PYTHON_RESOURCES\n  old\n  )\n")
     for _ in range(2):
         subprocess.run([sys.executable, tmp_path / "scripts" / "list_files.py"], check=True)
         assert cmake_list(lists, "MODULE_PYTHON_SCRIPTS") == ["PUMITSegment.py", "pumit/io/read.py"]
@@ -108,8 +121,9 @@ def test_cmake_configures_the_extension(repository: Path, tmp_path: Path) -> Non
     command += [f"-DSlicer_DIR={tmp_path}", "-DBUILD_TESTING=ON"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert "MODULE PUMITSegment" in run.stdout
-    assert "UNITTEST SCRIPT;PUMITSegment.py" in run.stdout
+    for module in MODULES:
+        assert f"MODULE {module}" in run.stdout
+        assert f"UNITTEST SCRIPT;{module}.py" in run.stdout
     assert run.stdout.count("END PUMIT") == 2
 
 
@@ -168,8 +182,8 @@ def test_licence_is_the_whole_apache_licence(repository: Path, project: dict) ->
 
 
 def test_icons_are_the_size_that_slicer_shows(repository: Path) -> None:
-    module = repository / "PUMITSegment" / "Resources" / "Icons" / "PUMITSegment.png"
-    for file in (repository / "Resources" / "PUMIT.png", module):
+    icons = [repository / name / "Resources" / "Icons" / f"{name}.png" for name in MODULES]
+    for file in (repository / "Resources" / "PUMIT.png", *icons):
         with Image.open(file) as icon:
             assert (icon.format, icon.size) == ("PNG", (128, 128))
 

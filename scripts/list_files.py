@@ -1,7 +1,7 @@
-"""Write the lists of bundled files in PUMITSegment/CMakeLists.txt anew, from what is on disk.
+"""Write the lists of bundled files in each module's CMakeLists.txt anew, from what is on disk.
 
 A Slicer extension bundles exactly the files that its CMake lists name. Run this after adding,
-moving or removing a file under PUMITSegment/; a test compares list and disk.
+moving or removing a file of a module; a test compares list and disk.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import re
 import sys
 from pathlib import Path
 
-MODULE = Path(__file__).resolve().parent.parent / "PUMITSegment"
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = ("PUMITSegment", "PUMITTrain")
 
 
 def bundled_files(module: Path) -> tuple[list[str], list[str]]:
@@ -40,16 +41,22 @@ def with_list(text: str, variable: str, files: list[str]) -> str:
     return replaced
 
 
-def main() -> int:
-    """Rewrite the lists; returns the exit status."""
-    target = MODULE / "CMakeLists.txt"
+def rewrite(module: Path) -> None:
+    """Rewrite the lists of one module."""
+    target = module / "CMakeLists.txt"
     before = target.read_text(encoding="utf-8")
-    scripts, resources = bundled_files(MODULE)
+    scripts, resources = bundled_files(module)
     after = with_list(before, "MODULE_PYTHON_SCRIPTS", scripts)
     after = with_list(after, "MODULE_PYTHON_RESOURCES", resources)
     if after != before:
         target.write_text(after, encoding="utf-8")
-    print(f"{len(scripts)} scripts, {len(resources)} resources")
+    print(f"{module.name}: {len(scripts)} scripts, {len(resources)} resources")
+
+
+def main() -> int:
+    """Rewrite the lists of every module; returns the exit status."""
+    for name in MODULES:
+        rewrite(ROOT / name)
     return 0
 
 

@@ -1,0 +1,1 @@
+"""PUMITTrain: cases, plans, runs and results, without and with widgets."""

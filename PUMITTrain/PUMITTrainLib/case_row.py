@@ -1,0 +1,115 @@
+"""A case and a class as the table shows them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class CaseState(enum.Enum):
+    """Whether a case can be used."""
+
+    UNCHECKED = "unchecked"
+    GOOD = "good"
+    DOUBTFUL = "doubtful"
+    BAD = "bad"
+    EXCLUDED = "excluded"
+
+
+@dataclass(frozen=True)
+class CaseRow:
+    """A case of the table.
+
+    Attributes:
+        name: Bare name, another one for each case.
+        title: The name, and where it comes from, for a person.
+        patient: Whose scan it is; empty where each case is a patient of its own.
+        isExcluded: Whether the user left it out.
+        isChecked: Whether it was read.
+        thumbnail: A picture of it, or None.
+        spacingMm: (depth, height, width) of a voxel, mm; None where it was not read.
+        shape: Its voxels (D, H, W); None where it was not read.
+        channels: How many channels its image has; 0 where it was not read.
+        classes: Voxels of each class.
+        problems: Why it cannot be used, a sentence each.
+        doubts: What the user should look at, a sentence each.
+        images: Files with its channels; empty where nobody says.
+        label: File with its label; empty where nobody says.
+    """
+
+    name: str
+    title: str = ""
+    patient: str = ""
+    isExcluded: bool = False
+    isChecked: bool = False
+    thumbnail: Path | None = None
+    spacingMm: tuple[float, ...] | None = None
+    shape: tuple[int, ...] | None = None
+    channels: int = 0
+    classes: Mapping[str, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    label: str = ""
+
+    @property
+    def state(self) -> CaseState:
+        """Whether it can be used."""
+        if self.isExcluded:
+            return CaseState.EXCLUDED
+        if self.problems:
+            return CaseState.BAD
+        if not self.isChecked:
+            return CaseState.UNCHECKED
+        return CaseState.DOUBTFUL if self.doubts else CaseState.GOOD
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """A class of the data set.
+
+    Attributes:
+        name: What it is called.
+        values: What stands for it in label maps; several make a region. Empty for segments that
+            are found by their names.
+        segments: Other names of it among segments.
+        terminology: Its code, as `pumit` writes it; empty for none.
+        colorRgb: Its colour, 0 to 1 each; None for one that is chosen.
+    """
+
+    name: str
+    values: tuple[int, ...] = ()
+    segments: tuple[str, ...] = ()
+    terminology: str = ""
+    colorRgb: tuple[float, float, float] | None = None
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> ClassRow:
+        """A class as a recipe has it."""
+        values = row.get("values", [row["value"]] if "value" in row else [])
+        color = row.get("color_rgb")
+        return ClassRow(
+            str(row["name"]),
+            tuple(int(value) for value in values),
+            tuple(str(name) for name in row.get("segments", ())),
+            str(row.get("terminology") or ""),
+            None if color is None else (float(color[0]), float(color[1]), float(color[2])),
+        )
+
+    def asRecipe(self) -> dict[str, Any]:
+        """The class for a recipe."""
+        row: dict[str, Any] = {"name": self.name}
+        if len(self.values) == 1:
+            row["value"] = self.values[0]
+        elif self.values:
+            row["values"] = list(self.values)
+        if self.segments:
+            row["segments"] = list(self.segments)
+        if self.terminology:
+            row["terminology"] = self.terminology
+        if self.colorRgb is not None:
+            row["color_rgb"] = [round(float(part), 4) for part in self.colorRgb]
+        return row

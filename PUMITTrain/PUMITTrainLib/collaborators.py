@@ -1,0 +1,57 @@
+"""What the logic leaves to others: threads, programs, processes that stay, timers, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pumit.io.run_files import runs_folder
+from PUMITSlicerLib.background import Background, QtBackground
+from PUMITSlicerLib.compute_settings import ComputeMode, SettingsStore, slicer_settings
+from PUMITSlicerLib.dependencies import why_not_installed
+
+from PUMITTrainLib.clock import QtTimer, Timer
+from PUMITTrainLib.launching import DetachedLauncher, Launcher
+from PUMITTrainLib.programs import CorePrograms, Programs
+
+
+@dataclass(frozen=True)
+class Collaborators:
+    """Parts that tests replace.
+
+    Attributes:
+        background: Threads whose results arrive on the GUI thread.
+        programs: Runs commands of the core and reads what they say.
+        launcher: Starts trainings.
+        makeTimer: Given a callback, and whether it is called once.
+        store: The user's settings, which PUMITSegment shares.
+        whyNotInstalled: What is missing, in words, or ""; called on a thread.
+        root: Where the runs of the user lie.
+    """
+
+    background: Background
+    programs: Programs
+    launcher: Launcher
+    makeTimer: Callable[[Callable[[], None], bool], Timer]
+    store: SettingsStore
+    whyNotInstalled: Callable[[], str]
+    root: Path
+
+    def close(self) -> None:
+        """End what belongs to the module; trainings go on."""
+        self.background.close()
+
+
+def localCollaborators() -> Collaborators:
+    """The real ones; nothing is started before it is needed."""
+    background = QtBackground()
+    return Collaborators(
+        background,
+        CorePrograms(background),
+        DetachedLauncher(),
+        QtTimer,
+        slicer_settings(),
+        lambda: why_not_installed(ComputeMode.LOCAL),
+        runs_folder(),
+    )

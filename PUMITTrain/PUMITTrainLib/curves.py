@@ -1,0 +1,122 @@
+"""Curves, pictures and events of a run, gathered from the records of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Points = list[tuple[int, float]]
+
+# Of one curve; a plot shows no more, and a long run writes many.
+_MOST_POINTS = 2000
+MEAN = "mean"
+_CLASS_PREFIX = "dice_"
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A picture of a validation case with what the network finds in it.
+
+    Attributes:
+        step: When it was made.
+        case: Which case.
+        path: The picture.
+    """
+
+    step: int
+    case: str
+    path: Path
+
+
+class Curves:
+    """What the log of one run says.
+
+    Attributes:
+        version: Changes whenever there is more to draw.
+        loss: (step, loss).
+        scores: (step, Dice) for "mean", which is first, and for each class.
+        rate: (step, steps a second).
+        overlays: The newest last.
+        memory: Gibibytes that it uses, or None.
+        lastStep: The last step that was reported.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.loss: Points = []
+        self.scores: dict[str, Points] = {}
+        self.rate: Points = []
+        self.overlays: list[Overlay] = []
+        self.memory: float | None = None
+        self.lastStep = 0
+        self._last: tuple[int, float] | None = None
+
+    def take(self, records: Iterable[Mapping[str, Any]], folder: Path) -> bool:
+        """Add records of the log; returns whether there were any.
+
+        Args:
+            records: In the order of the log.
+            folder: Of the run, where the paths of pictures begin.
+        """
+        isMore = False
+        for record in records:
+            isMore = True
+            step = record.get("step")
+            if isinstance(step, int):
+                self._takeStep(step, record, folder)
+        if isMore:
+            self.version += 1
+        return isMore
+
+    def _takeStep(self, step: int, record: Mapping[str, Any], folder: Path) -> None:
+        if step < self.lastStep:
+            self._goBackTo(step)
+        self.lastStep = step
+        loss, seconds = record.get("loss"), record.get("seconds")
+        if _isNumber(loss):
+            _add(self.loss, step, loss)
+            if _isNumber(seconds):
+                self._takeTime(step, float(seconds))
+        for key in ("memory_gib", "memory_gb"):
+            if _isNumber(record.get(key)):
+                self.memory = float(record[key])
+        validation = record.get("validation")
+        if isinstance(validation, Mapping):
+            self._takeScores(step, validation)
+        if isinstance(record.get("overlay"), str):
+            path = folder / record["overlay"]
+            self.overlays.append(Overlay(step, str(record.get("case", "")), path))
+
+    def _takeTime(self, step: int, seconds: float) -> None:
+        if self._last is not None and step > self._last[0] and seconds > self._last[1]:
+            _add(self.rate, step, (step - self._last[0]) / (seconds - self._last[1]))
+        self._last = (step, seconds)
+
+    def _takeScores(self, step: int, validation: Mapping[str, Any]) -> None:
+        if _isNumber(validation.get("score")):
+            _add(self.scores.setdefault(MEAN, []), step, validation["score"])
+        for key, value in validation.items():
+            if key.startswith(_CLASS_PREFIX) and _isNumber(value):
+                _add(self.scores.setdefault(key.removeprefix(_CLASS_PREFIX), []), step, value)
+
+    def _goBackTo(self, step: int) -> None:
+        """Forget what came after: the run was taken up again from an earlier save."""
+        for points in (self.loss, self.rate, *self.scores.values()):
+            points[:] = [point for point in points if point[0] < step]
+        self.overlays = [overlay for overlay in self.overlays if overlay.step < step]
+        self._last = None
+
+
+def _add(points: Points, step: int, value: float) -> None:
+    if points and points[-1][0] == step:
+        points.pop()
+    points.append((step, float(value)))
+    if len(points) > _MOST_POINTS:
+        # Every other one, the newest kept: an old curve needs no more detail than a screen has.
+        points[:] = points[:-1][::2] + points[-1:]
+
+
+def _isNumber(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value

@@ -1,0 +1,148 @@
+"""The module without its panel: cases become a plan, a plan becomes a run, a run a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PUMITSegmentLib.status import StatusBoard
+from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
+
+from PUMITTrainLib.case_check import CaseCheck
+from PUMITTrainLib.case_table import CaseTable
+from PUMITTrainLib.collaborators import Collaborators, localCollaborators
+from PUMITTrainLib.draft import sweepDrafts
+from PUMITTrainLib.parameters import TrainParameters
+from PUMITTrainLib.planning import Planning
+from PUMITTrainLib.results import Results
+from PUMITTrainLib.runs import Runs
+from PUMITTrainLib.scene_follower import SceneFollower
+from PUMITTrainLib.setup import Setup
+from PUMITTrainLib.starter import Starter
+
+
+class PUMITTrainLogic(ScriptedLoadableModuleLogic):
+    """Composes cases, planning, runs and results; has no widgets.
+
+    What the user chose lies in the parameter node, what runs lies in folders: both are found again
+    when the module is opened anew. Everything returns at once. What cannot be done is said in
+    `status`, never raised.
+
+    Args:
+        collaborators: What computes; by default programs of this computer.
+
+    Attributes:
+        status: One sentence on what is going on.
+        background: Threads whose results arrive on the GUI thread.
+        listeners: Called after anything changed that a panel shows.
+        parameters: What the scene remembers; None while the scene changes or nothing is open.
+        setup: What has to be installed.
+        cases: What is learnt from.
+        planning: What it would take, and the recipe.
+        runs: Trainings of the user.
+        results: What the run that is shown made.
+    """
+
+    def __init__(self, collaborators: Collaborators | None = None) -> None:
+        super().__init__()
+        self._parts = parts = collaborators or localCollaborators()
+        self.status = StatusBoard()
+        self.background = parts.background
+        self.listeners: list[Callable[[], None]] = []
+        self.parameters: TrainParameters | None = None
+        self._follower = SceneFollower(self)
+        self._check = CaseCheck(parts, self.status)
+        self.setup = Setup(parts, self._tell)
+        self.cases = CaseTable(self._check, lambda: self.parameters, self._tell)
+        self.planning = Planning(
+            *(parts, self.status, self.cases, self._check),
+            parameters=lambda: self.parameters,
+            onChanged=self._tell,
+        )
+        starter = Starter(
+            *(self.status, self.setup, self.cases, self._check, self.planning),
+            parameters=lambda: self.parameters,
+        )
+        self.runs = Runs(parts, self.status, starter, self._tell, self._remember)
+        self.results = Results(parts, self.status, self.runs, self._tell)
+
+    # Lifetime
+
+    def open(self) -> None:
+        """Take up what the scene and the folders hold, and observe them."""
+        self._follower.open()
+        self._attach()
+        self.setup.check()
+        self.background.submit(lambda: sweepDrafts(self._parts.root))
+        self.runs.look()
+
+    def enter(self) -> None:
+        """The module is shown: its runs are followed."""
+        self.setup.check()
+        self.runs.watch()
+
+    def exit(self) -> None:
+        """Another module is shown; what runs goes on."""
+        self.runs.rest()
+
+    def close(self) -> None:
+        """End what belongs to the module, and leave no observer; trainings go on."""
+        self.listeners.clear()
+        self.status.listeners.clear()
+        self.planning.close()
+        self._check.discard()
+        self.runs.close()
+        self.results.close()
+        self._follower.close()
+        self.parameters = None
+        self._parts.close()
+
+    def getParameterNode(self) -> TrainParameters:
+        """The typed parameter node."""
+        return TrainParameters(super().getParameterNode())
+
+    def cancel(self) -> None:
+        """Stop what is read, planned, exported or installed; a training goes on."""
+        self.status.cancel()
+
+    # What the scene tells
+
+    def onSceneAboutToChange(self) -> None:
+        """Let go of the scene; runs go on, and are shown on."""
+        self.planning.forget()
+        self.cases.cancelCheck()
+        self._follower.watchParameterNode(None)
+        self.parameters = None
+        self.cases.forgetRead()
+
+    def onSceneChanged(self) -> None:
+        """Take up what the scene holds now."""
+        if self.parameters is None:
+            self._attach()
+
+    def onNodesChanged(self) -> None:
+        """Offer what the scene holds now."""
+        if self.parameters is not None:
+            self._tell()
+
+    def onParametersModified(self) -> None:
+        """Follow what was chosen elsewhere."""
+        if self.parameters is None:
+            return
+        folder = self.parameters.runFolder
+        if folder and folder != str(self.runs.folder or ""):
+            self.runs.select(Path(folder))
+        self._tell()
+
+    def _attach(self) -> None:
+        self.parameters = self.getParameterNode()
+        self._follower.watchParameterNode(self.parameters.parameterNode)
+        self.onParametersModified()
+
+    def _remember(self, folder: Path | None) -> None:
+        if self.parameters is not None:
+            self.parameters.runFolder = "" if folder is None else str(folder)
+
+    def _tell(self) -> None:
+        for listener in list(self.listeners):
+            listener()

@@ -1,0 +1,52 @@
+"""What the scene remembers of the panel. Settings of this computer are not here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from slicer.parameterNodeWrapper import WithinRange, parameterNodeWrapper
+
+from PUMITTrainLib.choices import CaseSource, ClickPart, Goal, Preset
+
+
+@parameterNodeWrapper
+class TrainParameters:
+    """Typed view of the module's parameter node.
+
+    Attributes:
+        source: Where the cases come from.
+        folder: Folder with cases.
+        imagePattern: How images in it are called, such as "images/{case}.nii.gz"; empty where
+            that is found out.
+        labelPattern: How labels in it are called.
+        caseList: Cases that are listed one by one, as text; see `case_list`. The nodes of such
+            cases are references of the parameter node.
+        caseEdits: What the user changed of cases that were found, as text; see `case_edits`.
+        classEdits: Classes as the user wants them, as text; empty for those that are found.
+        goal: What is learnt.
+        part: Which weights of the promptable network are trained.
+        network: Which network segments automatically; empty for the planned one.
+        preset: How long it may take.
+        validationShare: Which part of the patients validates.
+        folds: Into how many parts a cross-validation divides the patients; 0 for none.
+        name: What run and model are called; empty for a name made of data and goal.
+        device: Where it computes, such as "auto", "cpu" or "cuda:0".
+        runFolder: The run that is shown; empty for none.
+    """
+
+    source: CaseSource = CaseSource.SCENE
+    folder: str = ""
+    imagePattern: str = ""
+    labelPattern: str = ""
+    caseList: str = ""
+    caseEdits: str = ""
+    classEdits: str = ""
+    goal: Goal = Goal.CLICKS
+    part: ClickPart = ClickPart.DECODER
+    network: str = ""
+    preset: Preset = Preset.BALANCED
+    validationShare: Annotated[float, WithinRange(0.05, 0.5)] = 0.2
+    folds: Annotated[int, WithinRange(0, 10)] = 0
+    name: str = ""
+    device: str = "auto"
+    runFolder: str = ""

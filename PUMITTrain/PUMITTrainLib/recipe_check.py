@@ -1,0 +1,136 @@
+"""Checks a recipe while it is typed: its YAML at once, its keys by the core, in a process."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.collaborators import Collaborators
+
+# So long after the last key that was pressed.
+_QUIET_MS = 600
+_QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
+_WORD = re.compile(r"^\s*(?:-\s*)?(?:must|([A-Za-z_]\w*)) (?:in|must)")
+
+
+@dataclass(frozen=True)
+class RecipeProblem:
+    """What is wrong with a recipe.
+
+    Attributes:
+        line: Where, from 1 on; 0 where nobody knows.
+        sentence: What, and what would be right.
+    """
+
+    line: int
+    sentence: str
+
+
+class RecipeCheck:
+    """Checks the newest text, and forgets older ones.
+
+    Args:
+        parts: What it works with.
+        onChanged: Called when something is known.
+
+    Attributes:
+        problem: What is wrong with the text, as far as it is known.
+    """
+
+    def __init__(self, parts: Collaborators, onChanged: Callable[[], None]) -> None:
+        self._parts = parts
+        self._onChanged = onChanged
+        self._timer = parts.makeTimer(self._ask, True)
+        self._cancel: Callable[[], None] | None = None
+        self._text = ""
+        self.problem: RecipeProblem | None = None
+        self.isRunning = False
+
+    def check(self, text: str) -> None:
+        """Check a text: what is no YAML is known at once."""
+        self._stop()
+        self._text = text
+        self.problem = yamlProblem(text)
+        if self.problem is None:
+            self.isRunning = True
+            self._timer.start(_QUIET_MS)
+        self._onChanged()
+
+    def accept(self) -> None:
+        """Nothing is wrong: the text is the core's own."""
+        self._stop()
+        self.problem = None
+
+    def close(self) -> None:
+        """Check no more."""
+        self._stop()
+
+    def _stop(self) -> None:
+        self._timer.stop()
+        self.isRunning = False
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+
+    def _ask(self) -> None:
+        self._timer.stop()
+        folder = tempfile.TemporaryDirectory(prefix="pumit-recipe-")
+        path = Path(folder.name) / "recipe.yaml"
+        path.write_text(self._text, encoding="utf-8")
+        text = self._text
+
+        def end(status: int, complaint: str) -> None:
+            folder.cleanup()
+            self.isRunning, self._cancel = False, None
+            if status != 0:
+                sentence = complaint or _("The recipe cannot be used.")
+                self.problem = RecipeProblem(lineOf(text, sentence), sentence)
+            self._onChanged()
+
+        cancel = self._parts.programs.run(["plan", str(path), "--check"], lambda line: None, end)
+
+        def stop() -> None:
+            cancel()
+            folder.cleanup()
+
+        self._cancel = stop
+
+
+def yamlProblem(text: str) -> RecipeProblem | None:
+    """What is wrong with a text as YAML; None where nothing is, or nobody can tell here."""
+    try:
+        import yaml
+    except ImportError:  # not installed yet; the process tells
+        return None
+    try:
+        content = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 0
+        return RecipeProblem(line, _("No YAML: {what}.").format(what=error.problem or error))
+    except yaml.YAMLError as error:
+        return RecipeProblem(0, _("No YAML: {what}.").format(what=" ".join(str(error).split())))
+    if not isinstance(content, dict):
+        return RecipeProblem(1, _("A recipe needs keys, such as data and schedule."))
+    return None
+
+
+def lineOf(text: str, sentence: str) -> int:
+    """The line of a recipe that a sentence speaks of: the first with a key that it names."""
+    quoted = [first or second for first, second in _QUOTED.findall(sentence)]
+    words = [*quoted, *re.findall(r"[A-Za-z_]\w+", sentence)]
+    keys: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        for key in re.findall(r"([A-Za-z_]\w*)\s*:", line.partition("#")[0]):
+            keys.setdefault(key, number)
+    for word in words:
+        if word in keys:
+            return keys[word]
+    near = [m for word in quoted for m in difflib.get_close_matches(word, list(keys), n=1)]
+    return keys[near[0]] if near else 0

@@ -1,0 +1,169 @@
+"""What a run made: its model and card, used in PUMITSegment, exported and imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from PUMITSegmentLib.status import StatusBoard
+from PUMITSlicerLib.compute_settings import ComputeMode, load_settings, save_settings
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.collaborators import Collaborators
+from PUMITTrainLib.runs import Runs
+
+CARD = "card.md"
+SUFFIX = ".pumit.zip"
+_PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
+
+
+class Results:
+    """The result of the run that is shown.
+
+    Args:
+        parts: What it works with.
+        status: Told how it goes.
+        runs: Knows the run.
+        onChanged: Called after anything changed.
+    """
+
+    def __init__(
+        self,
+        parts: Collaborators,
+        status: StatusBoard,
+        runs: Runs,
+        onChanged: Callable[[], None],
+    ) -> None:
+        self._parts = parts
+        self._status = status
+        self._runs = runs
+        self._onChanged = onChanged
+        self._cancel: Callable[[], None] | None = None
+
+    @property
+    def isBusy(self) -> bool:
+        """Whether a model is being exported or imported."""
+        return self._cancel is not None
+
+    @property
+    def model(self) -> str:
+        """What the model is called: its name in the index, else its file; "" for none yet."""
+        view = self._runs.selected
+        if view is None or view.model is None:
+            return ""
+        return view.registered or str(view.folder / view.model)
+
+    @property
+    def cardFile(self) -> Path | None:
+        """The model card, where there is one."""
+        path = None if self._runs.folder is None else self._runs.folder / CARD
+        return path if path is not None and path.is_file() else None
+
+    @property
+    def cardText(self) -> str:
+        """The model card, Markdown; its pictures lie beside it."""
+        path = self.cardFile
+        try:
+            return "" if path is None else path.read_text(encoding="utf-8")
+        except OSError:
+            return ""
+
+    @property
+    def pictures(self) -> tuple[Path, ...]:
+        """Pictures that the card shows, in its order."""
+        path = self.cardFile
+        if path is None:
+            return ()
+        named = [path.parent / name for name in _PICTURE.findall(self.cardText)]
+        return tuple(picture for picture in named if picture.is_file())
+
+    def openCard(self) -> None:
+        """Show the card in the program that the system has for it."""
+        import qt
+
+        if self.cardFile is not None:
+            qt.QDesktopServices.openUrl(qt.QUrl.fromLocalFile(str(self.cardFile)))
+
+    def use(self) -> None:
+        """Let PUMITSegment compute with the model, and go there."""
+        import slicer
+
+        model, view = self.model, self._runs.selected
+        if not model or view is None:
+            self._status.problem(_("There is no model yet; train first."))
+            return
+        if isAutomatic(view.task):
+            # It is chosen in PUMITSegment's section for automatic models, which lists them anew.
+            self._toSegment(lambda logic: logic.compute.stop())
+            self._status.done(
+                _("{model} is in PUMIT Segment's list of automatic models.").format(model=model)
+            )
+            return
+        settings = replace(load_settings(self._parts.store), mode=ComputeMode.LOCAL, model=model)
+        save_settings(self._parts.store, settings)
+        self._toSegment(lambda logic: logic.compute.changeSettings(settings))
+        self._status.done(_("PUMIT Segment computes with {model} now.").format(model=model))
+        del slicer
+
+    def _toSegment(self, act: Callable[[object], None]) -> None:
+        import slicer
+
+        slicer.util.selectModule("PUMITSegment")
+        act(slicer.util.getModuleWidget("PUMITSegment").logic)
+
+    def exportModel(self, path: str | Path) -> None:
+        """Write model and card as one file, in a process."""
+        target = str(path) if str(path).endswith(SUFFIX) else f"{path}{SUFFIX}"
+        if not self.model:
+            self._status.problem(_("There is no model yet; train first."))
+            return
+        self._run(
+            ["models", "export", self.model, "-o", target],
+            _("Exporting the model..."),
+            _("The model is exported to {file}.").format(file=Path(target).name),
+        )
+
+    def importModel(self, path: str | Path) -> None:
+        """Take a model that was exported elsewhere into the index, in a process."""
+        self._run(
+            ["models", "import", str(path)],
+            _("Importing the model..."),
+            _("The model is imported; PUMIT Segment lists it."),
+        )
+
+    def cancel(self) -> None:
+        """Stop an export or import."""
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+            self._status.waiting(_("Cancelled; nothing was written."))
+            self._onChanged()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        if self._cancel is not None:
+            self._cancel()
+
+    def _run(self, arguments: list[str], doing: str, done: str) -> None:
+        if self.isBusy:
+            self._status.problem(_("A model is being exported or imported; wait for that."))
+            return
+
+        def end(status: int, complaint: str) -> None:
+            self._cancel = None
+            if status == 0:
+                self._status.done(done)
+            else:
+                self._status.problem(complaint or _("That did not work."))
+            self._onChanged()
+
+        self._status.working(doing, None, self.cancel)
+        self._cancel = self._parts.programs.run(arguments, lambda line: None, end)
+        self._onChanged()
+
+
+def isAutomatic(task: str) -> bool:
+    """Whether a task makes a model that segments by itself."""
+    return task not in ("promptable", "clicks")

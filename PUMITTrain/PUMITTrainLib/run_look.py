@@ -1,0 +1,64 @@
+"""One look at the folders of all runs: what is there, and what is new of the run that is shown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pumit.io.run_files import TEXT_LOG, list_runs, read_log
+
+from PUMITTrainLib.run_view import RunView, viewOf
+
+# Of the text log: what a person scrolls through; the whole lies in the folder.
+_SHOWN_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a look found.
+
+    Attributes:
+        views: Runs of the user, the last that wrote first.
+        folder: The run that was read, or None.
+        records: New records of its log.
+        offset: Where the next look goes on.
+        logText: The end of its log for a person.
+    """
+
+    views: tuple[RunView, ...]
+    folder: Path | None
+    records: tuple[Mapping[str, Any], ...]
+    offset: int
+    logText: str
+
+
+def look(root: Path, folder: Path | None, offset: int) -> Look:
+    """Look at all runs; on a thread.
+
+    Args:
+        root: Where the runs of the user lie.
+        folder: The run whose log is read; None for none. It may lie elsewhere.
+        offset: Where the last look at its log ended.
+    """
+    found = list_runs(root)
+    if folder is not None and folder.parent != root:
+        found += [run for run in list_runs(folder.parent) if run[0] == folder]
+    views = tuple(viewOf(path, status) for path, status in found)
+    if folder is None:
+        return Look(views, None, (), 0, "")
+    records, after = read_log(folder, offset)
+    return Look(views, folder, tuple(records), after, _endOf(folder / TEXT_LOG))
+
+
+def _endOf(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _SHOWN_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    return text if size <= _SHOWN_BYTES else text.partition("\n")[2]

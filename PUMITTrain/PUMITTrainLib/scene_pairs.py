@@ -1,0 +1,139 @@
+"""Which volumes and segmentations of the open scene belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import slicer
+from PUMITSlicerLib.mrml import ijkToRas
+from slicer.i18n import tr as _
+
+# Grids closer than this, in mm at the far corner, are one.
+_SAME_MM = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class ScenePair:
+    """Nodes that make a case.
+
+    Attributes:
+        volumes: The image; several nodes are its channels.
+        label: Its segmentation or label map.
+        reason: Why they belong together, for a tooltip.
+    """
+
+    volumes: tuple[Any, ...]
+    label: Any
+    reason: str
+
+    @property
+    def title(self) -> str:
+        """What the nodes are called."""
+        names = " + ".join(node.GetName() for node in self.volumes)
+        return f"{names}: {self.label.GetName()}"
+
+
+def scenePairs(without: Iterable[Any] = ()) -> tuple[ScenePair, ...]:
+    """Pairs of the open scene, in the order of their labels in the scene.
+
+    A label's image is the volume that its geometry was taken from, or else the only volume of its
+    study, or the one whose name its own name holds, or the only one on its grid. A label of which
+    nobody knows the image is not offered.
+
+    Args:
+        without: Labels that are left out.
+    """
+    left_out = set(without)
+    volumes = [
+        node
+        for node in slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
+        if not node.IsA("vtkMRMLLabelMapVolumeNode") and node.GetImageData() is not None
+    ]
+    labels = [
+        *slicer.util.getNodesByClass("vtkMRMLSegmentationNode"),
+        *slicer.util.getNodesByClass("vtkMRMLLabelMapVolumeNode"),
+    ]
+    found = []
+    for label in labels:
+        if label in left_out or label.GetHideFromEditors():
+            continue
+        volume, reason = _imageOf(label, volumes)
+        if volume is not None:
+            found.append(ScenePair(_withChannels(volume, volumes), label, reason))
+    return tuple(found)
+
+
+def _imageOf(label: Any, volumes: list[Any]) -> tuple[Any, str]:
+    if label.IsA("vtkMRMLSegmentationNode"):
+        role = slicer.vtkMRMLSegmentationNode.GetReferenceImageGeometryReferenceRole()
+        node = label.GetNodeReference(role)
+        if node in volumes:
+            return node, _("The segmentation was made on this volume.")
+    study = _studyOf(label)
+    if study:
+        inside = [node for node in volumes if _studyOf(node) == study]
+        if inside and len(_distinctGrids(inside)) == 1:
+            return inside[0], _("They are in the same study.")
+    named = [node for node in volumes if _stem(node.GetName()) in _stem(label.GetName())]
+    if named:
+        best = max(named, key=lambda node: len(_stem(node.GetName())))
+        return best, _("The label's name holds the volume's.")
+    if label.IsA("vtkMRMLLabelMapVolumeNode") and label.GetImageData() is not None:
+        same = [node for node in volumes if isSameGrid(node, label)]
+        if len(same) == 1:
+            return same[0], _("They have the same voxels.")
+    if len(volumes) == 1:
+        return volumes[0], _("It is the only volume.")
+    return None, ""
+
+
+def _withChannels(volume: Any, volumes: list[Any]) -> tuple[Any, ...]:
+    """The volume with others of its study that have the same voxels: channels of one image."""
+    study = _studyOf(volume)
+    if not study:
+        return (volume,)
+    others = [n for n in volumes if _studyOf(n) == study and isSameGrid(n, volume)]
+    return tuple(sorted(others, key=lambda node: node.GetName().lower()))
+
+
+def isSameGrid(first: Any, second: Any) -> bool:
+    """Whether two volumes have the same voxels, as they lie in the world."""
+    if first.GetImageData().GetDimensions() != second.GetImageData().GetDimensions():
+        return False
+    if first.GetParentTransformNode() is not second.GetParentTransformNode():
+        return False
+    far = [*first.GetImageData().GetDimensions(), 1.0]
+    difference = ijkToRas(first) - ijkToRas(second)
+    return bool(np.abs(difference @ far).max() < _SAME_MM and np.abs(difference).max() < _SAME_MM)
+
+
+def _distinctGrids(volumes: list[Any]) -> list[Any]:
+    kept: list[Any] = []
+    for node in volumes:
+        if not any(isSameGrid(node, other) for other in kept):
+            kept.append(node)
+    return kept
+
+
+def _studyOf(node: Any) -> int:
+    """The item above a node in the subject hierarchy; 0 where it is the scene itself."""
+    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
+    item = hierarchy.GetItemByDataNode(node) if hierarchy is not None else 0
+    parent = hierarchy.GetItemParent(item) if item else 0
+    return 0 if not parent or parent == hierarchy.GetSceneItemID() else int(parent)
+
+
+def _stem(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+def patientOf(node: Any) -> str:
+    """A word that nodes of one patient share, and no name: the item in the subject hierarchy."""
+    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
+    item = hierarchy.GetItemByDataNode(node) if hierarchy is not None else 0
+    level = slicer.vtkMRMLSubjectHierarchyConstants.GetSubjectHierarchyLevelPatient()
+    above = hierarchy.GetItemAncestorAtLevel(item, level) if item else 0
+    return _("patient {number}").format(number=above) if above else ""

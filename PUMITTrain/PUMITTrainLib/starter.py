@@ -1,0 +1,101 @@
+"""What lies between cases and a training: is everything there, and is the plan still right?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pumit.errors import PumitError
+from PUMITSegmentLib.status import StatusBoard
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.case_check import CaseCheck
+from PUMITTrainLib.case_table import CaseTable
+from PUMITTrainLib.planning import Planning
+from PUMITTrainLib.setup import Setup
+
+
+class Starter:
+    """Makes the folder of a run ready.
+
+    Args:
+        status: Told what goes wrong.
+        setup: Knows what is missing.
+        cases: What is learnt from.
+        check: Has the draft.
+        planning: Has the recipe.
+        parameters: Gives the module's parameters, or None while the scene changes.
+    """
+
+    def __init__(
+        self,
+        status: StatusBoard,
+        setup: Setup,
+        cases: CaseTable,
+        check: CaseCheck,
+        planning: Planning,
+        *,
+        parameters: Callable[[], Any],
+    ) -> None:
+        self._status = status
+        self._setup = setup
+        self._cases = cases
+        self._check = check
+        self._planning = planning
+        self._parameters = parameters
+
+    @property
+    def whyNot(self) -> str:
+        """Why no training can be started; "" where one can."""
+        if self._setup.isMissing:
+            return self._setup.sentence
+        if self._cases.isChecking:
+            return _("The cases are still being read.")
+        if self._planning.isPlanning:
+            return _("The plan is still being made.")
+        if not self._hasCases():
+            return _("Add cases first.")
+        if self._cases.problems:
+            return self._cases.problems[0]
+        problem = self._planning.recipeProblem
+        return problem.sentence if problem is not None else ""
+
+    def prepare(self, onReady: Callable[[Path], None]) -> None:
+        """Make a folder ready; it is planned first where there is no plan that holds.
+
+        Args:
+            onReady: Given the folder of the run.
+        """
+        planning = self._planning
+        if planning.isUpToDate:
+            self._finish(onReady)
+        elif planning.isEdited:
+            self._status.problem(
+                _(
+                    "Cases or settings changed after the recipe was edited: plan again, which "
+                    "loses the edits, or change them back."
+                )
+            )
+        else:
+            planning.make(lambda isDone: self._finish(onReady) if isDone else None)
+
+    def _finish(self, onReady: Callable[[Path], None]) -> None:
+        draft = self._check.draft
+        if draft is None:
+            return
+        try:
+            self._planning.writeRecipe()
+            draft.keep()
+        except (PumitError, OSError) as error:
+            self._status.problem(str(error))
+            return
+        self._check.startAnew()
+        self._planning.startAnew()
+        onReady(draft.folder)
+
+    def _hasCases(self) -> bool:
+        parameters = self._parameters()
+        if parameters is None:
+            return False
+        return bool(self._cases.kept if parameters.source.isListed else parameters.folder)
