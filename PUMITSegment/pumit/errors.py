@@ -36,6 +36,10 @@ class ExportError(PumitError):
     """A result that cannot be written: nothing to write, no source series, or a full target."""
 
 
+class DiskFullError(ExportError):
+    """A result for which the disk, or the user's share of it, has no room."""
+
+
 class TrainingError(PumitError):
     """Training that cannot go on: a loss or gradients that are not finite, or processes apart."""
 

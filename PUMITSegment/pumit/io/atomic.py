@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pumit.errors import ExportError
+from pumit.errors import DiskFullError, ExportError
 
 # Some writers (ITK's among them) do not report a short write, so less room than this after
 # writing counts as a full disk.
@@ -35,7 +35,8 @@ _REASONS = {
 
 def _export_error(error: OSError) -> ExportError:
     reason = _REASONS.get(error.errno or 0, f"{error.strerror or 'the system refused'}.")
-    return ExportError(f"The result cannot be written: {reason}")
+    kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else ExportError
+    return kind(f"The result cannot be written: {reason}")
 
 
 def _is_full(folder: Path) -> bool:
@@ -74,8 +75,25 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def _keep(path: Path) -> None:
+    """Have the disk hold what is written, so that a power cut leaves the old or the new file."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _keep_name(folder: Path) -> None:
+    # Only POSIX systems open folders; some file systems refuse to sync them.
+    if hasattr(os, "O_DIRECTORY"):
+        with suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
 @contextmanager
-def atomic_path(target: Path) -> Iterator[Path]:
+def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary file name beside `target`; rename it over `target` on success.
 
     The temporary name ends like the target's, so that a writer which looks at the extension
@@ -85,13 +103,14 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
     Args:
         target: File to write, or a folder that does not exist yet. A symbolic link is followed.
+        durable: Whether a file is on the disk, not only on its way there, when it is renamed.
 
     Yields:
         Path that does not exist yet, beside the target; the block makes a file or folder of it.
 
     Raises:
-        ExportError: If the folder is missing or read-only, the disk is full, the target is a
-            folder, or the block wrote nothing. Other errors of the block pass through.
+        ExportError: If the folder is missing or read-only, the disk is full (DiskFullError), the
+            target is a folder, or the block wrote nothing. Other errors of the block pass through.
     """
     final = target.resolve() if target.is_symlink() else target
     if final.is_dir():
@@ -108,7 +127,11 @@ def atomic_path(target: Path) -> Iterator[Path]:
             raise _export_error(OSError(errno.ENOSPC, "disk full"))
         if not temporary.exists():
             raise ExportError("The result cannot be written: the writer produced no file.")
+        if durable:
+            _keep(temporary)
         _replace(temporary, final)
+        if durable:
+            _keep_name(final.parent)
     except OSError as error:
         _remove(temporary)
         # A failed write names no file; an open that failed names which.

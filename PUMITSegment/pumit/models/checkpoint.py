@@ -59,7 +59,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str
     sha256 = fingerprint(tensors)
     text = json.dumps(dict(recipe))
     metadata = {"format": FORMAT, "sha256": sha256, "recipe": text, "recipe_sha256": _digest(text)}
-    with atomic_path(path) as temporary:
+    with atomic_path(path, durable=True) as temporary:
         write_tensors(temporary, tensors, metadata)
     return sha256
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 
 import torch
 from torch import Tensor
 
 from pumit.training.parallel import largest, total
+from pumit.training.run_clock import RunClock
 
 
 class Progress:
@@ -17,13 +17,19 @@ class Progress:
 
     Args:
         device: Where the network is trained.
-        before: Seconds of the run before it was stopped.
+        clock: What counts the seconds of the run; None for one that begins now.
+
+    Attributes:
+        step_seconds: What a step takes of late, validations and saves left out; 0 before the
+            first line.
     """
 
-    def __init__(self, device: torch.device, before: float = 0.0) -> None:
+    def __init__(self, device: torch.device, clock: RunClock | None = None) -> None:
         self.device = device
-        self.since = time.monotonic()
-        self.started = self.since - before
+        self.clock = RunClock() if clock is None else clock
+        self.since = self.clock.look()
+        self.step_seconds = 0.0
+        self.steps = 0
         self.waited = 0.0
         self.fields = 0
         self.voxels = 0
@@ -60,11 +66,12 @@ class Progress:
             and `memory_gib` (peak of the fullest device; of the largest process where they train on
             the CPU).
         """
-        now = time.monotonic()
+        now = self.clock.look()
         seconds = max(now - self.since, 1e-9)
+        self._learn(seconds / max(self.steps, 1))
         means = {name: _mean(torch.stack(v).cpu()) for name, v in self.values.items()}
         fields, voxels = total([self.fields, self.voxels], self.device)
-        record = {"step": step, "seconds": round(now - self.started, 1)}
+        record = {"step": step, "seconds": round(now, 1)}
         record |= {k: round(v, 4) for k, v in means.items() if v is not None}
         record["fields_per_second"] = round(fields / seconds, 2)
         if voxels:
@@ -75,7 +82,12 @@ class Progress:
             (most,) = largest(torch.tensor([memory], device=self.device))
             record["memory_gib"] = round(most, 2)
         self.since, self.waited, self.fields, self.voxels, self.values = now, 0.0, 0, 0, {}
+        self.steps = 0
         return record
+
+    def _learn(self, step_seconds: float) -> None:
+        known = self.step_seconds
+        self.step_seconds = 0.7 * known + 0.3 * step_seconds if known else step_seconds
 
 
 def _mean(values: Tensor) -> float | None:

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from pumit.errors import CheckpointError, ExportError
+from pumit.errors import CheckpointError, DiskFullError, ExportError
 from pumit.io.atomic import atomic_path
 from pumit.models.tensor_file import write_tensors
 from pumit.training.schedule import Schedule
@@ -34,6 +34,7 @@ class Position:
         skipped: Steps in a row, up to now, whose gradient could not be used.
         best: Highest score of a validation, or None.
         best_step: Where it was reached.
+        owes_validation: Whether this step is still to be validated.
     """
 
     step: int = 0
@@ -41,6 +42,7 @@ class Position:
     skipped: int = 0
     best: float | None = None
     best_step: int = 0
+    owes_validation: bool = False
 
 
 @dataclass
@@ -82,13 +84,12 @@ def save_run(path: Path, saved: Saved, schedule: Schedule) -> None:
     metadata["position"] = json.dumps(position)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path) as temporary:
+        with atomic_path(path, durable=True) as temporary:
             write_tensors(temporary, tensors, metadata)
     except (ExportError, OSError) as error:
         reason = str(error) if isinstance(error, ExportError) else f"{error.strerror}."
-        raise ExportError(
-            f"Step {saved.position.step} is not saved. {reason}{_before(path)}"
-        ) from None
+        kind = DiskFullError if isinstance(error, DiskFullError) else ExportError
+        raise kind(f"Step {saved.position.step} is not saved. {reason}{_before(path)}") from None
 
 
 def _before(path: Path) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from pumit.errors import CheckpointError
+from pumit.io.run_files import Word
 from pumit.training.blocks import share_out, shared_out_like, whole
 from pumit.training.parallel import Meeting, largest, start_alike
 from pumit.training.precision import is_half
 from pumit.training.progress import Progress
+from pumit.training.run_control import RunStopped
+from pumit.training.run_desk import RunDesk
 from pumit.training.run_folder import (
     LAST,
     Position,
@@ -39,6 +42,19 @@ Validate = Callable[[State], dict[str, float]]
 OnBest = Callable[[State, int, dict[str, float]], None]
 
 
+class Wanted(IntEnum):
+    """What a run is asked for, the weightier the larger."""
+
+    NOTHING = 0
+    PAUSE = 1
+    STOP = 2
+
+    @staticmethod
+    def of(word: Word | None) -> Wanted:
+        """What a word of `control` means to a run that works."""
+        return {"pause": Wanted.PAUSE, "stop": Wanted.STOP}.get(word or "", Wanted.NOTHING)
+
+
 class Run:
     """What changes while a network is trained.
 
@@ -48,6 +64,7 @@ class Run:
         schedule: Length and manner.
         device: Where to train.
         optimizer_of: Makes the optimiser of the network as it lies in this process.
+        desk: Where the run reports and hears what is wanted.
 
     Attributes:
         position: How far it is.
@@ -66,8 +83,10 @@ class Run:
         schedule: Schedule,
         device: torch.device,
         optimizer_of: Callable[[nn.Module], torch.optim.Optimizer],
+        desk: RunDesk | None = None,
     ) -> None:
         self.network, self.schedule, self.device = network.to(device), schedule, device
+        self.desk = RunDesk() if desk is None else desk
         self.path = folder / LAST
         saved = read_run(self.path, schedule)
         if saved is not None:
@@ -82,9 +101,13 @@ class Run:
             self._take_up(saved)
         self._require_one_folder()
         self.meeting = Meeting()
-        self.progress = Progress(device, self.position.elapsed)
-        self._began = self._saved = time.monotonic()
-        self._elapsed_before = self.position.elapsed
+        position = self.position
+        self.desk.begin(before=position.elapsed, step=position.step, steps=schedule.steps)
+        if position.step:
+            self.desk.event("continued", f"Going on at step {position.step}.")
+        self.progress = Progress(device, self.desk.clock)
+        self._saved = self.desk.clock.look()
+        self._save_seconds = self._validation_seconds = 0.0
         self.is_over = bool(schedule.seconds) and self.is_spent
         if self.is_over:
             logger.warning("the budget of %g seconds was used up before", schedule.seconds)
@@ -125,12 +148,12 @@ class Run:
     @property
     def elapsed(self) -> float:
         """Seconds of this run until now, its parts before a stop included."""
-        return self._elapsed_before + time.monotonic() - self._began
+        return self.desk.clock.look()
 
     @property
     def is_save_due(self) -> bool:
         """Whether the last save is long ago."""
-        return time.monotonic() - self._saved > self.schedule.checkpoint_seconds
+        return self.elapsed - self._saved > self.schedule.checkpoint_seconds
 
     @property
     def kept(self) -> str:
@@ -142,31 +165,95 @@ class Run:
         """The averaged weights; where they are shared out, every process asks for them."""
         return {k: whole(v) for k, v in self.average.state.items()}
 
+    def left_seconds(self) -> float | None:
+        """Until the end, by what steps, validations and saves took so far; None where unknown."""
+        schedule, done, step_seconds = self.schedule, self.position.step, self.progress.step_seconds
+        if not step_seconds:
+            return None
+        per_step = step_seconds + self._save_seconds / max(schedule.checkpoint_seconds, 1.0)
+        steps = (schedule.steps - done) * per_step
+        every = schedule.validate_every
+        validations = (schedule.steps // every - done // every) if every else 1
+        left = steps + validations * self._validation_seconds
+        if schedule.seconds is not None:
+            left = min(left, max(schedule.seconds - self.elapsed, 0.0) + self._validation_seconds)
+        return round(left, 1)
+
     def validate(self, validate: Validate, report: Report, on_best: OnBest | None) -> None:
-        """Score the averaged weights in the first process, and keep the best."""
-        began = time.monotonic()
+        """Score the averaged weights in the first process, and keep the best.
+
+        What is saved before knows that it is still to be done, lest a long validation that is
+        killed costs the steps before it.
+
+        Raises:
+            RunStopped: If the run was stopped meanwhile; it will be done again.
+        """
+        self.position.owes_validation = True
+        self.save(None)
+        began = self.elapsed
         state = self.averaged()
 
         def work() -> None:
+            step = self.position.step
+            self.desk.state("validating", f"Validating step {step}.")
             found = validate(state)
             finite = {k: v for k, v in found.items() if math.isfinite(v)}  # JSON has no NaN
-            report({"step": self.position.step, "validation": finite})
+            report({"step": step, "validation": finite})
             score = finite.get("score")
             if score is not None and (self.position.best is None or score > self.position.best):
                 if on_best is not None:
-                    on_best(state, self.position.step, found)
-                self.position.best, self.position.best_step = score, self.position.step
+                    self.desk.written(lambda: on_best(state, step, found))
+                self.position.best, self.position.best_step = score, step
 
-        self.meeting.first_alone(work)
-        self.progress.rest(time.monotonic() - began)
+        self._alone(work)
+        self.position.owes_validation = False
+        self._validation_seconds = self.elapsed - began
+        self.progress.rest(self._validation_seconds)
+        self.desk.training()
+
+    def _alone(self, work: Callable[[], None]) -> None:
+        """Do something in the first process; a stop meanwhile stops all.
+
+        Raises:
+            RunStopped: In every process.
+        """
+        stops: list[RunStopped] = []
+
+        def stoppable() -> None:
+            try:
+                work()
+            except RunStopped as stop:
+                stops.append(stop)
+
+        self.meeting.first_alone(stoppable)
+        (is_stopped,) = self.meeting.any_of([bool(stops)])
+        if is_stopped:
+            raise stops[0] if stops else RunStopped
+
+    def obey(self, wanted: Wanted) -> None:
+        """Pause or stop, as the processes have agreed; all is saved.
+
+        Raises:
+            RunStopped: If the run shall end.
+        """
+        if wanted is Wanted.PAUSE:
+
+            def pause() -> None:
+                if self.desk.pause() == "stop":
+                    raise RunStopped
+
+            self._alone(pause)
+        elif wanted is Wanted.STOP:
+            raise RunStopped
 
     def save(self, on_checkpoint: Callable[[State, int], None] | None) -> None:
-        """Write everything that the run needs to go on.
+        """Write everything that the run needs to go on; waits for room where the disk is full.
 
         Raises:
             ExportError: If it cannot be written; the save before is still whole.
+            RunStopped: If the run was stopped while it waited for room.
         """
-        began = time.monotonic()
+        began = self.elapsed
         names = parameter_names(self.network, self.optimizer)
         states = self.optimizer.state_dict()["state"]
         optimizer = {
@@ -178,10 +265,11 @@ class Run:
 
         def work() -> None:
             saved = Saved(network, average, optimizer, self.position)
-            save_run(self.path, saved, self.schedule)
+            self.desk.written(lambda: save_run(self.path, saved, self.schedule))
             if on_checkpoint is not None:
-                on_checkpoint(average, self.position.step)
+                self.desk.written(lambda: on_checkpoint(average, self.position.step))
 
-        self.meeting.first_alone(work)
-        self._saved = time.monotonic()
-        self.progress.rest(self._saved - began)
+        self._alone(work)
+        self._saved = self.elapsed
+        self._save_seconds = self._saved - began
+        self.progress.rest(self._save_seconds)

@@ -17,7 +17,8 @@ from pumit.training.first_not_finite import first_not_finite
 from pumit.training.optimizers import set_rate
 from pumit.training.parallel import average_gradients, buffers_alike, largest, rank, world
 from pumit.training.precision import half_precision
-from pumit.training.run_state import Run
+from pumit.training.run_memory import MemoryShortError, memory_short
+from pumit.training.run_state import Run, Wanted
 from pumit.training.task import Task, cases_of, voxels_of
 
 logger = logging.getLogger(__name__)
@@ -40,11 +41,12 @@ class Step:
     def __init__(self, task: Task, run: Run, stream: Iterator[Any], seed: int) -> None:
         self.task, self.run, self.stream, self.seed = task, run, stream, seed
 
-    def take(self) -> bool:
-        """Take a step; returns whether it is time to save.
+    def take(self) -> tuple[bool, Wanted]:
+        """Take a step; returns whether it is time to save, and what is wanted of the run.
 
         Raises:
             TrainingError: If a loss is not finite, or gradients were not for several steps.
+            MemoryShortError: If there is not enough memory for it.
         """
         run, position, schedule = self.run, self.run.position, self.run.schedule
         losses, cases = self._gradients_everywhere()
@@ -52,13 +54,22 @@ class Step:
         average_gradients(parameters, run.meeting)
         norm = clip_gradients(run.network, schedule.clip)
         run.progress.add({"norm": norm})
+        run.progress.steps += 1
         flags = torch.stack(
             [~torch.isfinite(losses).all(), ~(norm <= schedule.largest_norm)]
         ).float()
-        is_due = rank() == 0 and run.is_save_due
-        known = torch.tensor([run.elapsed, float(is_due)], device=run.device)
+        is_first = rank() == 0  # whose clock and saves count; a pause is over in it alone
+        known = torch.tensor(
+            [
+                run.elapsed if is_first else 0.0,
+                float(is_first and run.is_save_due),
+                float(Wanted.of(run.desk.wanted)),
+            ],
+            device=run.device,
+        )
         # One question to a GPU, and one to the other processes, answers all there is to know.
-        has_bad_loss, is_useless, elapsed, is_save_due = largest(torch.cat([flags, known]))
+        found = largest(torch.cat([flags, known]))
+        has_bad_loss, is_useless, elapsed, is_save_due, wanted = found
         if has_bad_loss:
             raise TrainingError(self._about_loss(losses.tolist(), cases))
         buffers_alike(run.network)
@@ -71,18 +82,26 @@ class Step:
             run.average.update(run.network, position.step)
         position.step += 1
         position.elapsed = elapsed
-        return bool(is_save_due)
+        return bool(is_save_due), Wanted(int(wanted))
 
     def _gradients_everywhere(self) -> tuple[Tensor, list[list[str]]]:
         """`_gradients`; where they fail in one process, all stop, each with one line."""
-        found, complaint = None, None
+        found: tuple[Tensor, list[list[str]]] | None = None
+        complaint: PumitError | None = None
         try:
             found = self._gradients()
         except PumitError as error:
             complaint = error
-        (has_failed,) = self.run.meeting.any_of([complaint is not None])
+        except (RuntimeError, MemoryError) as error:
+            complaint = memory_short(error)
+            if complaint is None:
+                raise
+        is_short = isinstance(complaint, MemoryShortError)
+        has_failed, has_no_memory = self.run.meeting.any_of([complaint is not None, is_short])
         if complaint is not None:
             raise complaint
+        if has_no_memory:
+            raise MemoryShortError("Another process has not enough memory.")
         if has_failed or found is None:
             raise TrainingError(f"{self._here}: another process stopped; its message says why.")
         return found
@@ -115,7 +134,9 @@ class Step:
             return forward()
         except PumitError:
             raise
-        except (RuntimeError, ValueError):
+        except (RuntimeError, ValueError) as error:
+            if memory_short(error) is not None:
+                raise
             # Some losses refuse what is not a number before there is a loss to look at. What they
             # were given is computed again, which one of several processes cannot do alone.
             layer = first_not_finite(self.run.network, forward) if world() == 1 else None

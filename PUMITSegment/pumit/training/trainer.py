@@ -12,6 +12,7 @@ from pumit.training.blocks import recomputed
 from pumit.training.drawing_ahead import StepDraws, batches
 from pumit.training.optimizers import optimizer_for, optimizer_of_groups
 from pumit.training.parallel import rank
+from pumit.training.run_desk import RunDesk
 from pumit.training.run_state import OnBest, Report, Run, State, Validate
 from pumit.training.schedule import Schedule
 from pumit.training.step import Step
@@ -33,6 +34,7 @@ def train(
     on_best: OnBest | None = None,
     device: torch.device | None = None,
     workers: int = 0,
+    desk: RunDesk | None = None,
 ) -> State:
     """Train until the schedule ends, saving on the way and resuming from `folder`.
 
@@ -53,11 +55,14 @@ def train(
             validation's `score` is the highest so far.
         device: Where to train; None stays on the CPU.
         workers: Processes that draw batches ahead; the same batches, however many.
+        desk: Where the run hears that it shall pause or stop; None for nowhere.
 
     Returns:
         The averaged weights. With `parallel: fsdp` the task's network stays shared out.
 
     Raises:
+        RunStopped: If it was stopped; it is saved.
+        MemoryShortError: If there is not enough memory.
         TrainingError: If a loss is not finite, or gradients are not for several steps in a row.
         CheckpointError: If the folder holds something else than the start of this run.
         ExportError: If a save cannot be written; the one before is still whole.
@@ -70,7 +75,10 @@ def train(
             return optimizer_for(network, schedule)
         return optimizer_of_groups(groups(schedule), network, schedule)
 
-    run = Run(task.network, folder, schedule, device, optimizer_of)
+    run = Run(task.network, folder, schedule, device, optimizer_of, desk)
+    if run.position.owes_validation and validate is not None:
+        run.validate(validate, report, on_best)
+        run.save(on_checkpoint)
     if run.is_over:
         return run.averaged()
     draw = task.ahead() if workers else task.draw
@@ -80,18 +88,20 @@ def train(
     step = Step(task, run, stream, seed)
     with recomputed(run.network, enabled=schedule.activation_checkpointing):
         while run.position.step < schedule.steps:
-            is_save_due = step.take()
+            is_save_due, wanted = step.take()
             done = run.position.step
             if done % schedule.log_every == 0:
                 record = run.progress.line(done)
                 if rank() == 0:
-                    report(record)
+                    report({**record, "left_seconds": run.left_seconds()})
             is_last = done == schedule.steps or run.is_spent
             is_validation_due = schedule.validate_every and done % schedule.validate_every == 0
             if validate is not None and (is_last or is_validation_due):
                 run.validate(validate, report, on_best)
-            if is_save_due or is_last:
+                is_save_due = True
+            if is_save_due or is_last or wanted:
                 run.save(on_checkpoint)
+            run.obey(wanted)
             if is_last:
                 break
     return run.averaged()

@@ -1,0 +1,85 @@
+"""The time that a run works: pauses, and the sleep of the computer, are left out."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+# Nobody looked at the clock for so long: the computer slept, or the process was halted.
+GAP_SECONDS = 15.0
+# ... unless the processor worked for this process meanwhile, which then had no time to look.
+BUSY_SHARE = 0.1
+
+
+def _steady_seconds() -> float:
+    """A clock that nobody sets and that runs on while the computer sleeps."""
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    if sys.platform == "darwin":
+        return time.clock_gettime(time.CLOCK_MONOTONIC)  # Python's own stands still in sleep
+    return time.monotonic()
+
+
+class RunClock:
+    """Count the seconds that a run works; may be asked from any thread.
+
+    Args:
+        steady: Seconds of a clock that runs on in sleep.
+        busy: Seconds that the processor has worked for this process.
+
+    Attributes:
+        on_sleep: Told how many seconds were slept, when it is noticed.
+    """
+
+    def __init__(
+        self,
+        steady: Callable[[], float] = _steady_seconds,
+        busy: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._steady, self._busy = steady, busy
+        self._lock = threading.Lock()
+        self._before = 0.0
+        self._worked = 0.0
+        self._halted = 0
+        self._seen, self._seen_busy = steady(), busy()
+        self.on_sleep: Callable[[float], None] = lambda seconds: None
+
+    def begin(self, before: float = 0.0) -> None:
+        """Count anew.
+
+        Args:
+            before: Seconds of earlier parts of the run.
+        """
+        self.look()
+        with self._lock:
+            self._before, self._worked = before, 0.0
+
+    def look(self) -> float:
+        """Seconds of the run until now. Asked every few seconds, it notices sleep."""
+        with self._lock:
+            now, busy = self._steady(), self._busy()
+            gap, worked = now - self._seen, busy - self._seen_busy
+            self._seen, self._seen_busy = now, busy
+            is_sleep = gap > GAP_SECONDS and worked < BUSY_SHARE * gap and not self._halted
+            if not (is_sleep or self._halted):
+                self._worked += gap
+            seconds = self._before + self._worked
+        if is_sleep:
+            self.on_sleep(gap)
+        return seconds
+
+    @contextmanager
+    def halted(self) -> Iterator[None]:
+        """Leave out the time of a block."""
+        self.look()
+        with self._lock:
+            self._halted += 1
+        try:
+            yield
+        finally:
+            self.look()
+            with self._lock:
+                self._halted -= 1

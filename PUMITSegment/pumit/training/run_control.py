@@ -1,0 +1,112 @@
+"""What is wanted of a run that trains: pause, go on, stop; asked by a file or a signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from pumit.io.run_files import CONTROL, Word, read_asked
+
+POLL_SECONDS = 0.5  # how often a paused run looks
+LOOK_SECONDS = 0.1  # how often one that works looks, at most
+# What ends a run in good order, as far as the system knows them.
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+
+
+class RunStopped(Exception):
+    """Somebody stopped the run; what it had done is saved, and it can be taken up again."""
+
+
+class RunControl:
+    """Look what is wanted of a run.
+
+    Args:
+        folder: Of the run; None for one that nobody asks for anything.
+        since: When the run was started, Unix time; what was asked before was meant for another.
+    """
+
+    def __init__(self, folder: Path | None, *, since: float = 0.0) -> None:
+        self.path = None if folder is None else folder / CONTROL
+        self._is_signalled, self._pid = False, os.getpid()
+        self._looked, self._seen = -LOOK_SECONDS, False
+        if self.path is not None:
+            with suppress(OSError):
+                if self.path.stat().st_mtime < since:
+                    self.path.unlink()
+
+    @property
+    def wanted(self) -> Word | None:
+        """What is wanted now; asked after every step, so it costs next to nothing."""
+        if self._is_signalled:
+            return "stop"
+        if self.path is None:
+            return None
+        now = time.monotonic()
+        if now - self._looked >= LOOK_SECONDS:
+            self._looked, self._seen = now, self.path.exists()
+        return read_asked(self.path.parent) if self._seen else None
+
+    @property
+    def wants_stop(self) -> bool:
+        """Whether to save and end."""
+        return self.wanted == "stop"
+
+    def obeyed(self) -> None:
+        """Forget what was asked by the file."""
+        self._seen = False
+        if self.path is not None:
+            with suppress(OSError):
+                self.path.unlink(missing_ok=True)
+
+    def wait(self, seconds: float | None = None) -> Word | None:
+        """Sleep until something else than a pause is wanted.
+
+        Args:
+            seconds: The longest to wait; None waits as long as it takes.
+
+        Returns:
+            What is wanted; None where the time was up.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            self._looked = -LOOK_SECONDS
+            wanted = self.wanted
+            if wanted in ("resume", "stop"):
+                return wanted
+            if until is not None and time.monotonic() >= until:
+                return None
+            time.sleep(POLL_SECONDS)
+
+    @contextmanager
+    def heeding_signals(self) -> Iterator[None]:
+        """Take signals that end a process as the wish to stop; the second one ends it at once.
+
+        Outside of the main thread signals stay as they are.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+        # What is ignored, as by nohup, stays so.
+        heeded = [n for n in numbers if signal.getsignal(n) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self._take) for number in heeded}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:  # a worker process that was forked; it ends with this one
+            if number != signal.SIGINT:
+                os._exit(1)
+            return
+        if self._is_signalled:
+            raise KeyboardInterrupt
+        self._is_signalled = True

@@ -1,0 +1,196 @@
+"""Where a run tells how it goes, and hears what is wanted of it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pumit.errors import DiskFullError
+from pumit.io.run_files import RunState, Word
+from pumit.training.run_clock import RunClock
+from pumit.training.run_control import RunControl, RunStopped
+from pumit.training.run_journal import RunJournal
+from pumit.training.run_sentences import duration
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+BEAT_SECONDS = 2.0  # between two signs of life
+ROOM_SECONDS = 5.0  # how often to look for room on a full disk
+ROOM_TRY_SECONDS = 60.0  # how often to try without looking: a quota's room cannot be seen
+ROOM_BYTES = 1 << 20  # this much more is worth a try
+ADVICE = "The run waits and goes on by itself when there is room."
+
+
+class RunDesk:
+    """The outside of a run; without journal and control there is none, and all of it is quiet.
+
+    Args:
+        journal: Where to write how it goes; only the first of several processes has one.
+        control: Where to hear what is wanted.
+        clock: What counts the time.
+    """
+
+    def __init__(
+        self,
+        journal: RunJournal | None = None,
+        control: RunControl | None = None,
+        clock: RunClock | None = None,
+    ) -> None:
+        self.journal = journal
+        self.control = RunControl(None) if control is None else control
+        self.clock = RunClock() if clock is None else clock
+        self.clock.on_sleep = self._slept
+        self._is_counting = False
+
+    def begin(self, *, before: float, step: int, steps: int) -> None:
+        """Training begins, or goes on.
+
+        Args:
+            before: Seconds that earlier parts of it took.
+            step: Steps done.
+            steps: Steps in all.
+        """
+        self.clock.begin(before)
+        self._is_counting = True
+        if self.journal is not None:
+            self.journal.tell(step=step, steps=steps, seconds=round(before, 1))
+
+    def report(self, record: dict[str, Any]) -> None:
+        """A record for the log; of several processes only the first one's counts."""
+        if self.journal is None:
+            return
+        self.journal.record(record)
+        if "loss" in record:
+            self.training()
+
+    def event(self, kind: str, sentence: str, **more: Any) -> None:
+        """Something that happened to the run."""
+        self.report({"event": kind, "sentence": sentence, **more})
+
+    def state(self, state: RunState, sentence: str) -> None:
+        """Say what the run is doing."""
+        if self.journal is not None:
+            self.journal.state(state, sentence)
+
+    def training(self) -> None:
+        """Say that steps are taken, which one, and how long it will take."""
+        if self.journal is None:
+            return
+        status = self.journal.status
+        left = status.left_seconds
+        tail = "" if left is None else f", {duration(left)} left"
+        self.journal.state("training", f"Step {status.step} of {status.steps}{tail}.")
+
+    @property
+    def wanted(self) -> Word | None:
+        """What is wanted now."""
+        return self.control.wanted
+
+    def check(self) -> None:
+        """Pause or stop where that is wanted; for work that has nothing to save.
+
+        Raises:
+            RunStopped: If the run shall end.
+        """
+        wanted = self.wanted
+        if wanted == "pause":
+            wanted = self.pause()
+        if wanted == "stop":
+            raise RunStopped
+        if wanted == "resume":
+            self.control.obeyed()
+
+    def pause(self) -> Word | None:
+        """Sleep until the run shall go on or stop; its time does not count."""
+        self.control.obeyed()
+        return self._sleep("paused", "Paused; resume it to go on.", self.control.wait)
+
+    def _sleep(self, kind: str, sentence: str, wait: Callable[[], Word | None]) -> Word | None:
+        """Be in the state "paused" until a wait ends."""
+        before = None if self.journal is None else self.journal.status
+        began = time.monotonic()
+        self.event(kind, sentence)
+        self.state("paused", sentence)
+        with self.clock.halted():
+            wanted = wait()
+        if wanted != "stop":
+            self.control.obeyed()
+            self.event("resumed", f"Going on after {duration(time.monotonic() - began)}.")
+            if before is not None:
+                self.state(before.state, before.sentence)
+        return wanted
+
+    def written(self, work: Callable[[], T]) -> T:
+        """Do something that writes; where the disk is full, again and again until there is room.
+
+        Raises:
+            RunStopped: If the run was stopped while it waited.
+        """
+        while True:
+            try:
+                return work()
+            except DiskFullError as error:
+                if self.journal is None:
+                    raise
+                what = str(error)
+            wanted = self._sleep("disk full", f"{what} {ADVICE}", self._room)
+            if wanted == "stop":
+                raise RunStopped(f"Stopped while the disk was full. {what}")
+
+    def _room(self) -> Word | None:
+        """Wait for room; returns what is wanted, where that comes first."""
+        folder = Path() if self.journal is None else self.journal.folder
+        before, began = _free(folder), time.monotonic()
+        while True:
+            wanted = self.control.wait(ROOM_SECONDS)
+            has_room = _free(folder) > before + ROOM_BYTES
+            if wanted or has_room or time.monotonic() - began > ROOM_TRY_SECONDS:
+                return wanted
+
+    def beat(self) -> None:
+        """Give a sign of life, and look at the clock."""
+        seconds = self.clock.look()
+        if self.journal is None:
+            return
+        if self._is_counting and self.journal.status.state in ("training", "validating"):
+            self.journal.status.seconds = round(seconds, 1)
+        self.journal.write_status()
+
+    def _slept(self, seconds: float) -> None:
+        logger.info("the computer slept for %.0f s", seconds)
+        self.event(
+            "slept",
+            f"The computer slept for {duration(seconds)}, which do not count.",
+            slept_seconds=round(seconds, 1),
+        )
+
+
+def _free(folder: Path) -> int:
+    with suppress(OSError):
+        return shutil.disk_usage(folder).free
+    return 0
+
+
+class Heart:
+    """Beat beside the work, in a thread of its own."""
+
+    def __init__(self, desk: RunDesk) -> None:
+        self._desk, self._end = desk, threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="pumit-run-status", daemon=True)
+        self._thread.start()
+
+    def _beat(self) -> None:
+        while not self._end.wait(BEAT_SECONDS):
+            self._desk.beat()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._end.set()
+        self._thread.join()

@@ -1,0 +1,117 @@
+"""A start of `pumit train`: hold the folder, and say at the end how it ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pumit.errors import ExportError, PumitError
+from pumit.io.run_files import LOG
+from pumit.training.run_control import RunControl, RunStopped
+from pumit.training.run_desk import Heart, RunDesk
+from pumit.training.run_folder import LAST, step_saved
+from pumit.training.run_journal import RunJournal
+from pumit.training.run_lock import RunLock
+
+# What `atomic_path` calls a file that is not whole.
+HALF_WRITTEN = re.compile(r"\.[0-9a-f]{12}-.")
+
+
+@contextmanager
+def run_session(folder: Path, *, since: float) -> Iterator[RunDesk]:
+    """Hold a run's folder for a block, and keep its journal.
+
+    A folder that was made for it goes again, where the block fails before it has reported.
+
+    Args:
+        folder: Of the run; made where it is missing.
+        since: When the run was started, Unix time; what was asked of it before counts no more.
+
+    Yields:
+        Where the run reports and hears what is wanted. Of several processes that `torchrun`
+        started only the first one's is heard.
+
+    Raises:
+        TrainingError: If another process trains in the folder.
+        ExportError: If it cannot be written.
+        RunStopped: If the block was stopped; the journal says so.
+    """
+    if int(os.environ.get("RANK", "0")) > 0:
+        control = RunControl(None)
+        with control.heeding_signals():
+            yield RunDesk(None, control)
+        return
+    made = _make(folder)
+    lock = RunLock(folder)
+    try:
+        _tidy(folder)
+        control = RunControl(folder, since=since)
+        journal = RunJournal(folder)
+        desk = RunDesk(journal, control)
+        heart = Heart(desk)
+        try:
+            journal.write_status()
+            with control.heeding_signals():
+                yield desk
+        except RunStopped as stop:
+            sentence = str(stop) or f"Stopped. {_kept(folder)}"
+            desk.event("stopped", sentence)
+            desk.state("stopped", sentence)
+            raise
+        except KeyboardInterrupt:
+            desk.state("stopped", f"Stopped at once. {_kept(folder)}")
+            raise
+        except BaseException as error:
+            fault = f"A fault of the program ({type(error).__name__})."
+            sentence = str(error) if isinstance(error, PumitError) else fault
+            if made and not (folder / LOG).exists():
+                heart.stop()
+                _remove(folder, made)
+            else:
+                journal.write_text(sentence)
+                desk.state("failed", sentence)
+            raise
+        finally:
+            heart.stop()
+            control.obeyed()
+    finally:
+        lock.release()
+
+
+def _kept(folder: Path) -> str:
+    step = step_saved(folder / LAST)
+    return "Nothing was trained yet." if step is None else f"Step {step} is saved; resume it there."
+
+
+def _make(folder: Path) -> Path | None:
+    """Make a folder; returns the outermost that was missing."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExportError(f"Cannot make the folder {folder.name}: {error.strerror}.") from None
+    return missing[-1] if missing else None
+
+
+def _remove(folder: Path, made: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    for path in folder.parents:
+        if made != path and made not in path.parents:
+            return
+        with suppress(OSError):
+            path.rmdir()
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what a killed process had not finished to write."""
+    for path in folder.rglob(".*"):
+        if HALF_WRITTEN.match(path.name):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    path.unlink()
