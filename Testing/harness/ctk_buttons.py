@@ -156,11 +156,12 @@ class ctkColorPickerButton(QtWidgets.QPushButton):
     """A button that shows a colour."""
 
     colorChanged = Signal(QtGui.QColor)
-    displayColorName = stored(bool, "displayColorName", True)
+    displayColorName = stored(bool, "displayColorName", True, "_show")
 
     def __init__(self, parent: QtWidgets.QWidget | None = None) -> None:
         super().__init__(parent)
         self._color = QtGui.QColor(0, 0, 0)
+        self._show()
 
     @Property(QtGui.QColor)
     def color(self) -> QtGui.QColor:
@@ -171,9 +172,16 @@ class ctkColorPickerButton(QtWidgets.QPushButton):
     def color(self, value: QtGui.QColor) -> None:
         if value != self._color:
             self._color = QtGui.QColor(value)
-            self.setText(self._color.name())
+            self._show()
             self.colorChanged.emit(self._color)
 
     def setColor(self, value: QtGui.QColor) -> None:
         """Set the colour."""
         self.color = value
+
+    def _show(self) -> None:
+        """The colour as an icon, and its name beside it where that is wanted."""
+        square = QtGui.QPixmap(self.iconSize)
+        square.fill(self._color)
+        self.setIcon(QtGui.QIcon(square))
+        self.setText(self._color.name() if self.displayColorName else "")

@@ -1,0 +1,163 @@
+"""Section 1 of the panel: the table of cases."""
+
+from __future__ import annotations
+
+import qt
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.case_row import CaseRow, CaseState
+from PUMITTrainLib.panel.table_cells import AMBER, GREY, RED, Cell, TableCells
+
+_CASE, _REMARKS, _LABELLED, _SPACING, _PATIENT = range(5)
+_WIDTHS = {_CASE: 150, _REMARKS: 170, _LABELLED: 150, _SPACING: 110, _PATIENT: 80}
+_THUMBNAIL = 44
+_MOST_CLASSES = 3
+_MOST_ROWS = 5
+
+
+class CaseList:
+    """Shows every case with its thumbnail, what it holds, and what is wrong with it.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+    """
+
+    def __init__(self, ui, logic) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._shown: tuple[CaseRow, ...] = ()
+        table = ui.caseTable
+        self._cells = TableCells(
+            table, [_("Case"), _("Remarks"), _("Labelled (voxels)"), _("Voxel (mm)"), _("Patient")]
+        )
+        table.setIconSize(qt.QSize(_THUMBNAIL, _THUMBNAIL))
+        table.verticalHeader().setDefaultSectionSize(_THUMBNAIL + 6)
+        for column, width in _WIDTHS.items():
+            table.setColumnWidth(column, width)
+        table.connect("cellChanged(int,int)", self._onChanged)
+        table.connect("itemSelectionChanged()", self._showDetail)
+        ui.removeCasesButton.connect("clicked()", self._onRemove)
+        ui.checkCasesButton.connect("clicked()", self._onCheck)
+        ui.caseDetailLabel.hide()
+
+    def refresh(self) -> None:
+        """Show the cases."""
+        ui, cases = self._ui, self._logic.cases
+        self._shown = tuple(cases.rows)
+        self._cells.show([rowCells(row) for row in self._shown])
+        self._cells.fitHeight(_MOST_ROWS)
+        ui.removeCasesButton.enabled = bool(self._shown)
+        ui.removeCasesButton.toolTip = (
+            _("Take the selected cases out of the table; files and scene stay as they are")
+            if self._shown
+            else _("There is no case to remove")
+        )
+        ui.checkCasesButton.enabled = bool(self._shown) or cases.isChecking
+        ui.checkCasesButton.text = _("Stop reading") if cases.isChecking else _("Check again")
+        ui.checkCasesButton.toolTip = (
+            _("Read every case again, such as after a file was corrected")
+            if ui.checkCasesButton.enabled
+            else _("Add cases first")
+        )
+        self._showDetail()
+
+    def selected(self) -> list[CaseRow]:
+        """The cases that are selected."""
+        rows = [row for row in self._cells.selectedRows() if row < len(self._shown)]
+        return [self._shown[row] for row in rows]
+
+    def _showDetail(self) -> None:
+        selected = self.selected()
+        isOne = len(selected) == 1
+        self._ui.caseDetailLabel.visible = isOne
+        if isOne:
+            self._ui.caseDetailLabel.text = detailOf(selected[0])
+
+    def _onChanged(self, row: int, column: int) -> None:
+        if self._cells.isFilling or row >= len(self._shown):
+            return
+        item, case = self._ui.caseTable.item(row, column), self._shown[row]
+        self._cells.forget(row)
+        if column == _CASE:
+            self._logic.cases.setExcluded(case.name, item.checkState() != qt.Qt.Checked)
+        elif column == _PATIENT:
+            self._logic.cases.setPatient(case.name, item.text().strip())
+
+    def _onRemove(self) -> None:
+        names = [case.name for case in self.selected()]
+        if not names:
+            self._logic.status.waiting(_("Select the cases to remove in the table first."))
+        for name in names:
+            self._logic.cases.remove(name)
+
+    def _onCheck(self) -> None:
+        cases = self._logic.cases
+        if cases.isChecking:
+            cases.cancelCheck()
+        else:
+            cases.check()
+
+
+def rowCells(row: CaseRow) -> tuple[Cell, ...]:
+    """The cells of a case, in the order of the columns."""
+    remarks = (*row.problems, *row.doubts)
+    color = {CaseState.BAD: RED, CaseState.DOUBTFUL: AMBER}.get(row.state, "")
+    if row.state in (CaseState.EXCLUDED, CaseState.UNCHECKED):
+        color = GREY
+    shown = {
+        CaseState.EXCLUDED: _("left out"),
+        CaseState.UNCHECKED: _("not read yet"),
+        CaseState.GOOD: _("good"),
+    }
+    remark = shown.get(row.state) or " ".join(remarks)
+    picture = str(row.thumbnail) if row.thumbnail is not None else ""
+    labelled = classesInWords(row)
+    return (
+        Cell(row.name, row.title, color, picture, not row.isExcluded),
+        Cell(remark, "\n".join(remarks), color),
+        Cell(labelled, "\n".join(_voxels(row))),
+        Cell(_spacing(row), _size(row)),
+        Cell(
+            row.patient,
+            _("Double-click to say whose scan it is; empty where each case is another patient"),
+            isEditable=True,
+        ),
+    )
+
+
+def classesInWords(row: CaseRow) -> str:
+    """The classes of a case with their voxels, the first few."""
+    lines = _voxels(row)
+    more = ", ..." if len(lines) > _MOST_CLASSES else ""
+    return ", ".join(lines[:_MOST_CLASSES]) + more
+
+
+def detailOf(row: CaseRow) -> str:
+    """Everything that is known of a case, a line each."""
+    lines = [row.title or row.name]
+    if row.shape is not None:
+        channels = _(", {count} channels").format(count=row.channels) if row.channels > 1 else ""
+        lines.append(f"{_size(row)}, {_spacing(row)} mm{channels}")
+    if row.classes:
+        lines.append(_("Labelled: {classes}").format(classes=", ".join(_voxels(row))))
+    lines += [_("Problem: {text}").format(text=text) for text in row.problems]
+    lines += [_("Doubt: {text}").format(text=text) for text in row.doubts]
+    return "\n".join(lines)
+
+
+def _voxels(row: CaseRow) -> list[str]:
+    return [f"{name} {count:,}".replace(",", " ") for name, count in row.classes.items()]
+
+
+def _spacing(row: CaseRow) -> str:
+    if row.spacingMm is None:
+        return ""
+    # As radiologists say it: in the plane, then between slices.
+    return " x ".join(f"{spacing:.3g}" for spacing in reversed(row.spacingMm))
+
+
+def _size(row: CaseRow) -> str:
+    if row.shape is None:
+        return ""
+    return _("{size} voxels").format(size=" x ".join(str(size) for size in reversed(row.shape)))

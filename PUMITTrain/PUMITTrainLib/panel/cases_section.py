@@ -1,0 +1,63 @@
+"""Section 1 of the panel: cases and classes."""
+
+from __future__ import annotations
+
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.case_row import CaseState
+from PUMITTrainLib.panel.case_list import CaseList
+from PUMITTrainLib.panel.class_list import ClassList
+from PUMITTrainLib.panel.section_title import SectionTitle
+from PUMITTrainLib.panel.source_section import SourceSection
+
+
+class CasesSection:
+    """Where cases come from, which there are, and what they are labelled with.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+    """
+
+    def __init__(self, ui, logic) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._title = SectionTitle(ui.casesSection)
+        self.source = SourceSection(ui, logic)
+        self.cases = CaseList(ui, logic)
+        self.classes = ClassList(ui, logic)
+
+    def refresh(self) -> None:
+        """Show what the logic says."""
+        cases = self._logic.cases
+        self.source.refresh()
+        self.cases.refresh()
+        self.classes.refresh()
+        remarks = [*cases.problems, *cases.doubts]
+        self._ui.caseSummaryLabel.visible = bool(cases.rows or remarks)
+        self._ui.caseSummaryLabel.text = "\n".join([cases.sentence, *remarks])
+        self._ui.caseSummaryLabel.setStyleSheet("color: #d0342c;" if cases.problems else "")
+        self._title.say(self._state())
+
+    def _state(self) -> str:
+        cases = self._logic.cases
+        done, of = cases.progress
+        if cases.isChecking:
+            return _("reading {done} of {all}").format(done=done, all=of) if of else _("reading...")
+        if not cases.rows:
+            return _("none yet")
+        counts = {state: sum(row.state is state for row in cases.rows) for state in CaseState}
+        words = [_("{count} to train on").format(count=_usable(counts))]
+        for state, text in (
+            (CaseState.BAD, _("{count} with problems")),
+            (CaseState.DOUBTFUL, _("{count} doubtful")),
+            (CaseState.EXCLUDED, _("{count} left out")),
+        ):
+            if counts[state]:
+                words.append(text.format(count=counts[state]))
+        return ", ".join(words)
+
+
+def _usable(counts: dict[CaseState, int]) -> int:
+    usable = (CaseState.GOOD, CaseState.DOUBTFUL, CaseState.UNCHECKED)
+    return sum(counts[state] for state in usable)

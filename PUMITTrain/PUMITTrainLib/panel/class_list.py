@@ -1,0 +1,206 @@
+"""Section 1 of the panel: what the model learns to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import ctk
+import qt
+from PUMITSegmentLib.segments.term_search import Term, TermSearch
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.case_row import CaseRow, ClassRow
+from PUMITTrainLib.panel.curve_picture import PALETTE, Color
+from PUMITTrainLib.panel.table_cells import RED, Cell, TableCells
+
+_COLOR, _NAME, _SEGMENTS, _CODE, _CASES = range(5)
+_WIDTHS = {_COLOR: 30, _NAME: 90, _SEGMENTS: 90, _CODE: 90, _CASES: 70}
+_MOST_ROWS = 6
+
+
+class ClassList:
+    """Names, other names, codes and colours of the classes, which travel into the model.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+        search: Finds coded terms.
+    """
+
+    def __init__(self, ui, logic, search: TermSearch | None = None) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._search = search or TermSearch()
+        self._shown: tuple[ClassRow, ...] = ()
+        # A cell's widget lives as long as somebody holds it.
+        self._colors: list[_ColorButton] = []
+        table = ui.classTable
+        headers = ["", _("Class"), _("Other names"), _("Code"), _("In cases")]
+        self._cells = TableCells(table, headers)
+        for column, width in _WIDTHS.items():
+            table.setColumnWidth(column, width)
+        table.verticalHeader().setDefaultSectionSize(24)
+        table.horizontalHeader().setStretchLastSection(True)
+        table.connect("cellChanged(int,int)", self._onChanged)
+        table.connect("itemSelectionChanged()", self._showTerm)
+        self._suggestions = qt.QStringListModel()
+        self._completer = qt.QCompleter()
+        self._completer.setModel(self._suggestions)
+        self._completer.setCaseSensitivity(qt.Qt.CaseInsensitive)
+        # The search has chosen already, by words in any order.
+        self._completer.setCompletionMode(qt.QCompleter.UnfilteredPopupCompletion)
+        ui.classTermEdit.setCompleter(self._completer)
+        ui.classTermEdit.connect("textEdited(QString)", self._onTermEdited)
+        ui.classTermEdit.connect("returnPressed()", self._onTerm)
+        self._completer.connect("activated(QString)", self._assign)
+
+    def refresh(self) -> None:
+        """Show the classes."""
+        cases = self._logic.cases
+        self._shown = tuple(cases.classes)
+        rows = [row for row in cases.rows if not row.isExcluded]
+        self._cells.show([classCells(row, rows) for row in self._shown])
+        self._cells.fitHeight(_MOST_ROWS)
+        self._showColors()
+        hasClasses = bool(self._shown)
+        for name in ("classesTitleLabel", "classTable", "classTermEdit", "classTermEditLabel"):
+            getattr(self._ui, name).visible = hasClasses
+        self._showTerm()
+
+    @property
+    def _index(self) -> int:
+        """The selected class; the only one where there is but one; -1 for none."""
+        selected = [row for row in self._cells.selectedRows() if row < len(self._shown)]
+        if selected:
+            return selected[0]
+        return 0 if len(self._shown) == 1 else -1
+
+    def _showColors(self) -> None:
+        while len(self._colors) < len(self._shown):
+            index = len(self._colors)
+            self._colors.append(_ColorButton(self._ui.classTable, index, self._onColor))
+        # A table deletes the widgets of rows that it drops.
+        del self._colors[len(self._shown) :]
+        for index, (button, row) in enumerate(zip(self._colors, self._shown, strict=True)):
+            button.show(colorOf(row, index))
+
+    def _showTerm(self) -> None:
+        edit, index = self._ui.classTermEdit, self._index
+        edit.enabled = index >= 0
+        edit.toolTip = (
+            _("Type what the class is, such as left kidney, and choose: it gets the coded term")
+            if index >= 0
+            else _("Select a class first")
+        )
+        if not edit.hasFocus():
+            edit.text = meaningOf(self._shown[index]) if index >= 0 else ""
+
+    def _onChanged(self, row: int, column: int) -> None:
+        if self._cells.isFilling or row >= len(self._shown):
+            return
+        text, before = self._ui.classTable.item(row, column).text().strip(), self._shown[row]
+        self._cells.forget(row)
+        if column == _NAME and text:
+            self._set(row, replace(before, name=text))
+        elif column == _SEGMENTS:
+            names = tuple(part.strip() for part in text.split(",") if part.strip())
+            self._set(row, replace(before, segments=names))
+        else:
+            self.refresh()
+
+    def _onColor(self, index: int, color: Color) -> None:
+        if index < len(self._shown) and color != colorOf(self._shown[index], index):
+            self._set(index, replace(self._shown[index], colorRgb=color))
+
+    def _onTermEdited(self, text: str) -> None:
+        self._suggestions.setStringList([term.name for term in self._search.search(text)])
+
+    def _onTerm(self) -> None:
+        self._assign(self._ui.classTermEdit.text)
+
+    def _assign(self, text: str) -> None:
+        index = self._index
+        if not text.strip() or index < 0:
+            return
+        found = self._search.search(text, limit=1)
+        if not found:
+            self._logic.status.problem(
+                _("No coded term is called {text}; try a shorter word.").format(text=text[:40])
+            )
+            return
+        self._give(index, found[0])
+
+    def _give(self, index: int, term: Term) -> None:
+        row = self._shown[index]
+        color = row.colorRgb or term.colorRgb
+        self._set(index, replace(row, terminology=term.entry, colorRgb=color))
+        self._ui.classTermEdit.text = term.name
+        self._logic.status.done(
+            _("{name} is coded as {term}.").format(name=row.name, term=term.name)
+        )
+
+    def _set(self, index: int, row: ClassRow) -> None:
+        self._logic.cases.setClass(index, row)
+
+
+class _ColorButton:
+    """The colour of a class, in its cell."""
+
+    def __init__(self, table, index: int, onChanged: Callable[[int, Color], None]) -> None:
+        self._index = index
+        self._onChanged = onChanged
+        self._isShowing = False
+        self._button = ctk.ctkColorPickerButton()
+        self._button.displayColorName = False
+        self._button.toolTip = _("Colour of the class in pictures and in segmentations")
+        self._button.connect("colorChanged(QColor)", self._onColor)
+        table.setCellWidget(index, _COLOR, self._button)
+
+    def show(self, color: Color) -> None:
+        self._isShowing = True
+        self._button.color = qt.QColor(*(round(255 * part) for part in color))
+        self._isShowing = False
+
+    def _onColor(self, color: qt.QColor) -> None:
+        if not self._isShowing:
+            rgb = (color.red() / 255, color.green() / 255, color.blue() / 255)
+            self._onChanged(self._index, rgb)
+
+
+def colorOf(row: ClassRow, index: int) -> Color:
+    """The colour of a class; one of ours where nobody chose it."""
+    return row.colorRgb or PALETTE[index % len(PALETTE)]
+
+
+def meaningOf(row: ClassRow) -> str:
+    """The words of a class's code: type, with its modifier; empty for no code."""
+    parts = [part.split("^") for part in row.terminology.split("~")]
+    words = [parts[i][2] for i in (2, 3) if len(parts) > i and len(parts[i]) > 2 and parts[i][2]]
+    return " ".join(reversed(words))
+
+
+def classCells(row: ClassRow, cases: Iterable[CaseRow]) -> tuple[Cell, ...]:
+    """The cells of a class, in the order of the columns."""
+    read = [case for case in cases if case.isChecked]
+    holding = sum(case.classes.get(row.name, 0) > 0 for case in read)
+    values = ", ".join(str(value) for value in row.values)
+    isRegion = len(row.values) > 1
+    valued = (_("Region of the values {values}") if isRegion else _("Value {values}")).format(
+        values=values
+    )
+    code = meaningOf(row)
+    return (
+        Cell(),
+        Cell(row.name, valued if values else _("Segments of this name"), isEditable=True),
+        Cell(
+            ", ".join(row.segments),
+            _("Other names of the same structure, with commas between; found in any case"),
+            isEditable=True,
+        ),
+        Cell(code or _("none"), code or _("Select the class and type below what it is")),
+        Cell(
+            _("{holding} of {all}").format(holding=holding, all=len(read)) if read else "",
+            color=RED if read and not holding else "",
+        ),
+    )

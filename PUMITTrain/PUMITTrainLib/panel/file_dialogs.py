@@ -1,0 +1,57 @@
+"""Slicer's dialogs for files, in a place where tests can answer for the user."""
+
+from __future__ import annotations
+
+import qt
+from slicer.i18n import tr as _
+
+_FOLDER_KEY = "PUMIT/modelFolder"
+MODEL_SUFFIX = ".pumit.zip"
+
+
+class FileDialogs:
+    """Asks for files.
+
+    Args:
+        parent: The widget before which a dialog is shown.
+        settings: Remembers the folder of the last time.
+    """
+
+    def __init__(self, parent, settings) -> None:
+        self._parent = parent
+        self._settings = settings
+
+    def saveModel(self, name: str) -> str:
+        """Where a model is to be written; empty where the user cancelled."""
+        folder = self._settings.value(_FOLDER_KEY, "") or qt.QDir.homePath()
+        path = qt.QFileDialog.getSaveFileName(
+            self._parent,
+            _("Export the model"),
+            f"{folder}/{name}{MODEL_SUFFIX}",
+            _("PUMIT model ({pattern})").format(pattern=f"*{MODEL_SUFFIX}"),
+        )
+        return self._remember(path)
+
+    def openModel(self) -> str:
+        """Which model is to be taken in; empty where the user cancelled."""
+        path = qt.QFileDialog.getOpenFileName(
+            self._parent,
+            _("Import a model"),
+            self._settings.value(_FOLDER_KEY, "") or qt.QDir.homePath(),
+            _("PUMIT model ({pattern})").format(pattern=f"*{MODEL_SUFFIX}"),
+        )
+        return self._remember(path)
+
+    def openImages(self) -> list[str]:
+        """Which files are the channels of one case; none where the user cancelled."""
+        paths = qt.QFileDialog.getOpenFileNames(
+            self._parent,
+            _("Image, or the images of each channel, of one case"),
+            self._settings.value(_FOLDER_KEY, "") or qt.QDir.homePath(),
+        )
+        return [path for path in paths if path]
+
+    def _remember(self, path: str) -> str:
+        if path:
+            self._settings.setValue(_FOLDER_KEY, str(qt.QFileInfo(path).absolutePath()))
+        return path or ""

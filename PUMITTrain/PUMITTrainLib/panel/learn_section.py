@@ -1,0 +1,230 @@
+"""Section 2 of the panel: what is learnt, for how long, and how it is measured."""
+
+from __future__ import annotations
+
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.choices import ClickPart, Goal, Preset
+from PUMITTrainLib.panel.recipe_editor import RecipeEditor
+from PUMITTrainLib.panel.section_title import SectionTitle
+
+# Share of the patients that is kept back, and parts of a cross-validation; 0 for none.
+_VALIDATIONS = ((0.1, 0), (0.2, 0), (0.3, 0), (0.2, 3), (0.2, 5), (0.2, 10))
+
+
+class LearnSection:
+    """Goal, preset, validation, name and estimate; every value in the text below.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+    """
+
+    def __init__(self, ui, logic) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._title = SectionTitle(ui.learnSection)
+        self._isShowing = False
+        self._networks: tuple = ()
+        self._devices: tuple = ()
+        self.editor = RecipeEditor(ui, logic)
+        self._fill()
+        ui.automaticRadio.connect("toggled(bool)", self._onGoal)
+        for name in (
+            *("networkSelector", "adaptSelector", "presetSelector", "validationSelector"),
+            "deviceSelector",
+        ):
+            getattr(ui, name).connect("currentIndexChanged(int)", self._onChanged)
+        ui.nameEdit.connect("editingFinished()", self._onChanged)
+        ui.planButton.connect("clicked()", self._onPlan)
+
+    def close(self) -> None:
+        """Follow nothing more."""
+        self.editor.close()
+
+    def refresh(self) -> None:
+        """Show what the scene remembers, and the plan that follows from it."""
+        parameters = self._logic.parameters
+        self._ui.learnFrame.enabled = parameters is not None
+        if parameters is None:
+            self._title.say("")
+            return
+        self._isShowing = True
+        try:
+            self._fillLists()
+            self._showChoices(parameters)
+        finally:
+            self._isShowing = False
+        self._showPlan()
+        self.editor.refresh()
+
+    def _fill(self) -> None:
+        ui = self._ui
+        for part, text in partTexts().items():
+            ui.adaptSelector.addItem(text, part.value)
+        for preset, text in presetTexts().items():
+            ui.presetSelector.addItem(text, preset.value)
+        for share, folds in _VALIDATIONS:
+            ui.validationSelector.addItem(_validationText(share, folds))
+        ui.networkSelector.addItem(_("PUMIT's own, planned for the cases"), "")
+        ui.deviceSelector.addItem(_("The fastest there is"), "auto")
+
+    def _fillLists(self) -> None:
+        """Networks and devices become known only when a program has told them."""
+        networks, devices = tuple(self._logic.planning.networks), tuple(self._logic.devices)
+        if networks != self._networks:
+            self._networks = networks
+            for choice in networks:
+                _add(self._ui.networkSelector, choice.title, choice.name)
+        if devices != self._devices:
+            self._devices = devices
+            for name, title in devices:
+                _add(self._ui.deviceSelector, title, name)
+
+    def _showChoices(self, parameters) -> None:
+        ui, isAutomatic = self._ui, parameters.goal is Goal.AUTOMATIC
+        ui.automaticRadio.checked = isAutomatic
+        ui.clicksRadio.checked = not isAutomatic
+        for name, isShown in (("networkSelector", isAutomatic), ("adaptSelector", not isAutomatic)):
+            getattr(ui, name).visible = isShown
+            getattr(ui, f"{name}Label").visible = isShown
+        _choose(ui.networkSelector, parameters.network)
+        _choose(ui.adaptSelector, parameters.part.value)
+        _choose(ui.presetSelector, parameters.preset.value)
+        _choose(ui.deviceSelector, parameters.device)
+        self._showValidation(parameters.validationShare, parameters.folds)
+        if not ui.nameEdit.hasFocus():
+            ui.nameEdit.text = parameters.name
+        ui.goalLabel.text = goalText(parameters.goal)
+        chosen = {choice.name: choice.tooltip for choice in self._networks}
+        ui.networkSelector.toolTip = chosen.get(parameters.network) or _(
+            "The network that is trained; PUMIT's own is the one to start with"
+        )
+        ui.adaptSelector.toolTip = partTooltips()[parameters.part]
+
+    def _showValidation(self, share: float, folds: int) -> None:
+        selector, wanted = self._ui.validationSelector, _validationText(share, folds)
+        if selector.findText(wanted) < 0:
+            # Another one than ours, from a script or an older scene.
+            selector.addItem(wanted)
+        selector.currentIndex = selector.findText(wanted)
+
+    def _showPlan(self) -> None:
+        ui, planning = self._ui, self._logic.planning
+        estimate = planning.estimate
+        lines = [estimate.sentence] if estimate is not None else []
+        if not planning.isUpToDate and estimate is not None:
+            lines = [_("Cases or choices changed since; plan again.")]
+        lines += [_("Note: {text}").format(text=text) for text in planning.warnings]
+        if planning.isPlanning:
+            lines = [_("It is being planned...")]
+        elif not lines:
+            lines = [_("Press Plan to see time and memory before anything is trained.")]
+        ui.estimateLabel.text = "\n".join(lines)
+        isEmpty = not self._logic.cases.rows
+        ui.planButton.enabled = not isEmpty
+        ui.planButton.text = _("Stop planning") if planning.isPlanning else _("Plan")
+        ui.planButton.toolTip = (
+            _("Add cases first")
+            if isEmpty
+            else _(
+                "Work out sizes, time and memory from the cases and this computer; trains nothing"
+            )
+        )
+        self._title.say(self._state())
+
+    def _state(self) -> str:
+        parameters, planning = self._logic.parameters, self._logic.planning
+        goals = {Goal.AUTOMATIC: _("segment automatically"), Goal.CLICKS: _("better clicks")}
+        words = [goals[parameters.goal], presetTexts()[parameters.preset].split(":")[0].lower()]
+        if planning.recipeProblem is not None:
+            words.append(_("a value is wrong"))
+        elif planning.isEdited:
+            words.append(_("edited"))
+        return ", ".join(words)
+
+    def _onGoal(self, isAutomatic: bool) -> None:
+        parameters = self._logic.parameters
+        if not self._isShowing and parameters is not None:
+            parameters.goal = Goal.AUTOMATIC if isAutomatic else Goal.CLICKS
+
+    def _onChanged(self, *_arguments) -> None:
+        parameters, ui = self._logic.parameters, self._ui
+        if self._isShowing or parameters is None:
+            return
+        parameters.network = _chosen(ui.networkSelector)
+        parameters.part = ClickPart(_chosen(ui.adaptSelector))
+        parameters.preset = Preset(_chosen(ui.presetSelector))
+        parameters.device = _chosen(ui.deviceSelector)
+        parameters.name = ui.nameEdit.text.strip()
+        place = ui.validationSelector.currentIndex
+        if place < len(_VALIDATIONS):
+            parameters.validationShare, parameters.folds = _VALIDATIONS[place]
+
+    def _onPlan(self) -> None:
+        planning = self._logic.planning
+        if planning.isPlanning:
+            planning.cancel()
+        else:
+            planning.make()
+
+
+def goalText(goal: Goal) -> str:
+    """What comes of it, in a sentence."""
+    if goal is Goal.AUTOMATIC:
+        return _("The model finds every class in a new scan by itself: section 4 of PUMIT Segment.")
+    return _("Clicks in PUMIT Segment then know this anatomy; nothing is found without a click.")
+
+
+def partTexts() -> dict[ClickPart, str]:
+    """Names of the parts of the promptable network."""
+    return {
+        ClickPart.DECODER: _("The decoder only (fastest)"),
+        ClickPart.ADAPTERS: _("Decoder and small adapters"),
+        ClickPart.ALL: _("All of it (many cases)"),
+    }
+
+
+def partTooltips() -> dict[ClickPart, str]:
+    """When to choose which part."""
+    return {
+        ClickPart.DECODER: _("Few cases, quick, and hardly anything else is forgotten"),
+        ClickPart.ADAPTERS: _(
+            "The image encoder learns too, by low-rank adapters; for images unlike usual ones"
+        ),
+        ClickPart.ALL: _("Every weight; needs many cases, most memory, and forgets the most"),
+    }
+
+
+def presetTexts() -> dict[Preset, str]:
+    """Names of the presets; before the colon the short one."""
+    return {
+        Preset.QUICK: _("Quick: a first look"),
+        Preset.BALANCED: _("Balanced: usually good enough"),
+        Preset.THOROUGH: _("Thorough: as good as it gets"),
+    }
+
+
+def _validationText(share: float, folds: int) -> str:
+    if folds:
+        return _("Cross-validation in {count} parts").format(count=folds)
+    return _("Keep {percent} % of the patients back").format(percent=f"{100 * share:.0f}")
+
+
+def _chosen(selector) -> str:
+    return str(selector.itemData(selector.currentIndex))
+
+
+def _choose(selector, name: str) -> None:
+    """Select what is in force, which the list may not hold (yet)."""
+    if selector.findData(name) < 0:
+        selector.addItem(name, name)
+    selector.currentIndex = selector.findData(name)
+
+
+def _add(selector, title: str, name: str) -> None:
+    place = selector.findData(name)
+    if place < 0:
+        selector.addItem(title, name)
+    else:
+        selector.setItemText(place, title)

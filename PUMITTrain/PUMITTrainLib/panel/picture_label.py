@@ -1,0 +1,51 @@
+"""A label that shows a picture file as wide as the panel is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import qt
+
+# On both sides of what a section holds.
+_MARGINS = 24
+
+
+class PictureLabel:
+    """Shows a PNG in a QLabel, smaller where the panel is narrow, and nothing where there is none.
+
+    Args:
+        label: The QLabel; it asks for no width of its own.
+        highest: Most pixels of height.
+    """
+
+    def __init__(self, label, highest: int = 320) -> None:
+        self._label = label
+        self._highest = highest
+        self._shown: tuple[object, ...] = ()
+        label.hide()
+
+    def show(self, path: Path | None) -> None:
+        """Show a file; one that is not there, or no picture, is not shown."""
+        # A label that is hidden has no width of its own yet.
+        width = max(self._label.parentWidget().width - _MARGINS, 1)
+        try:
+            key = (path, path.stat().st_mtime_ns, width) if path is not None else ()
+        except OSError:
+            key = ()
+        if key == self._shown:
+            return
+        self._shown = key
+        pixmap = qt.QPixmap(str(path)) if key else None
+        isShown = pixmap is not None and not pixmap.isNull()
+        self._label.visible = isShown
+        if not isShown:
+            return
+        if pixmap.width() > width or pixmap.height() > self._highest:
+            pixmap = pixmap.scaled(
+                qt.QSize(width, self._highest),
+                qt.Qt.KeepAspectRatio,
+                qt.Qt.SmoothTransformation,
+            )
+        self._label.setPixmap(pixmap)
+        # The policy ignores the width that the picture asks for; its height has to be given.
+        self._label.setMinimumHeight(pixmap.height())

@@ -1,0 +1,49 @@
+"""A question that is asked in the panel, where a box would block all of Slicer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Question:
+    """Asks one question at a time; a new one replaces it.
+
+    Args:
+        ui: Named widgets of the panel.
+    """
+
+    def __init__(self, ui) -> None:
+        self._ui = ui
+        self._onYes: Callable[[], None] | None = None
+        ui.yesButton.connect("clicked()", self._accept)
+        ui.noButton.connect("clicked()", self.withdraw)
+        ui.questionFrame.hide()
+
+    @property
+    def isOpen(self) -> bool:
+        """Whether an answer is awaited."""
+        return self._onYes is not None
+
+    def ask(self, text: str, yes: str, onYes: Callable[[], None]) -> None:
+        """Ask.
+
+        Args:
+            text: The question, with what would happen.
+            yes: What the button for yes says.
+            onYes: Called where the answer is yes.
+        """
+        self._onYes = onYes
+        self._ui.questionLabel.text = text
+        self._ui.yesButton.text = yes
+        self._ui.questionFrame.show()
+
+    def withdraw(self) -> None:
+        """Take the question back: nothing happens."""
+        self._onYes = None
+        self._ui.questionFrame.hide()
+
+    def _accept(self) -> None:
+        onYes = self._onYes
+        self.withdraw()
+        if onYes is not None:
+            onYes()

@@ -1,0 +1,101 @@
+"""Every value of the training as text, with the line that is wrong."""
+
+from __future__ import annotations
+
+import qt
+from slicer.i18n import tr as _
+
+_SOON_MS = 400
+
+
+class RecipeEditor:
+    """Shows the recipe, and hands over what the user writes into it.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+    """
+
+    def __init__(self, ui, logic) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._isShowing = False
+        self._shownLine = 0
+        # A recipe is looked at when the user pauses, not at each letter.
+        self._timer = qt.QTimer()
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(_SOON_MS)
+        self._timer.connect("timeout()", self._handOver)
+        ui.valuesFrame.hide()
+        ui.showValuesButton.connect("toggled(bool)", self._onShow)
+        ui.recipeEdit.connect("textChanged()", self._onEdited)
+        ui.resetRecipeButton.connect("clicked()", self._onReset)
+        ui.goToLineButton.connect("clicked()", self._goToLine)
+
+    def close(self) -> None:
+        """Hand over nothing more."""
+        self._timer.stop()
+
+    def refresh(self) -> None:
+        """Show the recipe as it stands, unless the user is ahead of it."""
+        ui, planning = self._ui, self._logic.planning
+        if not self._timer.isActive() and ui.recipeEdit.plainText != planning.recipeText:
+            self._isShowing = True
+            ui.recipeEdit.setPlainText(planning.recipeText)
+            self._isShowing = False
+        ui.recipeEdit.placeholderText = _("Press Plan; every value then stands here.")
+        problem = planning.recipeProblem
+        ui.recipeProblemLabel.visible = problem is not None
+        if problem is not None:
+            ui.recipeProblemLabel.text = problemText(problem)
+            ui.recipeProblemLabel.setStyleSheet("color: #d0342c;")
+            if problem.line != self._shownLine and not ui.recipeEdit.hasFocus():
+                self._goToLine()
+        self._shownLine = problem.line if problem is not None else 0
+        ui.goToLineButton.visible = self._shownLine > 0
+        ui.resetRecipeButton.enabled = planning.isEdited
+        ui.resetRecipeButton.toolTip = (
+            _("Forget what was edited; the planned values stand again")
+            if planning.isEdited
+            else _("Nothing was edited")
+        )
+
+    def _goToLine(self) -> None:
+        """Select the line that is wrong."""
+        edit, problem = self._ui.recipeEdit, self._logic.planning.recipeProblem
+        if problem is None or problem.line < 1:
+            return
+        cursor = edit.textCursor()
+        cursor.movePosition(qt.QTextCursor.Start)
+        for _line in range(problem.line - 1):
+            cursor.movePosition(qt.QTextCursor.NextBlock)
+        cursor.movePosition(qt.QTextCursor.EndOfBlock, qt.QTextCursor.KeepAnchor)
+        edit.setTextCursor(cursor)
+        edit.ensureCursorVisible()
+
+    def _onShow(self, isShown: bool) -> None:
+        self._ui.valuesFrame.visible = isShown
+        planning = self._logic.planning
+        if isShown and not planning.recipeText and self._logic.cases.rows:
+            planning.make()
+
+    def _onEdited(self) -> None:
+        if not self._isShowing:
+            self._timer.start()
+
+    def _handOver(self) -> None:
+        self._timer.stop()
+        text = self._ui.recipeEdit.plainText
+        if text != self._logic.planning.recipeText:
+            self._logic.planning.setRecipeText(text)
+
+    def _onReset(self) -> None:
+        self._timer.stop()
+        self._logic.planning.resetRecipe()
+
+
+def problemText(problem) -> str:
+    """What is wrong, and where."""
+    if problem.line < 1:
+        return problem.sentence
+    return _("Line {line}: {sentence}").format(line=problem.line, sentence=problem.sentence)

@@ -1,0 +1,141 @@
+"""Section 4 of the panel: how good the model is, and what to do with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.curves import MEAN
+from PUMITTrainLib.panel.file_dialogs import FileDialogs
+from PUMITTrainLib.panel.picture_label import PictureLabel
+from PUMITTrainLib.panel.section_title import SectionTitle
+from PUMITTrainLib.panel.table_cells import Cell, TableCells
+
+_CASE_WIDTH, _SCORE_WIDTH = 120, 70
+_MOST_ROWS = 6
+
+
+class ResultSection:
+    """Dice of classes and cases, the worst cases, and the model for PUMITSegment or a file.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+        dialogs: Asks for files.
+    """
+
+    def __init__(self, ui, logic, dialogs: FileDialogs) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._dialogs = dialogs
+        self._title = SectionTitle(ui.resultSection)
+        self._cells: TableCells | None = None
+        self._headers: list[str] = []
+        self._picture = PictureLabel(ui.worstLabel)
+        self._model = ""
+        ui.scoreTable.connect("itemSelectionChanged()", self._showPicture)
+        ui.useButton.connect("clicked()", logic.results.use)
+        ui.cardButton.connect("clicked()", logic.results.openCard)
+        ui.exportButton.connect("clicked()", self._onExport)
+        ui.importButton.connect("clicked()", self._onImport)
+
+    def refresh(self) -> None:
+        """Show the result of the run that is selected."""
+        ui, results = self._ui, self._logic.results
+        mean = results.classScores.get(MEAN)
+        state = ""
+        if results.model:
+            state = results.model if mean is None else f"{results.model}, Dice {mean:.2f}"
+        self._title.say(state)
+        ui.resultLabel.text = resultInWords(results)
+        self._showScores()
+        self._showButtons()
+        if results.model and results.model != self._model and self._isFinished():
+            # What was waited for is not hidden behind a heading.
+            ui.resultSection.collapsed = False
+        self._model = results.model
+
+    def _isFinished(self) -> bool:
+        view = self._logic.runs.selected
+        return view is not None and not view.isAlive
+
+    def _showScores(self) -> None:
+        ui, scores = self._ui, self._logic.results.scores
+        ui.scoreTable.visible = bool(scores)
+        if not scores:
+            self._picture.show(None)
+            return
+        names = list(dict.fromkeys(name for score in scores for name in score.dice))
+        headers = [_("Case"), *names]
+        if headers != self._headers:
+            ui.scoreTable.setRowCount(0)
+            self._headers, self._cells = headers, TableCells(ui.scoreTable, headers)
+            ui.scoreTable.verticalHeader().setDefaultSectionSize(22)
+            for column in range(len(headers)):
+                width = _SCORE_WIDTH if column else _CASE_WIDTH
+                ui.scoreTable.setColumnWidth(column, width)
+        assert self._cells is not None
+        self._cells.show([_scoreCells(score, names) for score in scores])
+        self._cells.fitHeight(_MOST_ROWS)
+        self._showPicture()
+
+    def _showPicture(self) -> None:
+        scores = self._logic.results.scores
+        selected = self._cells.selectedRows() if self._cells is not None else []
+        index = selected[0] if selected else 0
+        self._picture.show(scores[index].picture if index < len(scores) else None)
+
+    def _showButtons(self) -> None:
+        ui, results = self._ui, self._logic.results
+        why = "" if results.model else _("There is a model after the first validation of a run")
+        if results.isBusy:
+            why = _("A model is being written or read; wait a moment")
+        for button, tooltip in (
+            (ui.useButton, _("Choose this model in PUMIT Segment, and go there")),
+            (ui.exportButton, _("Write model and card into one file, for another computer")),
+        ):
+            button.enabled = not why
+            button.toolTip = why or tooltip
+        ui.cardButton.enabled = results.cardFile is not None
+        ui.cardButton.toolTip = (
+            _("What the model was trained on, how, and how good it is")
+            if results.cardFile is not None
+            else _("The card is written at the end of a run")
+        )
+        ui.importButton.enabled = not results.isBusy
+        ui.importButton.toolTip = (
+            why if results.isBusy else _("Take a model from a file that was exported here or there")
+        )
+
+    def _onExport(self) -> None:
+        path = self._dialogs.saveModel(self._logic.results.model)
+        if path:
+            self._logic.results.exportModel(Path(path))
+
+    def _onImport(self) -> None:
+        path = self._dialogs.openModel()
+        if path:
+            self._logic.results.importModel(Path(path))
+
+
+def resultInWords(results) -> str:
+    """How good the model is, in a sentence or two."""
+    if not results.model and not results.classScores:
+        return _("The model appears here after the first validation.")
+    classes = ", ".join(
+        f"{name} {score:.2f}" for name, score in results.classScores.items() if name != MEAN
+    )
+    mean = results.classScores.get(MEAN)
+    if mean is None:
+        return _("The model {name} is ready.").format(name=results.model)
+    text = _("Dice {mean} on the cases kept back ({classes}).")
+    return text.format(mean=f"{mean:.2f}", classes=classes)
+
+
+def _scoreCells(score, names: list[str]) -> tuple[Cell, ...]:
+    values = [score.dice.get(name) for name in names]
+    return (
+        Cell(score.case),
+        *(Cell("" if value is None else f"{value:.2f}") for value in values),
+    )

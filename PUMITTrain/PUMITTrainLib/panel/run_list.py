@@ -1,0 +1,97 @@
+"""Section 3 of the panel, its lower part: the user's runs, also those of an earlier Slicer."""
+
+from __future__ import annotations
+
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.panel.question import Question
+from PUMITTrainLib.panel.run_words import stateInWords
+from PUMITTrainLib.panel.table_cells import AMBER, RED, Cell, TableCells
+from PUMITTrainLib.panel.times import agoInWords
+from PUMITTrainLib.run_view import RunState, RunView
+
+_WIDTHS = (130, 130, 90)
+_MOST_ROWS = 5
+
+
+class RunList:
+    """Shows all runs, and selects one.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+        question: Asks before a run is deleted.
+    """
+
+    def __init__(self, ui, logic, question: Question) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._question = question
+        self._shown: tuple[RunView, ...] = ()
+        self._isShowing = False
+        self._cells = TableCells(ui.runTable, [_("Run"), _("State"), _("Last heard of")])
+        for column, width in enumerate(_WIDTHS):
+            ui.runTable.setColumnWidth(column, width)
+        ui.runTable.verticalHeader().setDefaultSectionSize(22)
+        ui.runTable.horizontalHeader().setStretchLastSection(True)
+        ui.runTable.connect("itemSelectionChanged()", self._onSelected)
+        ui.removeRunButton.connect("clicked()", self._onRemove)
+
+    def refresh(self) -> None:
+        """Show the runs."""
+        ui, runs = self._ui, self._logic.runs
+        self._shown = tuple(runs.all)
+        self._isShowing = True
+        try:
+            self._cells.show([runCells(view) for view in self._shown])
+            self._cells.fitHeight(_MOST_ROWS)
+            self._select(runs.selected)
+        finally:
+            self._isShowing = False
+        for name in ("runsTitleLabel", "runTable", "removeRunButton"):
+            getattr(ui, name).visible = bool(self._shown)
+        canRemove = runs.selected is not None and runs.selected.canRemove
+        ui.removeRunButton.enabled = canRemove
+        ui.removeRunButton.toolTip = (
+            _("Delete the folder of the selected run with its checkpoints; asked again before")
+            if canRemove
+            else _("Select a run that has ended; one that goes on has to be stopped first")
+        )
+
+    def _select(self, view: RunView | None) -> None:
+        folders = [shown.folder for shown in self._shown]
+        wanted = [folders.index(view.folder)] if view is not None and view.folder in folders else []
+        if self._cells.selectedRows() != wanted:
+            self._ui.runTable.clearSelection()
+            for row in wanted:
+                self._ui.runTable.selectRow(row)
+
+    def _onSelected(self) -> None:
+        rows = self._cells.selectedRows()
+        if not self._isShowing and rows and rows[0] < len(self._shown):
+            self._question.withdraw()
+            self._logic.runs.select(self._shown[rows[0]].folder)
+
+    def _onRemove(self) -> None:
+        view = self._logic.runs.selected
+        if view is None or not view.canRemove:
+            return
+        self._question.ask(
+            _(
+                "Delete the run {name} with its checkpoints, curves and pictures? This cannot be "
+                "undone. A model of it that PUMIT Segment lists no longer works then, unless it "
+                "was exported."
+            ).format(name=view.name),
+            _("Delete"),
+            lambda: self._logic.runs.remove(view.folder),
+        )
+
+
+def runCells(view: RunView) -> tuple[Cell, ...]:
+    """The cells of a run, in the order of the columns."""
+    colors = {RunState.FAILED: RED, RunState.DIED: RED, RunState.STOPPED: AMBER}
+    return (
+        Cell(view.name, view.sentence),
+        Cell(stateInWords(view), view.sentence, colors.get(view.state, "")),
+        Cell(agoInWords(view.updated) if not view.isAlive else _("now")),
+    )

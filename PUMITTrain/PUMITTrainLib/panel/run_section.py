@@ -1,0 +1,199 @@
+"""Section 3 of the panel: the training as it goes."""
+
+from __future__ import annotations
+
+import qt
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.panel.class_list import colorOf
+from PUMITTrainLib.panel.curve_labels import CurveLabels
+from PUMITTrainLib.panel.curve_picture import Color
+from PUMITTrainLib.panel.picture_label import PictureLabel
+from PUMITTrainLib.panel.plot_views import PlotViews
+from PUMITTrainLib.panel.question import Question
+from PUMITTrainLib.panel.run_list import RunList
+from PUMITTrainLib.panel.run_words import numbersOf, stateInWords
+from PUMITTrainLib.panel.section_title import SectionTitle
+from PUMITTrainLib.run_view import RunState, RunView
+
+
+class RunSection:
+    """Start, pause, resume and stop; progress, curves, a picture and the log of a run.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+    """
+
+    def __init__(self, ui, logic) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._title = SectionTitle(ui.runSection)
+        self._question = Question(ui)
+        self._curves = CurveLabels(ui)
+        self._plots = PlotViews()
+        self._overlay = PictureLabel(ui.overlayLabel)
+        self._isShowing = False
+        self._log = ""
+        self.list = RunList(ui, logic, self._question)
+        ui.startButton.connect("clicked()", self._onStart)
+        ui.pauseButton.connect("clicked()", self._onPause)
+        ui.stopButton.connect("clicked()", logic.runs.stop)
+        ui.showPlotsButton.connect("toggled(bool)", self._onPlots)
+        ui.runFolderButton.connect("clicked()", self._onFolder)
+        ui.runSection.connect("contentsCollapsed(bool)", self._onCollapsed)
+
+    def close(self) -> None:
+        """Leave nothing in the scene, and the layout as it was."""
+        self._plots.close()
+
+    def refresh(self) -> None:
+        """Show the run that is selected."""
+        view = self._logic.runs.selected
+        self._showButtons(view)
+        self._showProgress(view)
+        self._showPictures(view)
+        self._showLog()
+        self.list.refresh()
+        self._title.say(stateInWords(view) if view is not None else "")
+
+    def _showButtons(self, view: RunView | None) -> None:
+        ui, runs = self._ui, self._logic.runs
+        reason = runs.whyNoStart
+        ui.startButton.enabled = not reason
+        ui.startButton.toolTip = reason or _(
+            "Train in a process of its own; it goes on when this panel, or Slicer, is closed"
+        )
+        canPause = view is not None and view.canPause
+        canResume = view is not None and (view.canResume or view.canTakeUp)
+        ui.pauseButton.text = _("Resume") if canResume else _("Pause")
+        ui.pauseButton.enabled = canPause or canResume
+        ui.pauseButton.toolTip = _pauseTooltip(view, canPause, canResume)
+        canStop = view is not None and view.canStop
+        ui.stopButton.enabled = canStop
+        ui.stopButton.toolTip = (
+            _("Save, and end the process; it can be resumed later exactly where it was")
+            if canStop
+            else _("Nothing of the selected run can be stopped")
+        )
+        ui.runFolderButton.enabled = view is not None
+        ui.runFolderButton.toolTip = (
+            _("Open the folder of the run: weights, logs, pictures, recipe")
+            if view is not None
+            else _("Select a run first")
+        )
+
+    def _showProgress(self, view: RunView | None) -> None:
+        ui, runs = self._ui, self._logic.runs
+        for name in ("runProgressBar", "runNumbersLabel"):
+            getattr(ui, name).visible = view is not None
+        if view is None:
+            ui.runSentenceLabel.text = runs.whyNoStart or _("Everything is ready: press Start.")
+            return
+        ui.runSentenceLabel.text = _("{name}: {sentence}").format(
+            name=view.name, sentence=view.sentence or stateInWords(view)
+        )
+        isBad = view.state in (RunState.FAILED, RunState.DIED)
+        ui.runSentenceLabel.setStyleSheet("color: #c75000;" if isBad else "")
+        # One that is prepared does not know yet how long it takes: a bar that moves.
+        ui.runProgressBar.maximum = 0 if view.state is RunState.PREPARING else 1000
+        ui.runProgressBar.value = round(1000 * view.fraction)
+        ui.runNumbersLabel.text = numbersOf(view, runs.speed, runs.memory)
+
+    def _showPictures(self, view: RunView | None) -> None:
+        ui, runs = self._ui, self._logic.runs
+        colors = self._colors()
+        self._curves.show(runs.curves, colors)
+        self._plots.update(runs.curves, colors)
+        hasCurves = bool(runs.curves.loss or runs.curves.scores)
+        ui.showPlotsButton.enabled = hasCurves or self._plots.isShown
+        ui.showPlotsButton.toolTip = (
+            _("Show loss and Dice as Slicer plots beside a slice; press again for the old layout")
+            if ui.showPlotsButton.enabled
+            else _("There is nothing to plot yet")
+        )
+        if ui.showPlotsButton.checked != self._plots.isShown:
+            self._isShowing = True
+            ui.showPlotsButton.checked = self._plots.isShown
+            self._isShowing = False
+        newest = runs.overlays[-1] if view is not None and runs.overlays else None
+        self._overlay.show(newest.path if newest is not None else None)
+        ui.overlayCaptionLabel.visible = newest is not None
+        if newest is not None:
+            ui.overlayCaptionLabel.text = _("{case}, kept back, after step {step}").format(
+                case=newest.case, step=newest.step
+            )
+
+    def _showLog(self) -> None:
+        view, text = self._ui.logView, self._logic.runs.logText
+        view.visible = bool(text)
+        if text == self._log:
+            return
+        isMore = bool(self._log) and text.startswith(self._log)
+        if isMore:
+            # Who reads further up is left there.
+            view.appendPlainText(text[len(self._log) :].strip("\n"))
+        else:
+            view.setPlainText(text)
+            view.verticalScrollBar().value = view.verticalScrollBar().maximum
+        self._log = text
+
+    def _colors(self) -> dict[str, Color]:
+        classes = self._logic.cases.classes
+        return {row.name: colorOf(row, index) for index, row in enumerate(classes)}
+
+    def _onStart(self) -> None:
+        runs = self._logic.runs
+        if runs.whyNoStart:
+            return
+        if runs.needsInsisting:
+            self._question.ask(
+                runs.whyBusy, _("Start all the same"), lambda: runs.start(evenIfBusy=True)
+            )
+        else:
+            runs.start()
+
+    def _onPause(self) -> None:
+        runs = self._logic.runs
+        view = runs.selected
+        if view is None:
+            return
+        if view.canResume:
+            runs.resume()
+        elif view.canPause:
+            runs.pause()
+        elif view.canTakeUp and runs.needsInsisting:
+            self._question.ask(
+                runs.whyBusy, _("Resume all the same"), lambda: runs.takeUp(evenIfBusy=True)
+            )
+        elif view.canTakeUp:
+            runs.takeUp()
+
+    def _onPlots(self, isOn: bool) -> None:
+        if self._isShowing:
+            return
+        if isOn:
+            self._plots.show(self._logic.runs.curves, self._colors())
+        else:
+            self._plots.hide()
+
+    def _onFolder(self) -> None:
+        view = self._logic.runs.selected
+        if view is not None:
+            qt.QDesktopServices.openUrl(qt.QUrl.fromLocalFile(str(view.folder)))
+
+    def _onCollapsed(self, isCollapsed: bool) -> None:
+        if not isCollapsed:
+            self.refresh()
+
+
+def _pauseTooltip(view: RunView | None, canPause: bool, canResume: bool) -> str:
+    if canPause:
+        return _("Wait after this step; everything stays in memory, and the processor is free")
+    if canResume:
+        return _("Go on exactly where it was")
+    if view is None:
+        return _("Start a run, or select one, first")
+    if view.isAlive:
+        return _("It was asked already; wait a moment")
+    return _("This run is finished")

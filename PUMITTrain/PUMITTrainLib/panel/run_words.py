@@ -1,0 +1,41 @@
+"""How a run stands, in words."""
+
+from __future__ import annotations
+
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.panel.times import inWords
+from PUMITTrainLib.run_view import RunState, RunView
+
+
+def stateInWords(view: RunView) -> str:
+    """How a run stands, in a few words."""
+    words = {
+        RunState.PREPARING: _("preparing"),
+        RunState.TRAINING: _("training, {percent} %"),
+        RunState.VALIDATING: _("validating, {percent} %"),
+        RunState.PAUSED: _("paused at {percent} %"),
+        RunState.STOPPED: _("stopped at {percent} %"),
+        RunState.FINISHED: _("finished"),
+        RunState.FAILED: _("failed"),
+        RunState.DIED: _("ended unexpectedly"),
+    }[view.state]
+    if view.isStopping:
+        return _("stopping")
+    if view.isPausing:
+        return _("pausing")
+    return words.format(percent=f"{100 * view.fraction:.0f}")
+
+
+def numbersOf(view: RunView, speed: str, memory: str) -> str:
+    """Steps, time, speed and memory, with commas between."""
+    parts = []
+    if view.steps:
+        parts.append(_("step {step} of {steps}").format(step=view.step, steps=view.steps))
+    if view.seconds:
+        parts.append(_("{time} used").format(time=inWords(view.seconds)))
+    if view.leftSeconds is not None and view.isAlive:
+        parts.append(_("about {time} left").format(time=inWords(view.leftSeconds)))
+    if view.isComputing:
+        parts += [text for text in (speed, memory) if text]
+    return ", ".join(parts)

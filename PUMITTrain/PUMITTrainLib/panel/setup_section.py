@@ -1,0 +1,89 @@
+"""The area at the top: what has to be installed before anything can be trained."""
+
+from __future__ import annotations
+
+import slicer
+from pumit.errors import PumitError
+from PUMITSlicerLib.compute_settings import ComputeMode
+from PUMITSlicerLib.installation import InstallationPlan, Installer
+from slicer.i18n import tr as _
+
+
+class SetupSection:
+    """Explains what is missing, and installs it when the user says so.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+        installer: Plans and installs; Slicer's own way where None.
+    """
+
+    def __init__(self, ui, logic, installer: Installer | None = None) -> None:
+        self._ui = ui
+        self._logic = logic
+        self.installer = installer or Installer(logic.background)
+        self._plan: InstallationPlan | None = None
+        self._isPlanned = False
+        ui.setupInstallButton.connect("clicked()", self._onInstall)
+        ui.setupDetailsButton.connect("clicked()", self._onDetails)
+        ui.setupFrame.hide()
+
+    def close(self) -> None:
+        """What is being installed stops after the present package."""
+        self.installer.cancel()
+
+    def refresh(self) -> None:
+        """Explain what is missing, if anything is."""
+        ui, setup = self._ui, self._logic.setup
+        if setup.isMissing and not self._isPlanned and not self.installer.isRunning:
+            self._isPlanned = True
+            self.installer.plan(ComputeMode.LOCAL, self._onPlan, self._onError)
+        if not setup.isMissing:
+            self._isPlanned, self._plan = False, None
+        ui.setupFrame.visible = setup.isMissing and not self.installer.isRunning
+        plan, text = self._plan, setup.sentence
+        if plan is not None and (plan.needs or plan.problems):
+            text = "\n".join([plan.explanation, *plan.problems])
+        ui.setupLabel.text = _("Before the first training: {what}").format(what=text)
+        canInstall = plan is not None and plan.isPossible
+        ui.setupInstallButton.enabled = canInstall
+        why = plan.problems[0] if plan is not None and plan.problems else text
+        ui.setupInstallButton.toolTip = (
+            _("Install the missing packages into Slicer's Python") if canInstall else why
+        )
+
+    def _onPlan(self, plan: InstallationPlan) -> None:
+        self._plan = plan
+        self.refresh()
+
+    def _onInstall(self) -> None:
+        plan, status = self._plan, self._logic.status
+        if plan is None:
+            return
+        try:
+            self.installer.install(
+                plan,
+                self._onInstalled,
+                self._onError,
+                onProgress=lambda text, fraction: status.working(
+                    text, fraction, self.installer.cancel
+                ),
+            )
+        except PumitError as error:
+            status.problem(str(error))
+        self.refresh()
+
+    def _onInstalled(self) -> None:
+        self._logic.status.done(_("Installed. Add cases, and press Start."))
+        self._isPlanned = False
+        self._logic.setup.check()
+        self.refresh()
+
+    def _onError(self, error: Exception) -> None:
+        self._logic.status.problem(str(error))
+        self.refresh()
+
+    def _onDetails(self) -> None:
+        """Section Compute of PUMITSegment also installs from an offline folder."""
+        slicer.util.selectModule("PUMITSegment")
+        slicer.util.getModuleWidget("PUMITSegment").panel.ui.computeSection.collapsed = False

@@ -1,0 +1,206 @@
+"""Section 1 of the panel, its upper part: where cases come from."""
+
+from __future__ import annotations
+
+import enum
+
+import ctk
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.choices import CaseSource
+
+
+class Place(enum.Enum):
+    """What the list offers; files and scene bundles are one source to the logic."""
+
+    SCENE = "scene"
+    FOLDER = "folder"
+    FILES = "files"
+    BUNDLE = "bundle"
+
+
+# Which rows of the form a place needs.
+_ROWS = {
+    Place.SCENE: ("sceneVolumeSelector", "sceneLabelSelector"),
+    Place.FOLDER: ("sourcePathEdit", "imagePatternEdit", "labelPatternEdit"),
+    Place.FILES: ("sourcePathEdit", "labelPathEdit"),
+    Place.BUNDLE: ("sourcePathEdit",),
+}
+_ALL_ROWS = (
+    *("sceneVolumeSelector", "sceneLabelSelector", "sourcePathEdit", "labelPathEdit"),
+    *("imagePatternEdit", "labelPatternEdit"),
+)
+# Between the files of one case with several channels.
+_SEPARATOR = ";"
+
+
+class SourceSection:
+    """Choice of a place, its fields, and the button that adds what is there.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+    """
+
+    def __init__(self, ui, logic) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._isShowing = False
+        self._offered: tuple = ()
+        for place, text in _placeTexts().items():
+            ui.sourceSelector.addItem(text, place.value)
+        self._place = Place.SCENE
+        ui.sourceSelector.connect("currentIndexChanged(int)", self._onPlace)
+        ui.sourcePathEdit.connect("currentPathChanged(QString)", self._onPath)
+        ui.labelPathEdit.connect("currentPathChanged(QString)", self.refresh)
+        for edit in (ui.imagePatternEdit, ui.labelPatternEdit):
+            edit.connect("editingFinished()", self._onPatterns)
+        for selector in (ui.sceneVolumeSelector, ui.sceneLabelSelector):
+            selector.connect("currentNodeChanged(vtkMRMLNode*)", self.refresh)
+        ui.addCasesButton.connect("clicked()", self._onAdd)
+        self._showRows()
+
+    def takeUp(self) -> None:
+        """Show the place that the scene remembers; after the parameter node changed."""
+        parameters = self._logic.parameters
+        if parameters is None:
+            return
+        isListed = self._place in (Place.FILES, Place.BUNDLE)
+        if parameters.source is CaseSource.FILES and isListed:
+            return
+        self._choose(Place(parameters.source.value))
+        if parameters.source is CaseSource.FOLDER:
+            self._isShowing = True
+            self._ui.sourcePathEdit.currentPath = parameters.folder
+            self._isShowing = False
+
+    def refresh(self, *_arguments) -> None:
+        """Show what the place has to offer, and whether it can be added."""
+        ui, logic = self._ui, self._logic
+        parameters = logic.parameters
+        self._offered = logic.cases.offeredPairs() if self._place is Place.SCENE else ()
+        if parameters is not None:
+            found = logic.cases.foundPatterns
+            for edit, text, standsFor in (
+                (ui.imagePatternEdit, parameters.imagePattern, found[0]),
+                (ui.labelPatternEdit, parameters.labelPattern, found[1]),
+            ):
+                if not edit.hasFocus():
+                    edit.text = text
+                edit.placeholderText = standsFor or _("found by itself")
+        reason = self._whyNot()
+        ui.addCasesButton.enabled = not reason
+        ui.addCasesButton.toolTip = reason or _(
+            "Add the cases of this place to the table; every one is read and checked"
+        )
+        ui.sourceHintLabel.text = self._hint()
+
+    def _choose(self, place: Place) -> None:
+        if place is not self._place:
+            self._ui.sourceSelector.currentIndex = list(Place).index(place)
+
+    def _onPlace(self, index: int) -> None:
+        self._place = list(Place)[index]
+        self._showRows()
+        self.refresh()
+
+    def _showRows(self) -> None:
+        ui, isFolder = self._ui, self._place is Place.FOLDER
+        for name in _ALL_ROWS:
+            isShown = name in _ROWS[self._place]
+            getattr(ui, name).visible = isShown
+            getattr(ui, f"{name}Label").visible = isShown
+        kinds = ctk.ctkPathLineEdit
+        ui.sourcePathEdit.filters = kinds.Dirs if isFolder else kinds.Files
+        ui.sourcePathEditLabel.text = {
+            Place.FOLDER: _("Folder:"),
+            Place.FILES: _("Scan:"),
+            Place.BUNDLE: _("Scene file:"),
+        }.get(self._place, _("Folder:"))
+        ui.addCasesButton.text = _("Read") if isFolder else _("Add")
+
+    def _onPath(self, path: str) -> None:
+        if not self._isShowing:
+            self.refresh()
+
+    def _onPatterns(self) -> None:
+        parameters = self._logic.parameters
+        if parameters is None:
+            return
+        parameters.imagePattern = self._ui.imagePatternEdit.text.strip()
+        parameters.labelPattern = self._ui.labelPatternEdit.text.strip()
+
+    @property
+    def _path(self) -> str:
+        return self._ui.sourcePathEdit.currentPath.strip()
+
+    def _whyNot(self) -> str:
+        ui, place = self._ui, self._place
+        if self._logic.parameters is None:
+            return _("The scene is changing; wait a moment")
+        if place is Place.SCENE:
+            isChosen = ui.sceneVolumeSelector.currentNode() and ui.sceneLabelSelector.currentNode()
+            if isChosen or self._offered:
+                return ""
+            return _("The open scene has no scan with a segmentation that is not in the table yet")
+        if not self._path:
+            return _("Choose the folder first") if place is Place.FOLDER else _("Choose it first")
+        if place is Place.FILES and not ui.labelPathEdit.currentPath.strip():
+            return _("Choose the file with the annotation, too")
+        return ""
+
+    def _hint(self) -> str:
+        place = self._place
+        if place is Place.SCENE:
+            if not self._offered:
+                return _(
+                    "Load scans and their segmentations, or label maps; they are then offered here."
+                )
+            titles = ", ".join(pair.title for pair in self._offered[:3])
+            more = ", ..." if len(self._offered) > 3 else ""
+            return _("{count} to add: {titles}").format(
+                count=len(self._offered), titles=titles + more
+            )
+        if place is Place.FOLDER:
+            return self._logic.cases.sourceSentence or _(
+                "Folders of nnU-Net and of the Medical Segmentation Decathlon, images/ and "
+                "labels/, or DICOM series with DICOM-SEG or RTSTRUCT."
+            )
+        if place is Place.FILES:
+            return _(
+                "Several channels of one case: their files with ; between. A DICOM folder is a "
+                "scan as well."
+            )
+        return _("A Slicer scene (.mrb): every segmentation in it with the scan it was drawn on.")
+
+    def _onAdd(self) -> None:
+        ui, logic, place = self._ui, self._logic, self._place
+        if self._whyNot():
+            return
+        cases = logic.cases
+        if place is Place.SCENE:
+            volume = ui.sceneVolumeSelector.currentNode()
+            label = ui.sceneLabelSelector.currentNode()
+            if volume is not None and label is not None:
+                cases.addScenePair((volume,), label)
+                ui.sceneLabelSelector.setCurrentNode(None)
+            else:
+                cases.addAllOffered()
+        elif place is Place.FOLDER:
+            cases.setFolder(self._path)
+            cases.check()
+        elif place is Place.FILES:
+            images = [part.strip() for part in self._path.split(_SEPARATOR) if part.strip()]
+            cases.addFiles(images, ui.labelPathEdit.currentPath.strip())
+            ui.labelPathEdit.currentPath = ""
+        else:
+            cases.addBundle(self._path)
+
+
+def _placeTexts() -> dict[Place, str]:
+    return {
+        Place.SCENE: _("The open scene"),
+        Place.FOLDER: _("A folder (pairs, nnU-Net, Decathlon, DICOM)"),
+        Place.FILES: _("Files of one case"),
+        Place.BUNDLE: _("A Slicer scene file (.mrb)"),
+    }

@@ -1,0 +1,105 @@
+"""Cells of tables: only those that changed are made anew, so that what is edited stays open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import qt
+
+# Dark enough on light panels, light enough on dark ones.
+RED, AMBER, GREY = "#d0342c", "#c77700", "#888888"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell shows.
+
+    Attributes:
+        text: Its words.
+        tooltip: The whole sentence; the text where empty.
+        color: Of the words, as "#rrggbb"; empty for the panel's own.
+        picture: File of a small picture; empty for none.
+        isChecked: Of a check box; None for no box.
+        isEditable: Whether a double click edits it.
+    """
+
+    text: str = ""
+    tooltip: str = ""
+    color: str = ""
+    picture: str = ""
+    isChecked: bool | None = None
+    isEditable: bool = False
+
+    def item(self) -> qt.QTableWidgetItem:
+        """The cell for a table."""
+        item = qt.QTableWidgetItem(self.text)
+        item.setToolTip(self.tooltip or self.text)
+        flags = qt.Qt.ItemIsSelectable | qt.Qt.ItemIsEnabled
+        if self.isEditable:
+            flags = flags | qt.Qt.ItemIsEditable
+        if self.isChecked is not None:
+            flags = flags | qt.Qt.ItemIsUserCheckable
+        item.setFlags(flags)
+        if self.isChecked is not None:
+            item.setCheckState(qt.Qt.Checked if self.isChecked else qt.Qt.Unchecked)
+        if self.color:
+            item.setForeground(qt.QBrush(qt.QColor(self.color)))
+        if self.picture:
+            item.setIcon(qt.QIcon(self.picture))
+        return item
+
+
+class TableCells:
+    """Brings a QTableWidget to what it should show.
+
+    Args:
+        table: The widget.
+        headers: Titles of its columns.
+
+    Attributes:
+        isFilling: Whether cells change by this, and not by the user.
+    """
+
+    def __init__(self, table, headers: list[str]) -> None:
+        self._table = table
+        self._rows: list[tuple[Cell, ...]] = []
+        self.isFilling = False
+        table.setColumnCount(len(headers))
+        table.setHorizontalHeaderLabels(headers)
+        table.verticalHeader().hide()
+
+    def show(self, rows: list[tuple[Cell, ...]]) -> None:
+        """Show these rows."""
+        if rows == self._rows:
+            return
+        self.isFilling = True
+        try:
+            self._table.setRowCount(len(rows))
+            for index, cells in enumerate(rows):
+                before = self._rows[index] if index < len(self._rows) else ()
+                for column, cell in enumerate(cells):
+                    if column >= len(before) or cell != before[column]:
+                        self._table.setItem(index, column, cell.item())
+        finally:
+            self.isFilling = False
+        self._rows = rows
+
+    def fitHeight(self, mostRows: int) -> None:
+        """Make the table as high as its rows, or as so many of them, with a bar to scroll."""
+        table = self._table
+        rows = min(max(len(self._rows), 1), mostRows)
+        bar = table.horizontalScrollBar()
+        below = bar.sizeHint.height() if bar.maximum > 0 else 0
+        height = table.horizontalHeader().height + below + 2 * table.frameWidth
+        height += rows * table.verticalHeader().defaultSectionSize
+        if table.minimumHeight != height:
+            table.setFixedHeight(height)
+
+    def forget(self, row: int) -> None:
+        """Make a row anew the next time, as after the user edited it."""
+        if 0 <= row < len(self._rows):
+            self._rows[row] = ()
+
+    def selectedRows(self) -> list[int]:
+        """Numbers of the selected rows."""
+        return sorted({item.row() for item in self._table.selectedItems()})

@@ -1,0 +1,86 @@
+"""The panel: loads it, and lets its sections show what the logic says."""
+
+from __future__ import annotations
+
+import os
+
+import slicer
+from PUMITSegmentLib.panel.status_line import StatusLine
+
+from PUMITTrainLib.panel.cases_section import CasesSection
+from PUMITTrainLib.panel.file_dialogs import FileDialogs
+from PUMITTrainLib.panel.help import helpText
+from PUMITTrainLib.panel.learn_section import LearnSection
+from PUMITTrainLib.panel.result_section import ResultSection
+from PUMITTrainLib.panel.run_section import RunSection
+from PUMITTrainLib.panel.setup_section import SetupSection
+
+
+class TrainWidget:
+    """Everything that the module shows.
+
+    Args:
+        resources: The module's folder `Resources`.
+        logic: The module's logic; opened and closed here.
+
+    Attributes:
+        widget: The panel, to be placed into a layout.
+        ui: Its named children.
+        logic: The module's logic.
+        dialogs: Asks for files.
+    """
+
+    def __init__(self, resources: str, logic) -> None:
+        self.logic = logic
+        self.widget = slicer.util.loadUI(os.path.join(resources, "UI", "PUMITTrain.ui"))
+        self.ui = slicer.util.childWidgetVariables(self.widget)
+        self.widget.setMRMLScene(slicer.mrmlScene)
+        self.dialogs = FileDialogs(self.widget, slicer.app.userSettings())
+        self.statusLine = StatusLine(self.ui, logic.status)
+        self.setupSection = SetupSection(self.ui, logic)
+        self.casesSection = CasesSection(self.ui, logic)
+        self.learnSection = LearnSection(self.ui, logic)
+        self.runSection = RunSection(self.ui, logic)
+        self.resultSection = ResultSection(self.ui, logic, self.dialogs)
+        self.ui.helpLabel.text = helpText()
+        self._parameters = None
+        self._isRefreshing = False
+        logic.listeners.append(self.refresh)
+        logic.open()
+        self.refresh()
+
+    def enter(self) -> None:
+        """The module is shown."""
+        self.logic.enter()
+        self.refresh()
+
+    def exit(self) -> None:
+        """Another module is shown; trainings go on."""
+        self.logic.exit()
+
+    def close(self) -> None:
+        """Leave nothing behind: no observer, no timer, no plot; trainings go on."""
+        self.statusLine.close()
+        self.learnSection.close()
+        self.runSection.close()
+        self.setupSection.close()
+        if self.refresh in self.logic.listeners:
+            self.logic.listeners.remove(self.refresh)
+        self.logic.close()
+
+    def refresh(self) -> None:
+        """Show what the logic says."""
+        if self._isRefreshing:  # a widget that is filled may set what it shows
+            return
+        self._isRefreshing = True
+        try:
+            if self.logic.parameters is not self._parameters:
+                self._parameters = self.logic.parameters
+                self.casesSection.source.takeUp()
+            for section in (
+                *(self.setupSection, self.casesSection, self.learnSection),
+                *(self.runSection, self.resultSection),
+            ):
+                section.refresh()
+        finally:
+            self._isRefreshing = False

@@ -1,0 +1,191 @@
+"""A logic that says what a test tells it, and remembers what the panel asks of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+CLASSES = {"liver": 41250, "tumour": 812}
+
+
+def goodRow(name: str, **changes: Any) -> Any:
+    """A case that was read and can be used."""
+    from PUMITTrainLib.case_row import CaseRow
+
+    given: dict[str, Any] = {
+        "title": f"{name}, {name}_seg",
+        "isChecked": True,
+        "spacingMm": (3.0, 0.8, 0.8),
+        "shape": (60, 128, 128),
+        "channels": 1,
+        "classes": CLASSES,
+    }
+    return CaseRow(name, **{**given, **changes})
+
+
+class Asked(list):
+    """Calls in order; `of(name)` makes a method that is remembered."""
+
+    def of(self, name: str, result: Any = None) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.append((name, *arguments, *named.items()))
+            return result
+
+        return call
+
+
+class FakeCases:
+    """As much of the table of cases as the panel uses."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.rows: tuple[Any, ...] = ()
+        self.problems: tuple[str, ...] = ()
+        self.doubts: tuple[str, ...] = ()
+        self.classes: tuple[Any, ...] = ()
+        self.isChecking, self.progress = False, (0, None)
+        self.sentence, self.sourceSentence = "No case yet.", ""
+        self.foundPatterns = ("", "")
+        self.offered: tuple[Any, ...] = ()
+        for name in (
+            *("addScenePair", "addAllOffered", "addFiles", "addBundle", "remove", "setFolder"),
+            *("setExcluded", "setPatient", "setClass", "check", "cancelCheck", "removeClass"),
+            *("resetClasses", "addClass"),
+        ):
+            setattr(self, name, asked.of(name))
+
+    def offeredPairs(self) -> tuple[Any, ...]:
+        return self.offered
+
+
+@dataclass
+class FakePlanning:
+    """As much of planning as the panel uses."""
+
+    asked: Asked
+    estimate: Any = None
+    warnings: tuple[str, ...] = ()
+    recipeText: str = ""
+    isEdited: bool = False
+    recipeProblem: Any = None
+    isUpToDate: bool = True
+    isPlanning: bool = False
+    networks: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("make", "cancel", "resetRecipe"):
+            setattr(self, name, self.asked.of(name))
+
+    def setRecipeText(self, text: str) -> None:
+        self.asked.append(("setRecipeText", text))
+        self.recipeText, self.isEdited = text, True
+
+
+class FakeRuns:
+    """As much of the runs as the panel uses."""
+
+    def __init__(self, asked: Asked) -> None:
+        from PUMITTrainLib.curves import Curves
+
+        self.all: tuple[Any, ...] = ()
+        self.selected: Any = None
+        self.whyNoStart, self.whyBusy, self.needsInsisting = "Add cases first.", "", False
+        self.curves = Curves()
+        self.speed = self.memory = self.logText = ""
+        for name in ("start", "pause", "resume", "stop", "takeUp", "remove"):
+            setattr(self, name, asked.of(name))
+        self._asked = asked
+
+    @property
+    def overlays(self) -> tuple[Any, ...]:
+        return tuple(self.curves.overlays)
+
+    def select(self, folder: Path | None) -> None:
+        self._asked.append(("select", folder))
+        self.selected = next((view for view in self.all if view.folder == folder), None)
+
+    def show(self, *views: Any) -> None:
+        """Let these runs exist, the first of them selected."""
+        self.all = views
+        self.selected = views[0] if views else None
+
+
+@dataclass
+class FakeResults:
+    """As much of the results as the panel uses."""
+
+    asked: Asked
+    model: str = ""
+    cardFile: Path | None = None
+    scores: tuple[Any, ...] = ()
+    classScores: dict[str, float] = field(default_factory=dict)
+    isBusy: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("use", "openCard", "exportModel", "importModel"):
+            setattr(self, name, self.asked.of(name))
+
+
+@dataclass
+class FakeSetup:
+    """Whether something is missing."""
+
+    isMissing: bool = False
+    sentence: str = ""
+
+    def check(self) -> None:
+        """Nothing to look for."""
+
+
+@dataclass(frozen=True)
+class FakeScore:
+    """Dice of one case."""
+
+    case: str
+    dice: dict[str, float]
+    picture: Path | None = None
+
+
+class FakeTrainLogic:
+    """What the panel shows is set by a test; what the panel asks lies in `asked`."""
+
+    def __init__(self, background: Any) -> None:
+        import slicer
+        from PUMITSegmentLib.status import StatusBoard
+        from PUMITTrainLib.parameters import TrainParameters
+
+        self.asked = Asked()
+        self.background = background
+        self.status = StatusBoard()
+        self.listeners: list[Any] = []
+        node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScriptedModuleNode", "PUMITTrain")
+        self.parameters: Any = TrainParameters(node)
+        self.cases, self.planning = FakeCases(self.asked), FakePlanning(self.asked)
+        self.runs, self.results = FakeRuns(self.asked), FakeResults(self.asked)
+        self.setup, self.devices = FakeSetup(), ()
+        for name in ("open", "close", "enter", "exit"):
+            setattr(self, name, self.asked.of(name))
+
+    def tell(self) -> None:
+        """Tell the panel that something changed."""
+        for listener in list(self.listeners):
+            listener()
+
+    def askedFor(self, name: str) -> list[tuple[Any, ...]]:
+        """Arguments of each call of a method."""
+        return [call[1:] for call in self.asked if call[0] == name]
+
+
+def runView(folder: Path, state: str = "training", **changes: Any) -> Any:
+    """A run as the panel shows it."""
+    from PUMITTrainLib.run_view import RunState, RunView
+
+    given: dict[str, Any] = {
+        "sentence": "It learns.",
+        "step": 250,
+        "steps": 1000,
+        "seconds": 150.0,
+        "leftSeconds": 450.0,
+    }
+    name = changes.pop("name", folder.name)
+    return RunView(folder, name, "segmentation", RunState(state), **{**given, **changes})
