@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from pumit.errors import VolumeError
+from pumit.io.grid_match import same_grid
 from pumit.io.read import read_volume
 from pumit.volume import Volume
 
-OFF_GRID_VOXELS = 0.5  # how far a corner of one file's grid may lie from another's
 _FIRST = re.compile(r"^(?P<stem>.+)_0000(?P<suffix>\.[^_]+)$")
 
 
@@ -42,11 +42,23 @@ def read_channels(files: Sequence[Path]) -> Volume:
     Raises:
         VolumeError: If one cannot be read, or lies on another grid than the first.
     """
-    volumes = [read_volume(path) for path in files]
+    return joined_channels([path.name for path in files], [read_volume(path) for path in files])
+
+
+def joined_channels(names: Sequence[str], volumes: Sequence[Volume]) -> Volume:
+    """One volume whose channels are those of several, (C, D, H, W); a single one as it is.
+
+    Args:
+        names: What to call each in a message.
+        volumes: On one grid.
+
+    Raises:
+        VolumeError: If one lies on another grid than the first.
+    """
     if len(volumes) == 1:
         return volumes[0]
-    for path, other in zip(files[1:], volumes[1:], strict=True):
-        require_same_grid(volumes[0], other, path.name)
+    for name, other in zip(names[1:], volumes[1:], strict=True):
+        require_same_grid(volumes[0], other, name)
     arrays = [v.array if v.array.ndim == 4 else v.array[None] for v in volumes]
     return replace(volumes[0], array=np.concatenate(arrays), source=None)
 
@@ -60,20 +72,8 @@ def require_same_grid(volume: Volume, other: Volume, what: str) -> None:
         what: What to call the second in a message.
 
     Raises:
-        VolumeError: If they do not.
+        VolumeError: If they do not; the message says in what they differ.
     """
-    if other.shape != volume.shape:
-        raise VolumeError(
-            f"{what} has {' x '.join(map(str, other.shape))} voxels, the image "
-            f"{' x '.join(map(str, volume.shape))}."
-        )
-    last = np.array(volume.shape) - 1
-    corners = np.array(np.meshgrid(*([0, n] for n in last), indexing="ij")).reshape(3, -1).T
-    offset = volume.world_to_index(other.index_to_world(corners)) - corners
-    if volume.is_planar:  # a slice's position along its normal means nothing
-        offset = offset[:, 1:]
-    if np.abs(offset).max() > OFF_GRID_VOXELS:
-        raise VolumeError(
-            f"{what} lies off the image's grid by {np.abs(offset).max():.1f} voxels; resample it "
-            "onto the image."
-        )
+    found = same_grid(other, volume, what)
+    if found.order != (0, 1, 2) or any(found.flipped):
+        raise VolumeError(f"{what} is stored along other axes than the image; save both alike.")

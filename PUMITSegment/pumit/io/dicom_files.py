@@ -35,6 +35,8 @@ _TAGS = [
     "SOPClassUID",
     "SOPInstanceUID",
     "SeriesInstanceUID",
+    "FrameOfReferenceUID",
+    "PatientID",
     "Modality",
     "SeriesDescription",
     "ImageType",
@@ -195,7 +197,7 @@ def unpack_dicom_zip(path: Path) -> tempfile.TemporaryDirectory[str]:
         try:
             with zipfile.ZipFile(path) as archive:
                 members = [m for m in archive.infolist() if not m.is_dir() and m.file_size > 132]
-                _check_zip(members, path.stat().st_size, folder.name)
+                check_zip(members, path.stat().st_size, folder.name)
                 for index, member in enumerate(members):
                     _unpack(archive, member, Path(folder.name, f"{index:06d}.dcm"))
         except BaseException:
@@ -204,7 +206,17 @@ def unpack_dicom_zip(path: Path) -> tempfile.TemporaryDirectory[str]:
         return folder
 
 
-def _check_zip(members: list[zipfile.ZipInfo], packed: int, folder: str) -> None:
+def check_zip(members: list[zipfile.ZipInfo], packed: int, folder: str) -> None:
+    """Refuse what would fill memory or disk.
+
+    Args:
+        members: What is to be unpacked.
+        packed: Size of these in the zip, bytes.
+        folder: Where to.
+
+    Raises:
+        VolumeError: If it is too much for a scan or for the disk, or encrypted.
+    """
     unpacked = sum(m.file_size for m in members)
     is_bomb = unpacked > RATIO_FROM_BYTES and unpacked > MAX_ZIP_RATIO * packed
     if len(members) > MAX_FILES or unpacked > MAX_UNPACKED_BYTES or is_bomb:

@@ -117,18 +117,20 @@ def same_grid(part: Volume, image: Volume, what: str) -> Placement:
 def grid_difference(part: Volume, image: Volume) -> str:
     """In what a grid differs from an image's, by how much, and what to do; a predicate."""
     words = []
-    if part.shape != image.shape:
-        words.append(f"{_times(part.shape)} voxels in place of {_times(image.shape)}")
+    # A slice of a segmentation is compared with a slice of the image.
+    axes = slice(1 if part.is_planar else 0, 3)
+    if part.shape[axes] != image.shape[axes]:
+        words.append(f"{_times(part.shape[axes])} voxels in place of {_times(image.shape[axes])}")
     ratio = np.asarray(part.spacing_mm) / np.asarray(image.spacing_mm)
-    if np.abs(ratio - 1).max() > SAME_SPACING:
-        here, there = _times(part.spacing_mm), _times(image.spacing_mm)
+    if np.abs(ratio - 1)[axes].max() > SAME_SPACING:
+        here, there = _times(part.spacing_mm[axes]), _times(image.spacing_mm[axes])
         words.append(f"spacing {here} mm in place of {there} mm")
     turn = part.direction.T @ image.direction
     angles = np.degrees(np.arccos(np.clip(np.diag(turn), -1.0, 1.0)))
     if angles.max() > SAME_ANGLE_DEGREES:
         words.append(f"axes turned by up to {angles.max():.1f} degrees")
     offset = np.asarray(part.origin_lps) - np.asarray(image.origin_lps)
-    if image.is_planar:
+    if image.is_planar or part.is_planar:
         normal = image.direction[:, 2]
         offset = offset - (offset @ normal) * normal
     length = float(np.linalg.norm(offset))
@@ -137,7 +139,8 @@ def grid_difference(part: Volume, image: Volume) -> str:
     corner = image.world_to_index(part.index_to_world(np.asarray(part.shape) - 1.0))
     far = np.abs(corner - (np.asarray(image.shape) - 1))
     near = np.abs(image.world_to_index(part.index_to_world(np.zeros(3))))
-    voxels = float(np.maximum(far, near)[1 if image.is_planar else 0 :].max())
+    first = 1 if image.is_planar or part.is_planar else 0
+    voxels = float(np.maximum(far, near)[first:].max())
     difference = ", ".join(words) or "rounded differently"
     return (
         f"lies off the image's grid by {voxels:.1f} voxels ({difference}); resample it onto the "
@@ -147,6 +150,20 @@ def grid_difference(part: Volume, image: Volume) -> str:
 
 def _times(numbers: Any) -> str:
     return " x ".join(f"{n:.4g}" if isinstance(n, float) else str(n) for n in numbers)
+
+
+def overlap_of(placement: Placement, shape: Shape) -> tuple[Any, Any]:
+    """Index of the voxels that a part and an image share: in the image, and in the part.
+
+    The part's is one along the image's axes; both begin with an ellipsis.
+    """
+    into, out = [], []
+    for start, size, limit in zip(placement.start, placement.shape, shape, strict=True):
+        low, high = max(start, 0), min(start + size, limit)
+        high = max(low, high)
+        into.append(slice(low, high))
+        out.append(slice(low - start, high - start))
+    return (..., *into), (..., *out)
 
 
 def put(
@@ -161,17 +178,9 @@ def put(
     moved = placement.along_image(array)
     if placement.shape == shape and not any(placement.start):
         return moved, 0
-    into, out = [], []
-    for start, size, limit in zip(placement.start, placement.shape, shape, strict=True):
-        low, high = max(start, 0), min(start + size, limit)
-        high = max(low, high)
-        into.append(slice(low, high))
-        out.append(slice(low - start, high - start))
+    into, out = overlap_of(placement, shape)
+    inside = moved[out]
     result = np.zeros((*moved.shape[:-3], *shape), dtype=array.dtype)
-    target: Any = (..., *into)
-    source: Any = (..., *out)
-    result[target] = moved[source]
-    lost = 0
-    if any(s.stop - s.start < n for s, n in zip(out, placement.shape, strict=True)):
-        lost = int(np.count_nonzero(moved)) - int(np.count_nonzero(result))
-    return result, lost
+    result[into] = inside
+    is_cut = inside.shape != moved.shape
+    return result, int(np.count_nonzero(moved) - np.count_nonzero(inside)) if is_cut else 0
