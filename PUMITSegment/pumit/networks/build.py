@@ -147,6 +147,25 @@ RECIPES: dict[str, NetworkRecipe] = {
             "num_classes": 2,
         },
     ),
+    "swin_unetr": NetworkRecipe(
+        "pumit.networks.swin_unetr",
+        "SwinUnetr",
+        # 96^3 crops of CT; 13 organs of BTCV and the background.
+        {
+            "in_channels": 1,
+            "num_classes": 14,
+            "feature_size": 48,
+            "depths": (2, 2, 2, 2),
+            "num_heads": (3, 6, 12, 24),
+            "window_size": 7,
+            "drop_path": 0.0,
+        },
+    ),
+    "basic_unet": NetworkRecipe(
+        "pumit.networks.basic_unet",
+        "PlainUnet",
+        {"in_channels": 1, "num_classes": 2, "features": (32, 32, 64, 128, 256, 32)},
+    ),
     "promptable": NetworkRecipe(
         "pumit.networks.promptable.network",
         "PromptableNetwork",

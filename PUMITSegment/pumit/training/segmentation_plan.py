@@ -166,7 +166,7 @@ def plan_segmentation(
         given,
         patch=plan.patch_size,
         channels=plan.channels,
-        classes=len(data.classes),
+        classes=len(data.classes) + 1,
     )
     return SegmentationPlan(data, facts, split, plan, network, sizes)
 

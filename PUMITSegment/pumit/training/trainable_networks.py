@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,8 +24,40 @@ logger = logging.getLogger(__name__)
 DEFAULT_NETWORK = "pumit_segmentation_small"
 
 
+@dataclass(frozen=True)
+class Family:
+    """What the trainer has to know of a class of networks.
+
+    Attributes:
+        stride: What a patch must be a multiple of, where it is the same for all sizes.
+        reads_image: Beginnings of the names of what depends on the image channels.
+        writes_classes: Beginnings of the names of what depends on the classes.
+    """
+
+    stride: int
+    reads_image: tuple[str, ...]
+    writes_classes: tuple[str, ...]
+
+
+FAMILIES: dict[str, Family] = {
+    "SegmentationNetwork": Family(0, ("detail_full.0.", "vit.patch_embedding."), ("heads.",)),
+    "PlainUnet": Family(16, ("network.conv_0.conv_0.conv.",), ("network.final_conv.",)),
+    "SwinUnetr": Family(
+        32,
+        ("network.swinViT.patch_embed.", "network.encoder1.layer.conv"),
+        ("network.out.",),
+    ),
+}
+
+
 def _class_of(name: str) -> str:
     return RECIPES[name].class_name if name in RECIPES else ""
+
+
+def trainable_names() -> list[str]:
+    """Networks that can be trained to segment, the default first."""
+    names = [key for key in RECIPES if _class_of(key) in FAMILIES]
+    return sorted(names, key=lambda name: (name != DEFAULT_NETWORK, name))
 
 
 def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
@@ -36,9 +70,15 @@ def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
     Raises:
         PumitError: If it does not segment, or is unknown.
     """
-    if _class_of(name) != "SegmentationNetwork":
-        known = [key for key in RECIPES if _class_of(key) == "SegmentationNetwork"]
-        raise PumitError(f"{name!r} cannot be trained to segment; choose {', '.join(known)}.")
+    if _class_of(name) not in FAMILIES:
+        near = difflib.get_close_matches(name, trainable_names(), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise PumitError(
+            f"{name!r} cannot be trained to segment{hint} Choose {', '.join(trainable_names())}."
+        )
+    stride = FAMILIES[_class_of(name)].stride
+    if stride:
+        return (stride, stride, stride)
     d, h, w = {**RECIPES[name].sizes, **sizes}["fixed_patch"]
     return (2 * d, 2 * h, 2 * w)  # the coarsest level of the pyramid has half the tokens' grid
 
@@ -53,22 +93,22 @@ def network_sizes(
         given: Those that a recipe changes.
         patch: What the network sees at once (d, h, w), voxels.
         channels: Image channels.
-        classes: Classes, the background left out.
+        classes: Output channels, the background counted in where it is one.
     """
-    divisor = patch_divisor(name, given)
-    table = [2 * n // step for n, step in zip(patch, divisor, strict=True)]
-    planned = {"in_channels": channels, "num_classes": classes + 1, "position_table": table}
+    planned: dict[str, Any] = {"in_channels": channels, "num_classes": classes}
+    if "position_table" in RECIPES[name].sizes:
+        divisor = patch_divisor(name, given)
+        planned["position_table"] = [2 * n // step for n, step in zip(patch, divisor, strict=True)]
     return {**planned, **given}
 
 
-def build_segmentation(name: str, sizes: Mapping[str, Any]) -> SegmentationNetwork:
+def build_segmentation(name: str, sizes: Mapping[str, Any]) -> nn.Module:
     """Build a network that segments."""
-    network = build_network(name, **sizes)
-    assert isinstance(network, SegmentationNetwork)
-    return network
+    patch_divisor(name, sizes)
+    return build_network(name, **sizes)
 
 
-def begin_with(network: SegmentationNetwork, model: str) -> None:
+def begin_with(network: nn.Module, model: str) -> None:
     """Take over the weights of an earlier model.
 
     A pre-trained universal ViT gives its blocks, its patch embedding (summed along depth) and its
@@ -84,12 +124,20 @@ def begin_with(network: SegmentationNetwork, model: str) -> None:
     """
     path = find_model(model)
     checkpoint = load_checkpoint(path)
-    if _class_of(str(checkpoint.recipe.get("network"))) != "SegmentationNetwork":
+    theirs, ours = _class_of(str(checkpoint.recipe.get("network"))), type(network).__name__
+    if isinstance(network, SegmentationNetwork) and theirs != ours:
         begin_with_encoder(network.vit, str(path))
         return
+    if theirs != ours:
+        raise CheckpointError(
+            f"initial {path.name} holds the network {checkpoint.recipe.get('network')!r}, which "
+            "is not the one that this recipe trains; give one of the same kind."
+        )
     state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
-    _load_vit(network, {k[4:]: v for k, v in state.items() if k.startswith("vit.")}, path.name)
-    _load_decoder(network, state, path.name)
+    if isinstance(network, SegmentationNetwork):
+        _load_vit(network, {k[4:]: v for k, v in state.items() if k.startswith("vit.")}, path.name)
+        state = {k: v for k, v in state.items() if not k.startswith("vit.")}
+    _load_rest(network, state, path.name)
 
 
 def _load_vit(network: SegmentationNetwork, state: Mapping[str, Tensor], file: str) -> None:
@@ -99,16 +147,19 @@ def _load_vit(network: SegmentationNetwork, state: Mapping[str, Tensor], file: s
         raise CheckpointError(f"initial {file} does not fit the network: {error}") from None
 
 
-def _load_decoder(network: nn.Module, state: Mapping[str, Tensor], file: str) -> None:
-    target = network.state_dict()
-    ours = {k: v for k, v in target.items() if not k.startswith("vit.")}
-    theirs = {k: v for k, v in state.items() if not k.startswith("vit.")}
-    anew = [k for k, v in ours.items() if k not in theirs or theirs[k].shape != v.shape]
-    if any(not k.startswith(("heads.", "detail_full.0.")) for k in anew):
+def _load_rest(network: nn.Module, state: Mapping[str, Tensor], file: str) -> None:
+    """What is not a universal ViT's."""
+    is_universal = isinstance(network, SegmentationNetwork)
+    ours = {
+        k: v for k, v in network.state_dict().items() if not (is_universal and k.startswith("vit."))
+    }
+    family = FAMILIES[type(network).__name__]
+    anew = [k for k, v in ours.items() if k not in state or state[k].shape != v.shape]
+    if any(not k.startswith(family.reads_image + family.writes_classes) for k in anew):
         raise CheckpointError(
             f"initial {file} has a decoder of other widths than this network ({anew[0]}); make "
             "network_sizes alike."
         )
     if anew:
         logger.info("these begin anew: %s", ", ".join(anew))
-    network.load_state_dict({k: theirs[k] for k in ours if k not in anew}, strict=False)
+    network.load_state_dict({k: state[k] for k in ours if k not in anew}, strict=False)

@@ -27,6 +27,7 @@ def count(module: nn.Module) -> int:
         ("pumit_segmentation_btcv", 133_999_224),
         ("pumit_segmentation_chaos", 134_339_220),
         ("pumit_classifier_b", 95_323_403),
+        ("basic_unet", 5_749_410),
     ],
 )
 def test_published_networks_have_their_published_size(name: str, parameters: int) -> None:

@@ -31,7 +31,7 @@ def test_published_recipes_build_the_published_networks(name: str) -> None:
     recipe = yaml.safe_load(path.read_text())
     network = recipe["network"]
     patch = checked_patch(recipe["plan"]["patch_size"], patch_divisor(network, {}))
-    channels, classes = len(recipe["data"]["channels"]), len(recipe["data"]["classes"])
+    channels, classes = len(recipe["data"]["channels"]), 1 + len(recipe["data"]["classes"])
     planned = network_sizes(network, {}, patch=patch, channels=channels, classes=classes)
     published = RECIPES[network].sizes
     assert {k: tuple(v) if isinstance(v, list) else v for k, v in planned.items()} == {
@@ -44,6 +44,32 @@ def test_other_networks_are_refused_by_name() -> None:
         patch_divisor("promptable", {})
     with pytest.raises(PumitError, match="cannot be trained to segment"):
         patch_divisor("nonsense", {})
+
+
+def test_a_misspelt_network_is_told_its_name() -> None:
+    with pytest.raises(PumitError, match="did you mean basic_unet"):
+        patch_divisor("basic_unett", {})
+
+
+@pytest.mark.parametrize("name", ["basic_unet", "swin_unetr"])
+def test_other_families_go_on_with_other_classes_and_channels(tmp_path: Path, name: str) -> None:
+    small: dict[str, Any] = {"features": (4, 4, 4, 4, 4, 4)}
+    if name == "swin_unetr":
+        small = {"feature_size": 12, "depths": (1, 1, 1, 1), "num_heads": (1, 1, 2, 2)}
+    first = network_sizes(name, small, patch=(32, 32, 32), channels=1, classes=3)
+    state = build_segmentation(name, first).state_dict()
+    path = tmp_path / "x.safetensors"
+    save_checkpoint(path, state, {"name": "x", "network": name, "sizes": first})
+    second = network_sizes(name, small, patch=(32, 32, 32), channels=2, classes=4)
+    network = build_segmentation(name, second)
+    begin_with(network, str(path))
+    now = network.state_dict()
+    kept = [k for k, v in state.items() if torch.equal(now[k], v)]
+    changed = [k for k, v in state.items() if v.shape != now[k].shape]
+    assert len(changed) <= 5
+    assert len(kept) + len(changed) == len(state)
+    with pytest.raises(CheckpointError, match="not the one that this recipe trains"):
+        begin_with(network, saved(tmp_path)[0])
 
 
 def saved(folder: Path, **sizes: Any) -> tuple[str, dict[str, torch.Tensor]]:

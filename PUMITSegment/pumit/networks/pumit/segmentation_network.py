@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,11 +98,17 @@ class SegmentationNetwork(nn.Module):
     Args:
         in_channels: Image channels.
         num_classes: Classes with the background.
-        detail_widths: Channels of the raw-image branch at full and 1/2 in-plane scale.
-        pyramid_widths: Channels at 1/4, 1/8, 1/16 and 1/32 in-plane scale.
+        detail_widths: Channels of the raw-image branch at full in-plane scale, half of it and so
+            on: at least for the scales that are finer than a quarter of a patch, where the ViT
+            gives nothing. At further ones, with the widths of the pyramid, it is added to the
+            ViT's features.
+        pyramid_widths: Channels at a quarter, half, one and two patches in-plane.
         taps: Four blocks of the ViT, counted from 1, for those scales.
         num_supervised_levels: Decoder levels with a segmentation head, from the finest.
-        vit: Sizes of the `UniversalViT`, whose patch embedding is fixed to (4, 16, 16).
+        vit: Sizes of the `UniversalViT`, whose patch embedding is fixed: the published one to
+            (4, 16, 16) for slices four times as far apart as pixels. Where they are nearer, its
+            depth is a larger power of two, and the levels up to the one that is isotropic halve
+            the image plane alone, with kernels that are flat, as the patch embedding is.
 
     Source:
         PUMIT, section "Segmentation Experiments". The raw-image branch, which the paper does not
@@ -128,23 +135,30 @@ class SegmentationNetwork(nn.Module):
             raise ValueError(f"Taps {tuple(taps)} are not among {len(self.vit.blocks)} blocks.")
         self.taps = tuple(taps)
         self.pyramid = VitPyramid(self.vit.dim, pyramid_widths)
-        full, half = detail_widths
-        self.detail_full = nn.Sequential(
-            conv_norm_act(in_channels, full, IN_PLANE), conv_norm_act(full, full, IN_PLANE)
-        )
-        self.detail_half = nn.Sequential(
-            conv_norm_act(full, half, IN_PLANE, stride=(1, 2, 2)),
-            conv_norm_act(half, half, IN_PLANE),
-        )
-        widths = (full, half, *pyramid_widths)
-        self.up_blocks = nn.ModuleList(  # coarsest first
-            UpBlock(
-                widths[level + 1],
-                widths[level],
-                (1, 2, 2) if level < 2 else (2, 2, 2),
-                IN_PLANE if level < 2 else SPATIAL,
+        details, planar = _levels(self.vit.fixed_patch)
+        both = tuple(detail_widths[details:])
+        if len(detail_widths) < details or both != tuple(pyramid_widths[: len(both)]):
+            raise ValueError(
+                f"A patch of {self.vit.fixed_patch} needs {details} detail_widths, and further "
+                f"ones that begin pyramid_widths, got {(*detail_widths,)}, {(*pyramid_widths,)}."
             )
-            for level in reversed(range(5))
+        kernels = [IN_PLANE if level < planar else SPATIAL for level in range(details + 4)]
+        scales = [(1, 2, 2) if level < planar else (2, 2, 2) for level in range(details + 4)]
+        widths = (*detail_widths[:details], *pyramid_widths)
+        self.detail_full = nn.Sequential(
+            conv_norm_act(in_channels, widths[0], kernels[0]),
+            conv_norm_act(widths[0], widths[0], kernels[0]),
+        )
+        self.detail_half = nn.ModuleList(  # and below
+            nn.Sequential(
+                conv_norm_act(widths[i - 1], widths[i], kernels[i - 1], stride=scales[i - 1]),
+                conv_norm_act(widths[i], widths[i], kernels[i]),
+            )
+            for i in range(1, len(detail_widths))
+        )
+        self.up_blocks = nn.ModuleList(  # coarsest first
+            UpBlock(widths[level + 1], widths[level], scales[level], kernels[level])
+            for level in reversed(range(details + 3))
         )
         self.heads = nn.ModuleList(  # finest first
             nn.Conv3d(w, num_classes, 1) for w in widths[:num_supervised_levels]
@@ -154,7 +168,7 @@ class SegmentationNetwork(nn.Module):
         """Segment an image.
 
         Args:
-            x: Intensities, shape (B, in_channels, D, H, W), D divisible by 8 and H and W by 32.
+            x: Intensities, shape (B, in_channels, D, H, W), divisible by two patches.
             deep_supervision: Whether to return the logits of every head.
 
         Returns:
@@ -168,10 +182,15 @@ class SegmentationNetwork(nn.Module):
         require_divisible(x, (2 * d, 2 * h, 2 * w))
         tokens, grid = self.vit.embed(x, None)
         _, taps = self.vit.transform(tokens, grid, self.taps)
-        full = self.detail_full(x)
+        details = [self.detail_full(x)]
+        for shrink in self.detail_half:
+            details.append(shrink(details[-1]))
         pyramid = self.pyramid([to_grid(t, grid) for t in taps])
-        features: Tensor = pyramid[-1]
-        skips = [full, self.detail_half(full), *pyramid[:-1]]
+        fine = len(self.up_blocks) - 3  # scales that only the raw image tells of
+        for i, detail in enumerate(details[fine:]):
+            pyramid[i] = pyramid[i] + detail
+        features = pyramid[-1]
+        skips = [*details[:fine], *pyramid[:-1]]
         levels = []
         for up, skip in zip(self.up_blocks, reversed(skips), strict=True):
             features = up(features, skip)
@@ -180,3 +199,17 @@ class SegmentationNetwork(nn.Module):
             return self.heads[0](features)
         finest_first = levels[::-1][: len(self.heads)]
         return [head(level) for head, level in zip(self.heads, finest_first, strict=True)]
+
+
+def _levels(patch: tuple[int, int, int] | None) -> tuple[int, int]:
+    """Levels of the raw-image branch, and how many levels halve the image plane alone.
+
+    Raises:
+        ValueError: If the patch is not (d, n, n) with n 8 or 16 and d a power of two, 4 to n.
+    """
+    d, h, w = patch or (0, 0, 0)
+    if h != w or h not in (8, 16) or d not in (4, 8, 16) or d > h:
+        raise ValueError(
+            f"fixed_patch must be (d, n, n) with n 8 or 16 and d 4, 8 or 16 up to n, got {patch}."
+        )
+    return int(math.log2(h)) - 2, int(math.log2(h // d))

@@ -43,6 +43,41 @@ def test_logits_lie_on_the_images_grid(size: tuple[int, int, int]) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("patch", "details", "flat"),
+    [
+        ((8, 8, 8), (2,), 0),
+        ((4, 8, 8), (2,), 1),
+        ((8, 16, 16), (2, 4), 1),
+        ((16, 16, 16), (2, 4), 0),
+    ],
+)
+def test_nearer_slices_have_deeper_patches_and_kernels(
+    patch: tuple[int, int, int], details: tuple[int, ...], flat: int
+) -> None:
+    network = tiny(fixed_patch=patch, detail_widths=details).double()
+    size = [4 * n for n in patch]
+    x = torch.randn(1, 2, *size, dtype=torch.float64)
+    levels = network(x, deep_supervision=True)
+    depths = [size[0] // 2 ** max(0, level - flat) for level in range(4)]
+    assert [tuple(level.shape[2:]) for level in levels] == [
+        (depth, size[1] // 2**level, size[2] // 2**level) for level, depth in enumerate(depths)
+    ]
+    assert network.detail_full[0][0].kernel_size == ((3, 3, 3) if flat == 0 else (1, 3, 3))
+    sum(level.square().mean() for level in levels).backward()
+    assert all(p.grad is not None for p in network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("patch", "details"), [((2, 16, 16), (2, 4)), ((8, 8, 8), (2, 4)), ((16, 8, 8), (2,))]
+)
+def test_patches_without_a_decoder_are_refused(
+    patch: tuple[int, int, int], details: tuple[int, ...]
+) -> None:
+    with pytest.raises(ValueError, match=r"fixed_patch|detail_widths"):
+        tiny(fixed_patch=patch, detail_widths=details)
+
+
 # Biases that an instance norm takes out again; the published networks have them.
 CANCELLED = {
     "vit.norm.bias",
