@@ -7,7 +7,7 @@ tumour is 1, 2 and 3, the enhancing tumour 3 alone. One such class makes regions
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ CLASS_KINDS: dict[str, tuple[type, ...]] = {
     "values": (list, tuple),
     "terminology": (str,),
     "color_rgb": (list, tuple),
+    "segments": (list, tuple),
 }
 
 
@@ -37,11 +38,13 @@ class ClassValue:
         value: The first of them, which of an ordinary class is the only one.
         label: What it is called.
         values: All of them, rising; several make it a region. May be left out where it is one.
+        segments: Other names that named segments of the class may have.
     """
 
     value: int
     label: ClassLabel
     values: tuple[int, ...] = ()
+    segments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Put the values in order; whoever names one alone need not name it twice."""
@@ -59,6 +62,8 @@ class ClassValue:
             row["terminology"] = self.label.terminology
         if self.label.color_rgb is not None:
             row["color_rgb"] = list(self.label.color_rgb)
+        if self.segments:
+            row["segments"] = list(self.segments)
         return row
 
 
@@ -84,7 +89,8 @@ def classes_from(given: Any) -> tuple[ClassValue, ...]:
         label = ClassLabel(row["name"], str(row.get("terminology", "")), color)
         if label.terminology:
             concept_for(label.terminology)  # an unknown one shall not be found out by an export
-        found.append(_class(label, row, number))
+        made = _class(label, row, number)
+        found.append(replace(made, segments=tuple(map(str, row.get("segments", ())))))
     return checked_classes(found)
 
 
