@@ -46,6 +46,8 @@ def test_logits_lie_on_the_images_grid(size: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize(
     ("patch", "details", "flat"),
     [
+        ((8, 8, 8), (2, 4, 6), 0),
+        ((4, 16, 16), (2, 4, 4), 2),
         ((8, 8, 8), (2,), 0),
         ((4, 8, 8), (2,), 1),
         ((8, 16, 16), (2, 4), 1),
@@ -69,7 +71,7 @@ def test_nearer_slices_have_deeper_patches_and_kernels(
 
 
 @pytest.mark.parametrize(
-    ("patch", "details"), [((2, 16, 16), (2, 4)), ((8, 8, 8), (2, 4)), ((16, 8, 8), (2,))]
+    ("patch", "details"), [((2, 16, 16), (2, 4)), ((8, 8, 8), (2, 5)), ((16, 8, 8), (2,))]
 )
 def test_patches_without_a_decoder_are_refused(
     patch: tuple[int, int, int], details: tuple[int, ...]
