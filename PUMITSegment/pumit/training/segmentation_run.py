@@ -19,7 +19,9 @@ from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.networks.pumit.segmentation_network import SegmentationNetwork
 from pumit.training.augmentation import AugmentationSettings
 from pumit.training.data_plan import CPU_STEP_VOXELS, GPU_STEP_VOXELS
+from pumit.training.origin import origin_of
 from pumit.training.prepared_cases import prepare_all
+from pumit.training.run_card_facts import fingerprints
 from pumit.training.segmentation_plan import (
     SegmentationPlan,
     build_task,
@@ -111,6 +113,9 @@ def _tell(run: TrainingRun, ready: SegmentationPlan, flip_axes: tuple[int, ...])
                 "training": list(ready.split.training),
                 "validation": list(ready.split.validation),
                 "warnings": [*ready.split.warnings, *ready.facts.warnings],
+                "fingerprints": fingerprints(
+                    ready.facts.cases, [c.label.name for c in ready.data.classes]
+                ),
             }
         }
     )
@@ -149,7 +154,9 @@ def _keeper(run: TrainingRun, ready: SegmentationPlan, target: Path) -> Callable
         "validation_cases": len(ready.split.validation),
         "channels": list(ready.data.channels),
         "seed": run.seed,
-        "initial": Path(run.recipe["initial"]).name if "initial" in run.recipe else None,
+        "initial": (
+            origin_of(_model(run, run.recipe["initial"])) if "initial" in run.recipe else None
+        ),
         "schedule": asdict(run.schedule),
     }
 
