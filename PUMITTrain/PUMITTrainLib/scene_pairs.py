@@ -134,6 +134,6 @@ def patientOf(node: Any) -> str:
     """A word that nodes of one patient share, and no name: the item in the subject hierarchy."""
     hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
     item = hierarchy.GetItemByDataNode(node) if hierarchy is not None else 0
-    level = slicer.vtkMRMLSubjectHierarchyConstants.GetSubjectHierarchyLevelPatient()
+    level = slicer.vtkMRMLSubjectHierarchyConstants.GetDICOMLevelPatient()
     above = hierarchy.GetItemAncestorAtLevel(item, level) if item else 0
     return _("patient {number}").format(number=above) if above else ""

@@ -1,0 +1,243 @@
+"""The training logic on a scene, with programs and processes that a test plays."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+@dataclass
+class Call:
+    """A command that was asked for."""
+
+    arguments: list[str]
+    onLine: Callable[[str], None]
+    onEnd: Callable[[int, str], None]
+    isCancelled: bool = False
+
+    def say(self, *records: dict[str, Any]) -> None:
+        """Print records, one a line."""
+        for record in records:
+            self.onLine(json.dumps(record))
+
+    def end(self, status: int = 0, complaint: str = "") -> None:
+        """End."""
+        self.onEnd(status, complaint)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration that it was given."""
+        return json.loads(Path(self.arguments[1]).read_text(encoding="utf-8"))
+
+    @property
+    def output(self) -> Path:
+        """What it shall write."""
+        return Path(self.arguments[self.arguments.index("-o") + 1])
+
+
+class PlayedPrograms:
+    """Keeps what was asked for; the test answers."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    def run(self, arguments: Sequence[str], onLine: Any, onEnd: Any) -> Callable[[], None]:
+        call = Call(list(arguments), onLine, onEnd)
+        self.calls.append(call)
+
+        def cancel() -> None:
+            call.isCancelled = True
+
+        return cancel
+
+    @property
+    def last(self) -> Call:
+        return self.calls[-1]
+
+
+class PlayedLauncher:
+    """Keeps what was started; the process is the test's own."""
+
+    def __init__(self) -> None:
+        self.launched: list[tuple[Path, list[str]]] = []
+
+    def launch(self, folder: Path, arguments: Sequence[str]) -> int:
+        self.launched.append((folder, list(arguments)))
+        return os.getpid()
+
+
+@dataclass
+class PlayedTimer:
+    """Rings when the test says so."""
+
+    callback: Callable[[], None]
+    isSingle: bool
+    interval: int = 0
+    isRunning: bool = False
+
+    def start(self, interval_ms: int) -> None:
+        self.interval, self.isRunning = interval_ms, True
+
+    def stop(self) -> None:
+        self.isRunning = False
+
+    def ring(self) -> None:
+        if self.isRunning:
+            self.callback()
+
+
+@dataclass
+class PlayedTimers:
+    """All timers that were made."""
+
+    made: list[PlayedTimer] = field(default_factory=list)
+
+    def __call__(self, callback: Callable[[], None], isSingle: bool) -> PlayedTimer:
+        self.made.append(PlayedTimer(callback, isSingle))
+        return self.made[-1]
+
+    def ring(self) -> None:
+        for timer in self.made:
+            timer.ring()
+
+
+class TrainScene:
+    """The logic, opened on an empty scene.
+
+    Attributes:
+        root: Where runs lie.
+        programs: What `pumit data`, `plan` and `models` are asked.
+        launcher: What is started.
+        missing: What the setup finds missing.
+        logic: The logic.
+    """
+
+    def __init__(self, root: Path, **replaced: Any) -> None:
+        from PUMITSlicerLib.background import Background
+        from PUMITSlicerLib.compute_settings import MemoryStore
+        from PUMITTrainLib.collaborators import Collaborators
+
+        self.root = root
+        self.programs, self.launcher = PlayedPrograms(), PlayedLauncher()
+        self.timers, self.store = PlayedTimers(), MemoryStore()
+        self.missing = ""
+        parts: dict[str, Any] = {
+            "background": Background(),
+            "programs": self.programs,
+            "launcher": self.launcher,
+            "makeTimer": self.timers,
+            "store": self.store,
+            "whyNotInstalled": lambda: self.missing,
+            "root": root,
+        }
+        self.parts = Collaborators(**{**parts, **replaced})
+        self.background = self.parts.background
+        self.open()
+
+    def open(self) -> None:
+        """A logic anew, as after the module was reloaded."""
+        from PUMITTrainLib.logic import PUMITTrainLogic
+
+        self.logic = PUMITTrainLogic(self.parts)
+        self.logic.open()
+        self.settle()
+
+    def settle(self) -> None:
+        assert self.background.drain(60)
+
+    def look(self) -> None:
+        """Read the folders of the runs once more."""
+        self.logic.runs.look()
+        self.settle()
+
+    @property
+    def status(self) -> str:
+        return self.logic.status.current.text
+
+    def addVolume(self, name: str = "Scan", seed: int = 0, shape: Any = (6, 9, 11)) -> Any:
+        import slicer
+
+        array = np.random.default_rng(seed).normal(100, 20, shape).astype(np.int16)
+        node = slicer.util.addVolumeFromArray(array)
+        node.SetName(name)
+        return node
+
+    def addSegmentation(self, volumeNode: Any, name: str = "Segmentation", **masks: Any) -> Any:
+        """A segmentation of a volume; by default a box that is called liver."""
+        import slicer
+        from PUMITSlicerLib.mrml import ijkToRas, orientedImage
+
+        node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", name)
+        node.SetReferenceImageGeometryParameterFromVolumeNode(volumeNode)
+        node.SetAndObserveTransformNodeID(volumeNode.GetTransformNodeID())
+        if not masks:
+            mask = np.zeros(slicer.util.arrayFromVolume(volumeNode).shape, np.uint8)
+            mask[2:5, 3:7, 4:8] = 1
+            masks = {"liver": mask}
+        for segmentName, mask in masks.items():
+            segment = slicer.vtkSegment()
+            segment.SetName(segmentName)
+            image = slicer.vtkOrientedImageData()
+            image.DeepCopy(orientedImage(mask.astype(bool), ijkToRas(volumeNode)))
+            segment.AddRepresentation("Binary labelmap", image)
+            node.GetSegmentation().AddSegment(segment, segmentName)
+        return node
+
+    def addCases(self, count: int = 2) -> None:
+        """Cases of the scene, in the list."""
+        for number in range(count):
+            self.addSegmentation(self.addVolume(f"scan{number}", seed=number), f"label{number}")
+        assert self.logic.cases.addAllOffered() == count
+
+    def answerCheck(self, **records: Any) -> None:
+        """Answer `pumit data`: every case is fine, but for what a test says of it."""
+        call = self.programs.last
+        assert call.arguments[0] == "data"
+        for row in call.config["data"]["cases"]:
+            call.say({**goodCase(row["name"]), **records.get(row["name"], {})})
+        call.say({"summary": {"classes": [{"name": "liver", "value": 1}]}})
+        call.end()
+
+    def answerPlan(self, text: str = "task: segmentation\nschedule:\n  steps: 40\n") -> None:
+        """Answer `pumit plan`."""
+        call = self.programs.last
+        assert call.arguments[0] == "plan"
+        call.output.write_text(text, encoding="utf-8")
+        estimate = {"seconds": 60.0, "memory_gib": 1.5, "disk_gib": 0.2, "sentence": "A minute."}
+        call.say({"estimate": estimate, "recipe": {}, "warnings": ["Few cases."]})
+        call.end()
+
+    def startRun(self) -> Path:
+        """Add cases where there are none, plan, and start; returns the run's folder."""
+        if not self.logic.cases.rows:
+            self.addCases()
+        self.logic.runs.start()
+        self.settle()
+        self.answerPlan()
+        self.settle()
+        return self.launcher.launched[-1][0]
+
+    def close(self) -> None:
+        self.logic.close()
+        assert self.background.drain(20)
+
+
+def goodCase(name: str) -> dict[str, Any]:
+    """What `pumit data` says of a case that is fine."""
+    return {
+        "case": name,
+        "patient": "",
+        "thumbnail": None,
+        "spacing_mm": [1.0, 1.0, 1.0],
+        "shape": [6, 9, 11],
+        "channels": 1,
+        "classes": {"liver": 48},
+        "problems": [],
+        "doubts": [],
+    }
