@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -19,6 +20,8 @@ OnLine = Callable[[str], None]
 OnEnd = Callable[[int, str], None]
 
 _KEPT_LINES = 40
+# The command's name is of no use to who has not typed it.
+_PREFIX = re.compile(r"^pumit \w+: ")
 
 
 class Programs(Protocol):
@@ -86,7 +89,8 @@ class CorePrograms:
             _read(process.stdout, lambda line: self._background.post(pass_on, line))
             status = process.wait()
             reader.join()
-            return status, next((line for line in reversed(complaints) if line.strip()), "")
+            said = next((line for line in reversed(complaints) if line.strip()), "")
+            return status, _PREFIX.sub("", said)
 
         def end() -> None:
             isEnded.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +140,18 @@ class TrainScene:
         self.background = self.parts.background
         self.open()
 
+    def reopen(self) -> None:
+        """Close the logic and open another one, as after the module was reloaded."""
+        from PUMITSlicerLib.background import Background
+
+        self.logic.close()
+        self.settle()
+        self.background = Background()
+        self.parts = replace(self.parts, background=self.background)
+        self.open()
+
     def open(self) -> None:
-        """A logic anew, as after the module was reloaded."""
+        """Open a logic."""
         from PUMITTrainLib.logic import PUMITTrainLogic
 
         self.logic = PUMITTrainLogic(self.parts)

@@ -1,0 +1,201 @@
+"""Runs are followed by their files alone, whoever started them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pumit.io.run_files import RunStatus, read_asked, write_status
+
+# No process has this number.
+GONE = 2**22 + 1
+
+
+def tell(folder: Path, state: str = "training", **more: Any) -> None:
+    """Write what a process writes about itself; this one's, where a test says no other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    given = {"sentence": "Step 20 of 40.", "name": folder.name, "step": 20, "steps": 40}
+    write_status(folder, RunStatus(state, **{**given, **more}))
+
+
+def log(folder: Path, *records: dict[str, Any]) -> None:
+    with (folder / "log.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(record) + "\n" for record in records)
+
+
+def gone(folder: Path, **more: Any) -> None:
+    """A process that was killed while it trained."""
+    tell(folder, pid=GONE, host=socket.gethostname(), mark=f"{GONE} then", **more)
+
+
+def test_runs_of_the_user_are_found_and_a_live_one_is_followed(train: Any) -> None:
+    tell(train.root / "old", "finished", model="old.safetensors", registered="old")
+    tell(train.root / "new")
+    train.look()
+    runs = train.logic.runs
+    assert [(view.name, view.state.value) for view in runs.all] == [
+        ("new", "training"),
+        ("old", "finished"),
+    ]
+    runs.select(train.root / "new")
+    log(train.root / "new", {"step": 10, "seconds": 5.0, "loss": 0.9})
+    log(train.root / "new", {"step": 20, "seconds": 10.0, "loss": 0.5, "memory_gib": 1.25})
+    log(train.root / "new", {"step": 20, "validation": {"score": 0.7, "dice_liver": 0.7}})
+    train.look()
+    assert runs.curves.loss == [(10, 0.9), (20, 0.5)]
+    assert runs.curves.scores == {"mean": [(20, 0.7)], "liver": [(20, 0.7)]}
+    assert (runs.speed, runs.memory) == ("2.0 steps a second", "1.2 GiB")
+    assert runs.selected.fraction == 0.5
+    log(train.root / "new", {"step": 30, "seconds": 15.0, "loss": 0.4})
+    train.look()
+    assert [step for step, _loss in runs.curves.loss] == [10, 20, 30]
+
+
+def test_only_a_change_is_told(train: Any) -> None:
+    tell(train.root / "one")
+    train.look()
+    told: list[int] = []
+    train.logic.listeners.append(lambda: told.append(1))
+    train.look()
+    assert not told
+    tell(train.root / "one", step=30)
+    train.look()
+    assert told
+
+
+def test_pause_resume_and_stop_are_asked_in_the_folder(train: Any) -> None:
+    folder = train.root / "run"
+    tell(folder)
+    train.logic.runs.select(folder)
+    train.look()
+    runs = train.logic.runs
+    assert runs.selected.canPause
+    runs.pause()
+    train.settle()
+    assert read_asked(folder) == "pause"
+    assert runs.selected.isPausing
+    assert not runs.selected.canPause
+    (folder / "control").unlink()
+    tell(folder, "paused")
+    train.look()
+    assert runs.selected.canResume
+    assert not runs.needsInsisting
+    runs.resume()
+    train.settle()
+    assert read_asked(folder) == "resume"
+    runs.stop()
+    train.settle()
+    assert runs.selected.isStopping
+
+
+def test_killed_run_is_offered_with_the_reason_and_taken_up(train: Any) -> None:
+    folder = train.root / "run"
+    gone(folder)
+    (folder / "output.txt").write_text('{"step": 1}\nKilled\n', encoding="utf-8")
+    train.logic.runs.select(folder)
+    train.look()
+    view = train.logic.runs.selected
+    assert view.state.value == "died"
+    assert view.canTakeUp
+    assert "step 20" in view.sentence
+    assert "Killed" in view.sentence
+    train.logic.runs.takeUp()
+    train.settle()
+    assert train.launcher.launched == [(folder, ["train", "recipe.yaml", "-o", "."])]
+    assert train.logic.runs.selected.state.value == "preparing"
+    assert train.logic.runs.selected.step == 20
+
+
+def test_second_run_waits_unless_the_user_insists(train: Any) -> None:
+    tell(train.root / "busy")
+    gone(train.root / "dead")
+    train.logic.runs.select(train.root / "dead")
+    train.look()
+    runs = train.logic.runs
+    assert runs.needsInsisting
+    runs.takeUp()
+    train.settle()
+    assert not train.launcher.launched
+    assert "busy is being trained" in train.status
+    runs.takeUp(evenIfBusy=True)
+    train.settle()
+    assert len(train.launcher.launched) == 1
+
+
+def test_curves_go_back_where_a_run_was_taken_up_earlier(train: Any) -> None:
+    folder = train.root / "run"
+    tell(folder)
+    log(folder, *({"step": n, "seconds": n, "loss": 1.0} for n in (10, 20, 30)))
+    log(folder, {"step": 30, "overlay": "pictures/a.png", "case": "a"})
+    log(folder, {"event": "resumed", "sentence": "Taken up."})
+    log(folder, {"step": 20, "seconds": 20, "loss": 2.0})
+    train.logic.runs.select(folder)
+    train.look()
+    assert train.logic.runs.curves.loss == [(10, 1.0), (20, 2.0)]
+    assert not train.logic.runs.overlays
+
+
+def test_half_written_files_are_left_for_the_next_look(train: Any) -> None:
+    folder = train.root / "run"
+    tell(folder)
+    (folder / "log.jsonl").write_text('{"step": 10, "loss": 1.0}\n{"step": 2', encoding="utf-8")
+    train.logic.runs.select(folder)
+    train.look()
+    assert train.logic.runs.curves.loss == [(10, 1.0)]
+    with (folder / "log.jsonl").open("a", encoding="utf-8") as file:
+        file.write('0, "loss": 0.5}\n')
+    (folder / "status.json").write_text("{", encoding="utf-8")
+    train.look()
+    assert train.logic.runs.curves.loss == [(10, 1.0), (20, 0.5)]
+
+
+def test_only_a_run_that_ended_is_deleted(train: Any) -> None:
+    tell(train.root / "live")
+    tell(train.root / "ended", "finished")
+    train.logic.runs.select(train.root / "ended")
+    train.look()
+    train.logic.runs.remove(train.root / "live")
+    train.settle()
+    assert (train.root / "live").is_dir()
+    train.logic.runs.remove(train.root / "ended")
+    train.settle()
+    assert not (train.root / "ended").exists()
+    assert train.logic.runs.selected is None
+
+
+def test_chosen_run_is_found_again_by_another_logic(train: Any) -> None:
+    folder = train.root / "run"
+    tell(folder)
+    train.logic.runs.select(folder)
+    train.reopen()
+    assert train.logic.runs.selected.folder == folder
+
+
+def test_log_for_a_person_is_shown_to_its_end(train: Any) -> None:
+    folder = train.root / "run"
+    tell(folder)
+    line = "12:00:00 A sentence of some length about what happens.\n"
+    (folder / "log.txt").write_text(line * 3000 + "12:00:01 The end.\n", encoding="utf-8")
+    train.logic.runs.select(folder)
+    train.look()
+    text = train.logic.runs.logText
+    assert text.startswith("12:00:00 A")
+    assert text.endswith("The end.\n")
+    assert len(text) < 70_000
+
+
+@pytest.mark.parametrize("seconds", [0.0, 30.0])
+def test_fraction_counts_time_where_it_ends_a_run(seconds: float) -> None:
+    import bare_slicer
+
+    bare_slicer.prepare()
+    from PUMITTrainLib.run_view import viewOf
+
+    status = RunStatus("training", step=10, steps=100, seconds=seconds, left_seconds=30.0)
+    status.updated = time.time()
+    view = viewOf(Path("run"), status)
+    assert view.fraction == (0.5 if seconds else 0.1)
