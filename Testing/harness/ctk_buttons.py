@@ -53,10 +53,11 @@ class ctkCollapsibleButton(QtWidgets.QAbstractButton):
         return QtCore.QSize(width, below)
 
     def minimumSizeHint(self) -> QtCore.QSize:
-        """As the layout asks, or the heading alone."""
+        """As the layout asks, and not less than the heading."""
+        heading = QtCore.QSize(self.fontMetrics().horizontalAdvance(self.text) + 40, _HEADER)
         if self.checked and self.layout():
-            return self.layout().totalMinimumSize()
-        return QtCore.QSize(0, _HEADER)
+            return self.layout().totalMinimumSize().expandedTo(heading)
+        return heading
 
     def hitButton(self, position: QtCore.QPoint) -> bool:
         """Only the heading answers the mouse."""

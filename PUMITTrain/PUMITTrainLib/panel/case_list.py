@@ -54,7 +54,7 @@ class CaseList:
             else _("There is no case to remove")
         )
         ui.checkCasesButton.enabled = bool(self._shown) or cases.isChecking
-        ui.checkCasesButton.text = _("Stop reading") if cases.isChecking else _("Check again")
+        ui.checkCasesButton.text = _("Stop reading") if cases.isChecking else _("Read again")
         ui.checkCasesButton.toolTip = (
             _("Read every case again, such as after a file was corrected")
             if ui.checkCasesButton.enabled

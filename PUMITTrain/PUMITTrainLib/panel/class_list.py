@@ -8,15 +8,21 @@ from dataclasses import replace
 import ctk
 import qt
 from PUMITSegmentLib.segments.term_search import Term, TermSearch
+from PUMITSegmentLib.segments.terms import uniqueText
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.case_row import CaseRow, ClassRow
 from PUMITTrainLib.panel.curve_picture import PALETTE, Color
 from PUMITTrainLib.panel.table_cells import RED, Cell, TableCells
 
-_COLOR, _NAME, _SEGMENTS, _CODE, _CASES = range(5)
-_WIDTHS = {_COLOR: 30, _NAME: 90, _SEGMENTS: 90, _CODE: 90, _CASES: 70}
+_COLOR, _NAME, _VALUES, _SEGMENTS, _CODE, _CASES = range(6)
+_WIDTHS = {_COLOR: 28, _NAME: 84, _VALUES: 48, _SEGMENTS: 86, _CODE: 76, _CASES: 60}
 _MOST_ROWS = 6
+# Shown where there is a class.
+_WIDGETS = (
+    *("classesTitleLabel", "classTable", "classTermEdit", "classTermEditLabel"),
+    *("addClassButton", "removeClassButton", "resetClassesButton"),
+)
 
 
 class ClassList:
@@ -36,7 +42,7 @@ class ClassList:
         # A cell's widget lives as long as somebody holds it.
         self._colors: list[_ColorButton] = []
         table = ui.classTable
-        headers = ["", _("Class"), _("Other names"), _("Code"), _("In cases")]
+        headers = ["", _("Class"), _("Values"), _("Other names"), _("Code"), _("In cases")]
         self._cells = TableCells(table, headers)
         for column, width in _WIDTHS.items():
             table.setColumnWidth(column, width)
@@ -50,6 +56,9 @@ class ClassList:
         self._completer.setCaseSensitivity(qt.Qt.CaseInsensitive)
         # The search has chosen already, by words in any order.
         self._completer.setCompletionMode(qt.QCompleter.UnfilteredPopupCompletion)
+        ui.addClassButton.connect("clicked()", self._onAdd)
+        ui.removeClassButton.connect("clicked()", self._onRemove)
+        ui.resetClassesButton.connect("clicked()", logic.cases.resetClasses)
         ui.classTermEdit.setCompleter(self._completer)
         ui.classTermEdit.connect("textEdited(QString)", self._onTermEdited)
         ui.classTermEdit.connect("returnPressed()", self._onTerm)
@@ -64,7 +73,7 @@ class ClassList:
         self._cells.fitHeight(_MOST_ROWS)
         self._showColors()
         hasClasses = bool(self._shown)
-        for name in ("classesTitleLabel", "classTable", "classTermEdit", "classTermEditLabel"):
+        for name in _WIDGETS:
             getattr(self._ui, name).visible = hasClasses
         self._showTerm()
 
@@ -93,6 +102,13 @@ class ClassList:
             if index >= 0
             else _("Select a class first")
         )
+        remove = self._ui.removeClassButton
+        remove.enabled = index >= 0
+        remove.toolTip = (
+            _("Do not learn the selected class; its voxels become background")
+            if index >= 0
+            else _("Select a class first")
+        )
         if not edit.hasFocus():
             edit.text = meaningOf(self._shown[index]) if index >= 0 else ""
 
@@ -106,8 +122,30 @@ class ClassList:
         elif column == _SEGMENTS:
             names = tuple(part.strip() for part in text.split(",") if part.strip())
             self._set(row, replace(before, segments=names))
+        elif column == _VALUES:
+            self._setValues(row, text)
         else:
             self.refresh()
+
+    def _setValues(self, index: int, text: str) -> None:
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        if not all(part.isdecimal() and int(part) > 0 for part in parts):
+            self._logic.status.problem(
+                _("Label values are whole numbers above 0 with commas between, such as 1, 2, 3.")
+            )
+            self.refresh()
+            return
+        values = tuple(dict.fromkeys(int(part) for part in parts))
+        self._set(index, replace(self._shown[index], values=values))
+
+    def _onAdd(self) -> None:
+        taken = {row.name for row in self._shown}
+        self._logic.cases.addClass(ClassRow(uniqueText(_("new class"), taken)))
+
+    def _onRemove(self) -> None:
+        index = self._index
+        if index >= 0:
+            self._logic.cases.removeClass(index)
 
     def _onColor(self, index: int, color: Color) -> None:
         if index < len(self._shown) and color != colorOf(self._shown[index], index):
@@ -185,14 +223,14 @@ def classCells(row: ClassRow, cases: Iterable[CaseRow]) -> tuple[Cell, ...]:
     read = [case for case in cases if case.isChecked]
     holding = sum(case.classes.get(row.name, 0) > 0 for case in read)
     values = ", ".join(str(value) for value in row.values)
-    isRegion = len(row.values) > 1
-    valued = (_("Region of the values {values}") if isRegion else _("Value {values}")).format(
-        values=values
-    )
+    valued = _("Label values, with commas between; several make a region")
     code = meaningOf(row)
     return (
         Cell(),
-        Cell(row.name, valued if values else _("Segments of this name"), isEditable=True),
+        Cell(
+            row.name, _("What the model calls it; segments of this name are found"), isEditable=True
+        ),
+        Cell(values, valued, isEditable=True),
         Cell(
             ", ".join(row.segments),
             _("Other names of the same structure, with commas between; found in any case"),

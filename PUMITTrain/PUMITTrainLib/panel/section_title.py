@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import qt
 
-# The arrow before the text, and the frame around it.
-_BESIDE_TEXT = 52
+# Pixels of a heading in the narrowest panel. In no case more: a heading asks for the width of its
+# text, so that a panel that once was wide could never be made narrow again.
+_MOST = 300
 
 
 class SectionTitle:
@@ -18,17 +19,12 @@ class SectionTitle:
     def __init__(self, section) -> None:
         self._section = section
         self._name = section.text
-        # The whole sentence, so that a wider panel shows more of it the next time.
-        self.state = ""
 
     def say(self, state: str) -> None:
         """Say how things stand; empty for the name alone."""
-        self.state = state
         text = f"{self._name}: {state}" if state else self._name
         section = self._section
-        width = max(section.width, 1) - _BESIDE_TEXT
-        # Without that, a long text would ask for a wider panel.
-        shown = section.fontMetrics().elidedText(text, qt.Qt.ElideRight, width)
+        shown = section.fontMetrics().elidedText(text, qt.Qt.ElideRight, _MOST)
         if section.text != shown:
             section.text = shown
         if section.toolTip != text:

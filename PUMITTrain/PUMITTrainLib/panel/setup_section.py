@@ -49,7 +49,9 @@ class SetupSection:
         ui.setupInstallButton.enabled = canInstall
         why = plan.problems[0] if plan is not None and plan.problems else text
         ui.setupInstallButton.toolTip = (
-            _("Install the missing packages into Slicer's Python") if canInstall else why
+            _("Install the missing packages into Slicer's Python")
+            if canInstall
+            else why or _("It is being looked for what is missing")
         )
 
     def _onPlan(self, plan: InstallationPlan) -> None:

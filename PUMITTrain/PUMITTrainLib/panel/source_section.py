@@ -7,6 +7,7 @@ import enum
 import ctk
 from slicer.i18n import tr as _
 
+from PUMITTrainLib.case_row import CaseState
 from PUMITTrainLib.choices import CaseSource
 
 
@@ -47,6 +48,8 @@ class SourceSection:
         self._logic = logic
         self._isShowing = False
         self._offered: tuple = ()
+        # What a bundle holds is known only a moment after it was added.
+        self._wantsReading = False
         for place, text in _placeTexts().items():
             ui.sourceSelector.addItem(text, place.value)
         self._place = Place.SCENE
@@ -78,6 +81,7 @@ class SourceSection:
         """Show what the place has to offer, and whether it can be added."""
         ui, logic = self._ui, self._logic
         parameters = logic.parameters
+        self._readWhatIsNew()
         self._offered = logic.cases.offeredPairs() if self._place is Place.SCENE else ()
         if parameters is not None:
             found = logic.cases.foundPatterns
@@ -94,6 +98,13 @@ class SourceSection:
             "Add the cases of this place to the table; every one is read and checked"
         )
         ui.sourceHintLabel.text = self._hint()
+
+    def _readWhatIsNew(self) -> None:
+        cases = self._logic.cases
+        isNew = any(row.state is CaseState.UNCHECKED for row in cases.rows)
+        if self._wantsReading and isNew and not cases.isChecking:
+            self._wantsReading = False
+            cases.check()
 
     def _choose(self, place: Place) -> None:
         if place is not self._place:
@@ -178,6 +189,7 @@ class SourceSection:
         if self._whyNot():
             return
         cases = logic.cases
+        self._wantsReading = place is not Place.FOLDER
         if place is Place.SCENE:
             volume = ui.sceneVolumeSelector.currentNode()
             label = ui.sceneLabelSelector.currentNode()
@@ -195,6 +207,7 @@ class SourceSection:
             ui.labelPathEdit.currentPath = ""
         else:
             cases.addBundle(self._path)
+        self.refresh()
 
 
 def _placeTexts() -> dict[Place, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import qt
 import slicer
 from PUMITSegmentLib.panel.status_line import StatusLine
 
@@ -44,7 +45,10 @@ class TrainWidget:
         self.resultSection = ResultSection(self.ui, logic, self.dialogs)
         self.ui.helpLabel.text = helpText()
         self._parameters = None
-        self._isRefreshing = False
+        self._isRefreshing = self._isStale = False
+        self._again = qt.QTimer()
+        self._again.setSingleShot(True)
+        self._again.connect("timeout()", self.refresh)
         logic.listeners.append(self.refresh)
         logic.open()
         self.refresh()
@@ -60,6 +64,7 @@ class TrainWidget:
 
     def close(self) -> None:
         """Leave nothing behind: no observer, no timer, no plot; trainings go on."""
+        self._again.stop()
         self.statusLine.close()
         self.learnSection.close()
         self.runSection.close()
@@ -71,8 +76,9 @@ class TrainWidget:
     def refresh(self) -> None:
         """Show what the logic says."""
         if self._isRefreshing:  # a widget that is filled may set what it shows
+            self._isStale = True
             return
-        self._isRefreshing = True
+        self._isRefreshing, self._isStale = True, False
         try:
             if self.logic.parameters is not self._parameters:
                 self._parameters = self.logic.parameters
@@ -84,3 +90,5 @@ class TrainWidget:
                 section.refresh()
         finally:
             self._isRefreshing = False
+        if self._isStale:
+            self._again.start(0)

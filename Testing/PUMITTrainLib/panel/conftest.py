@@ -1,0 +1,22 @@
+"""The panel of PUMITTrain with a logic that says what a test tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RESOURCES = Path(__file__).resolve().parents[3] / "PUMITTrain" / "Resources"
+
+
+@pytest.fixture
+def shown(slicerApp: Any, background: Any) -> Iterator[Any]:
+    """The panel on the screen; see `ShownPanel`."""
+    from fake_train_logic import FakeTrainLogic
+    from shown_panel import ShownPanel
+
+    panel = ShownPanel(str(RESOURCES), FakeTrainLogic(background))
+    yield panel
+    panel.close()

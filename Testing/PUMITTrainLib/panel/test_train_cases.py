@@ -1,0 +1,313 @@
+"""Section 1: sources, the table of cases, and the classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_train_logic import goodRow
+from shown_panel import ShownPanel
+
+CASE, REMARKS, LABELLED, SPACING, PATIENT = range(5)
+COLOR, NAME, VALUES, SEGMENTS, CODE, IN_CASES = range(6)
+
+
+def addRows(shown: ShownPanel, *rows: Any) -> None:
+    shown.logic.cases.rows = rows
+    shown.tell()
+
+
+def addClasses(shown: ShownPanel, *classes: Any) -> None:
+    shown.logic.cases.classes = classes
+    shown.tell()
+
+
+# --- where cases come from ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "fields"),
+    [
+        ("scene", {"sceneVolumeSelector", "sceneLabelSelector"}),
+        ("folder", {"sourcePathEdit", "imagePatternEdit", "labelPatternEdit"}),
+        ("files", {"sourcePathEdit", "labelPathEdit"}),
+        ("bundle", {"sourcePathEdit"}),
+    ],
+)
+def test_each_place_shows_its_own_fields(shown: ShownPanel, place: str, fields: set[str]) -> None:
+    shown.choose(shown.ui.sourceSelector, place)
+    names = {
+        *("sceneVolumeSelector", "sceneLabelSelector", "sourcePathEdit", "labelPathEdit"),
+        *("imagePatternEdit", "labelPatternEdit"),
+    }
+    assert {name for name in names if getattr(shown.ui, name).isVisible()} == fields
+    assert {name for name in names if getattr(shown.ui, f"{name}Label").isVisible()} == fields
+    assert not shown.ui.addCasesButton.enabled
+    assert shown.ui.sourceHintLabel.text
+
+
+def test_everything_annotated_in_the_scene_is_added_and_read_by_one_click(
+    shown: ShownPanel,
+) -> None:
+    shown.logic.cases.offered = (SimpleNamespace(title="CT1 + Segmentation"),)
+    shown.tell()
+    assert "CT1 + Segmentation" in shown.ui.sourceHintLabel.text
+    shown.press(shown.ui.addCasesButton)
+    assert shown.logic.askedFor("addAllOffered") == [()]
+    from PUMITTrainLib.case_row import CaseRow
+
+    addRows(shown, CaseRow("CT1"))
+    shown.tell()
+    assert shown.logic.askedFor("check") == [()]
+
+
+def test_a_scan_and_a_segmentation_that_are_chosen_are_added_alone(shown: ShownPanel) -> None:
+    import slicer
+
+    volume = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", "CT1")
+    label = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Drawn")
+    shown.logic.cases.offered = (SimpleNamespace(title="CT1 + Drawn"),)
+    shown.ui.sceneVolumeSelector.setCurrentNode(volume)
+    shown.ui.sceneLabelSelector.setCurrentNode(label)
+    shown.press(shown.ui.addCasesButton)
+    assert shown.logic.askedFor("addScenePair") == [((volume,), label)]
+    assert shown.logic.askedFor("addAllOffered") == []
+
+
+def test_a_folder_is_read_with_the_patterns_that_are_shown(
+    shown: ShownPanel, tmp_path: Path
+) -> None:
+    shown.choose(shown.ui.sourceSelector, "folder")
+    shown.logic.cases.foundPatterns = ("imagesTr/{case}_0000.nii.gz", "labelsTr/{case}.nii.gz")
+    shown.ui.sourcePathEdit.currentPath = str(tmp_path)
+    shown.tell()
+    assert shown.ui.imagePatternEdit.placeholderText == "imagesTr/{case}_0000.nii.gz"
+    shown.type(shown.ui.imagePatternEdit, "scans/{case}.nrrd")
+    assert shown.logic.parameters.imagePattern == "scans/{case}.nrrd"
+    shown.press(shown.ui.addCasesButton)
+    assert shown.logic.askedFor("setFolder") == [(str(tmp_path),)]
+    assert shown.logic.askedFor("check") == [()]
+
+
+def test_channels_of_one_case_are_several_files(shown: ShownPanel, tmp_path: Path) -> None:
+    shown.choose(shown.ui.sourceSelector, "files")
+    shown.ui.sourcePathEdit.currentPath = "t1.nii.gz; t2.nii.gz"
+    assert "annotation" in shown.ui.addCasesButton.toolTip
+    shown.ui.labelPathEdit.currentPath = "label.seg.nrrd"
+    shown.press(shown.ui.addCasesButton)
+    assert shown.logic.askedFor("addFiles") == [(["t1.nii.gz", "t2.nii.gz"], "label.seg.nrrd")]
+
+
+def test_a_scene_file_is_read_when_it_is_known_what_it_holds(shown: ShownPanel) -> None:
+    from PUMITTrainLib.case_row import CaseRow
+
+    shown.choose(shown.ui.sourceSelector, "bundle")
+    shown.ui.sourcePathEdit.currentPath = "lab.mrb"
+    shown.press(shown.ui.addCasesButton)
+    assert shown.logic.askedFor("addBundle") == [("lab.mrb",)]
+    assert shown.logic.askedFor("check") == []
+    addRows(shown, CaseRow("CT1"))
+    assert shown.logic.askedFor("check") == [()]
+
+
+def test_the_place_that_the_scene_remembers_is_shown(shown: ShownPanel, tmp_path: Path) -> None:
+    from PUMITTrainLib.choices import CaseSource
+
+    shown.logic.parameters.folder = str(tmp_path)
+    shown.logic.parameters.source = CaseSource.FOLDER
+    shown.panel.casesSection.source.takeUp()
+    shown.tell()
+    assert shown.ui.sourcePathEdit.isVisible()
+    assert shown.ui.sourcePathEdit.currentPath == str(tmp_path)
+
+
+# --- cases ----------------------------------------------------------------------------------------
+
+
+def test_a_row_says_what_a_case_holds_and_what_is_wrong_with_it(
+    shown: ShownPanel, tmp_path: Path
+) -> None:
+    from Qt import QtGui
+
+    thumbnail = tmp_path / "case.png"
+    QtGui.QPixmap(32, 32).save(str(thumbnail))
+    problem = "Image and label are on different grids: 128 x 128 x 60 and 64 x 64 x 60 voxels."
+    addRows(
+        shown,
+        goodRow("good", thumbnail=thumbnail, patient="P7"),
+        goodRow("bad", problems=(problem,)),
+        goodRow("odd", doubts=("It holds the same voxels as good.",)),
+    )
+    table = shown.ui.caseTable
+    assert table.rowCount == 3
+    assert shown.cell(table, 0, CASE).text() == "good"
+    assert not shown.cell(table, 0, CASE).icon().isNull()
+    assert shown.cell(table, 0, SPACING).text() == "0.8 x 0.8 x 3"
+    assert shown.cell(table, 0, LABELLED).text() == "liver 41 250, tumour 812"
+    assert shown.cell(table, 0, PATIENT).text() == "P7"
+    assert shown.cell(table, 1, REMARKS).toolTip() == problem
+    colors = [shown.cell(table, row, REMARKS).foreground().color().name() for row in (1, 2)]
+    assert colors == ["#d0342c", "#c77700"]
+
+
+def test_the_selected_case_is_told_in_full(shown: ShownPanel) -> None:
+    addRows(shown, goodRow("one", channels=4, doubts=("It is small.",)), goodRow("two"))
+    assert not shown.ui.caseDetailLabel.isVisible()
+    shown.ui.caseTable.selectRow(0)
+    text = shown.ui.caseDetailLabel.text
+    assert "128 x 128 x 60 voxels, 0.8 x 0.8 x 3 mm, 4 channels" in text
+    assert "Doubt: It is small." in text
+
+
+def test_a_case_that_is_unticked_is_left_out(shown: ShownPanel) -> None:
+    from Qt import QtCore
+
+    addRows(shown, goodRow("one"), goodRow("two"))
+    shown.cell(shown.ui.caseTable, 1, CASE).setCheckState(QtCore.Qt.Unchecked)
+    assert shown.logic.askedFor("setExcluded") == [("two", True)]
+    addRows(shown, goodRow("one"), goodRow("two", isExcluded=True))
+    assert shown.cell(shown.ui.caseTable, 1, REMARKS).text() == "left out"
+
+
+def test_a_patient_is_written_into_its_cell(shown: ShownPanel) -> None:
+    addRows(shown, goodRow("one"))
+    shown.edit(shown.ui.caseTable, 0, PATIENT, " P7 ")
+    assert shown.logic.askedFor("setPatient") == [("one", "P7")]
+
+
+def test_a_table_that_is_filled_asks_for_nothing(shown: ShownPanel) -> None:
+    addRows(shown, goodRow("one"), goodRow("two"))
+    addRows(shown, goodRow("two", isExcluded=True))
+    assert shown.logic.askedFor("setExcluded") == []
+    assert shown.logic.askedFor("setPatient") == []
+
+
+def test_a_cell_that_is_edited_stays_open_while_other_cases_are_read(shown: ShownPanel) -> None:
+    from Qt import QtWidgets
+
+    addRows(shown, goodRow("one"), goodRow("two", isChecked=False))
+    table = shown.ui.caseTable
+    table.editItem(shown.cell(table, 0, PATIENT))
+    assert table.findChildren(QtWidgets.QLineEdit)
+    addRows(shown, goodRow("one"), goodRow("two"))
+    assert table.findChildren(QtWidgets.QLineEdit)
+    assert table.item(1, REMARKS).text() == "good"
+
+
+def test_selected_cases_are_removed(shown: ShownPanel) -> None:
+    addRows(shown, goodRow("one"), goodRow("two"), goodRow("three"))
+    shown.press(shown.ui.removeCasesButton)
+    assert shown.logic.askedFor("remove") == []
+    assert "Select" in shown.ui.statusLabel.text
+    shown.ui.caseTable.selectRow(1)
+    shown.press(shown.ui.removeCasesButton)
+    assert shown.logic.askedFor("remove") == [("two",)]
+
+
+def test_reading_can_be_stopped_and_tells_how_far_it_is(shown: ShownPanel) -> None:
+    addRows(shown, goodRow("one"))
+    shown.press(shown.ui.checkCasesButton)
+    assert shown.logic.askedFor("check") == [()]
+    shown.logic.cases.isChecking, shown.logic.cases.progress = True, (3, 16)
+    shown.tell()
+    assert shown.ui.casesSection.text == "1. Cases: reading 3 of 16"
+    shown.press(shown.ui.checkCasesButton)
+    assert shown.logic.askedFor("cancelCheck") == [()]
+
+
+def test_what_concerns_the_whole_set_is_told_above_the_table(shown: ShownPanel) -> None:
+    shown.logic.cases.problems = ("Value 3 of case_02 is no class.",)
+    addRows(shown, goodRow("one"))
+    assert "Value 3 of case_02" in shown.ui.caseSummaryLabel.text
+
+
+# --- classes --------------------------------------------------------------------------------------
+
+
+def test_a_class_shows_in_how_many_cases_it_is(shown: ShownPanel) -> None:
+    from PUMITTrainLib.case_row import ClassRow
+
+    addRows(shown, goodRow("one"), goodRow("two", classes={"liver": 5, "tumour": 0}))
+    addClasses(shown, ClassRow("liver", (1,)), ClassRow("tumour", (2, 3)), ClassRow("cyst", (4,)))
+    table = shown.ui.classTable
+    assert [shown.cell(table, row, IN_CASES).text() for row in range(3)] == [
+        *("2 of 2", "1 of 2", "0 of 2")
+    ]
+    assert shown.cell(table, 1, VALUES).text() == "2, 3"
+    assert shown.cell(table, 2, IN_CASES).foreground().color().name() == "#d0342c"
+
+
+def test_names_values_and_other_names_are_edited_in_the_table(shown: ShownPanel) -> None:
+    from PUMITTrainLib.case_row import ClassRow
+
+    addClasses(shown, ClassRow("liver", (1,)))
+    table = shown.ui.classTable
+    shown.edit(table, 0, NAME, "Liver")
+    shown.edit(table, 0, SEGMENTS, "foie, hepar")
+    shown.edit(table, 0, VALUES, "1, 2")
+    assert [row for _index, row in shown.logic.askedFor("setClass")] == [
+        ClassRow("Liver", (1,)),
+        ClassRow("liver", (1,), ("foie", "hepar")),
+        ClassRow("liver", (1, 2)),
+    ]
+
+
+@pytest.mark.parametrize(("column", "text"), [(NAME, " "), (VALUES, "one"), (VALUES, "0")])
+def test_what_no_class_can_have_is_taken_back(shown: ShownPanel, column: int, text: str) -> None:
+    from PUMITTrainLib.case_row import ClassRow
+
+    addClasses(shown, ClassRow("liver", (1,)))
+    before = shown.cell(shown.ui.classTable, 0, column).text()
+    shown.edit(shown.ui.classTable, 0, column, text)
+    assert shown.logic.askedFor("setClass") == []
+    assert shown.cell(shown.ui.classTable, 0, column).text() == before
+
+
+def test_a_structure_that_is_typed_becomes_the_code_of_the_class(shown: ShownPanel) -> None:
+    from PUMITTrainLib.case_row import ClassRow
+
+    addClasses(shown, ClassRow("a", (1,)), ClassRow("b", (2,)))
+    assert not shown.ui.classTermEdit.enabled
+    shown.ui.classTable.selectRow(1)
+    shown.type(shown.ui.classTermEdit, "left kidney")
+    ((index, row),) = shown.logic.askedFor("setClass")
+    assert index == 1
+    assert "Kidney" in row.terminology
+    assert "Left" in row.terminology
+    addClasses(shown, ClassRow("a", (1,)), row)
+    assert "Kidney" in shown.cell(shown.ui.classTable, 1, CODE).text()
+
+
+def test_a_structure_that_nobody_knows_is_said_to_be_so(shown: ShownPanel) -> None:
+    from PUMITTrainLib.case_row import ClassRow
+
+    addClasses(shown, ClassRow("a", (1,)))
+    shown.type(shown.ui.classTermEdit, "xyzzy")
+    assert shown.logic.askedFor("setClass") == []
+    assert "xyzzy" in shown.ui.statusLabel.text
+
+
+def test_a_colour_is_chosen_by_its_button(shown: ShownPanel) -> None:
+    from PUMITTrainLib.case_row import ClassRow
+    from Qt import QtGui
+
+    addClasses(shown, ClassRow("a", (1,)), ClassRow("b", (2,)))
+    shown.ui.classTable.cellWidget(1, COLOR).color = QtGui.QColor(255, 0, 51)
+    ((index, row),) = shown.logic.askedFor("setClass")
+    assert (index, row.colorRgb) == (1, (1.0, 0.0, 0.2))
+
+
+def test_classes_are_added_removed_and_taken_as_found(shown: ShownPanel) -> None:
+    from PUMITTrainLib.case_row import ClassRow
+
+    addClasses(shown, ClassRow("new class", (1,)), ClassRow("b", (2,)))
+    assert not shown.ui.removeClassButton.enabled
+    shown.press(shown.ui.addClassButton)
+    assert shown.logic.askedFor("addClass") == [(ClassRow("new class 2"),)]
+    shown.ui.classTable.selectRow(0)
+    shown.press(shown.ui.removeClassButton)
+    assert shown.logic.askedFor("removeClass") == [(0,)]
+    shown.press(shown.ui.resetClassesButton)
+    assert shown.logic.askedFor("resetClasses") == [()]
