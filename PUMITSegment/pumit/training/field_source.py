@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,13 +12,22 @@ from torch import Tensor
 
 from pumit.preprocessing.intensity import field_channels
 from pumit.training.clicks import PromptState, first_prompts
-from pumit.training.real_scans import RealScans
+from pumit.training.real_scans import RealScan
 from pumit.training.synthesis.scene import Scene, draw_scene
 
 # Fields of a step, times the batch size: thinner fields come in larger batches.
 FIELDS = {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}
 # Answers per target: the first, and one after each correction.
-ROUNDS, ROUND_SHARES = (2, 3, 5, 7, 10), (0.34, 0.33, 0.19, 0.09, 0.05)
+ROUNDS: Mapping[int, float] = {2: 0.34, 3: 0.33, 5: 0.19, 7: 0.09, 10: 0.05}
+
+
+class Scans(Protocol):
+    """Scans that scenes are cut from."""
+
+    scans: list[RealScan]
+
+    def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
+        """A scene of a degree, or None where the drawn place has no usable target."""
 
 
 @dataclass
@@ -31,6 +42,7 @@ class FieldBatch:
         rounds: How often the user is answered.
         rng: Randomness of the simulated user's corrections.
         states: What the user starts with, per target.
+        is_real: (T,) bool, whether it was cut from one of the scans.
     """
 
     image: Tensor
@@ -40,6 +52,7 @@ class FieldBatch:
     rounds: int
     rng: np.random.Generator
     states: list[PromptState]
+    is_real: Tensor
 
     def __len__(self) -> int:
         return len(self.image)
@@ -51,10 +64,11 @@ class FieldBatch:
 
     def to(self, device: torch.device) -> FieldBatch:
         """The same batch on a device; the prompts stay."""
-        image, target, ratio = (
-            t.to(device, non_blocking=True) for t in (self.image, self.target, self.ratio)
+        image, target, ratio, is_real = (
+            t.to(device, non_blocking=True)
+            for t in (self.image, self.target, self.ratio, self.is_real)
         )
-        return replace(self, image=image, target=target, ratio=ratio)
+        return replace(self, image=image, target=target, ratio=ratio, is_real=is_real)
 
     def pin_memory(self) -> FieldBatch:
         """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
@@ -68,21 +82,23 @@ class FieldSource:
     Args:
         field_size: In-plane voxels of a field.
         scans: Real scans to mix in, or None for generated ones only.
-        real_share: Share of fields that come from real scans.
+        real_share: Share of fields that come from real scans; one for all degrees, or by degree.
         batch_size: Fields per step, times `FIELDS`.
         targets_per_field: Targets asked for in one field.
         device: Where scans are generated.
+        rounds: How often the user is answered, each with its share of the steps.
     """
 
     def __init__(
         self,
         field_size: int,
         *,
-        scans: RealScans | None,
-        real_share: float,
+        scans: Scans | None,
+        real_share: float | Mapping[int, float],
         batch_size: int,
         targets_per_field: int,
         device: torch.device,
+        rounds: Mapping[int, float] = ROUNDS,
     ) -> None:
         self.field_size = field_size
         self.scans = scans
@@ -90,20 +106,23 @@ class FieldSource:
         self.batch_size = batch_size
         self.targets_per_field = targets_per_field
         self.device = device
+        self.rounds = dict(rounds)
 
     def prepare(self) -> None:
         """Do once what worker processes would otherwise each do, and each keep in memory."""
         for scan in self.scans.scans if self.scans is not None else []:
             _ = scan.image.levels
 
-    def _scene(self, da0: int, generator: torch.Generator) -> Scene:
-        size = self.field_size
-        if self.scans is not None and torch.rand((), generator=generator) < self.real_share:
+    def _scene(self, da0: int, generator: torch.Generator) -> tuple[Scene, bool]:
+        """A scene, and whether it is of a real scan."""
+        size, share = self.field_size, self.real_share
+        share = share if isinstance(share, float) else share.get(da0, 0.0)
+        if self.scans is not None and torch.rand((), generator=generator) < share:
             for _ in range(4):
                 scene = self.scans.draw(da0, size, generator)
                 if scene is not None:
-                    return scene
-        return draw_scene(da0, size, generator, self.device)
+                    return scene, True
+        return draw_scene(da0, size, generator, self.device), False
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> FieldBatch:
         """Draw a batch of one degree; thinner fields come in larger batches.
@@ -113,14 +132,19 @@ class FieldSource:
             generator: Of this process and step, on the CPU.
             shared: In the same state in every process, for what decides how long a step takes.
         """
-        images, targets, ratios = [], [], []
+        images, targets, ratios, real = [], [], [], []
         depth = draw_depth(da0, self.field_size, shared)
         for _ in range(self.batch_size * FIELDS[da0]):
-            scene = self._scene(da0, generator)
+            scene, is_real = self._scene(da0, generator)
             order = torch.randperm(len(scene.targets), generator=generator)
-            stack = torch.stack([scene.image, *(scene.targets[int(i)] for i in order)])
-            image = _flip_and_turn(stack.to(self.device), generator)
+            there = [] if scene.inside is None else [scene.inside]
+            stack = torch.stack([scene.image, *(scene.targets[int(i)] for i in order), *there])
+            image = stack.to(self.device)
+            if not scene.is_upright:
+                image = _flip_and_turn(image, generator)
             inside, image = cut_out(image, depth, generator)
+            if there:
+                inside, image = image[-1], image[:-1]
             images.append(field_channels(image[0], inside))
             masks = [t > 0.5 for t in image[1:]]
             usable = [m for m in masks if int(m.sum()) >= 8] or masks[:1]
@@ -128,6 +152,7 @@ class FieldSource:
             pick = torch.multinomial(rarity, self.targets_per_field, True, generator=generator)
             targets += [usable[int(i)] for i in pick]
             ratios += [0.0 if da0 == 5 else scene.slice_ratio] * self.targets_per_field
+            real += [is_real] * self.targets_per_field
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         target = torch.stack(targets)
         states = [
@@ -136,9 +161,17 @@ class FieldSource:
                 target.cpu().numpy(), ratios, one_each(rng, len(targets)), strict=True
             )
         ]
-        rounds = ROUNDS[int(torch.multinomial(torch.tensor(ROUND_SHARES), 1, generator=shared))]
+        shares = torch.tensor(list(self.rounds.values()))
+        rounds = list(self.rounds)[int(torch.multinomial(shares, 1, generator=shared))]
         return FieldBatch(
-            torch.stack(images), target, torch.tensor(ratios), da0, rounds, rng, states
+            torch.stack(images),
+            target,
+            torch.tensor(ratios),
+            da0,
+            rounds,
+            rng,
+            states,
+            torch.tensor(real),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -9,17 +10,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import NEGATIVE, NO_LABEL, POSITIVE, PromptBatch
 from pumit.networks.pumit import Anisotropy
 from pumit.training.clicks import PromptState
 from pumit.training.corrections import correct_all
 from pumit.training.drawing_ahead import Draw
-from pumit.training.field_source import FieldBatch, FieldSource, one_each
-from pumit.training.real_scans import RealScans
+from pumit.training.field_source import ROUNDS, FieldBatch, FieldSource, Scans, one_each
 
 DEGREES = (0, 1, 2, 3, 4, 5)
 DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
+# Of prompts, logits, estimates and whether they are ambiguous: loss, index shown, error.
+Grade = Callable[[PromptBatch, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 COMPILED_SHAPES = 64  # programs of one function that `torch.compile` keeps
 
 
@@ -29,23 +32,25 @@ class PromptableTask(nn.Module):
     Args:
         network: The network to train; where it lies is where everything is computed.
         scans: Real scans to mix in, or None for generated ones only.
-        real_share: Share of fields that come from real scans.
+        real_share: Share of fields that come from real scans; see `FieldSource`.
         batch_size: Fields per step.
         targets_per_field: Targets asked for in one field.
         scene_device: Where scans are generated; None does so on the CPU.
         compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
+        rounds: How often a user is answered, each with its share of the steps.
     """
 
     def __init__(
         self,
         network: PromptableNetwork,
         *,
-        scans: RealScans | None = None,
-        real_share: float = 0.35,
+        scans: Scans | None = None,
+        real_share: float | Mapping[int, float] = 0.35,
         batch_size: int = 4,
         targets_per_field: int = 2,
         scene_device: torch.device | None = None,
         compiler: str | None = None,
+        rounds: Mapping[int, float] = ROUNDS,
     ) -> None:
         super().__init__()
         self.network = network
@@ -57,6 +62,7 @@ class PromptableTask(nn.Module):
             batch_size=batch_size,
             targets_per_field=targets_per_field,
             device=torch.device("cpu") if scene_device is None else scene_device,
+            rounds=rounds,
         )
         self._embed = network.embed
         if compiler is not None:
@@ -76,6 +82,21 @@ class PromptableTask(nn.Module):
         self.source.prepare()
         return self.source.draw
 
+    def grader(self, batch: FieldBatch, embedding: ImageEmbedding) -> Grade:
+        """What scores the answers to a batch, each as `score` does.
+
+        Args:
+            batch: On the network's device.
+            embedding: Of its fields, once for each target.
+        """
+
+        def grade(
+            _: PromptBatch, logits: Tensor, iou: Tensor, ambiguous: Tensor
+        ) -> tuple[Tensor, Tensor, Tensor]:
+            return score(logits, iou, batch.target, ambiguous)
+
+        return grade
+
     def forward(self, batch: FieldBatch) -> dict[str, Tensor]:
         """Loss over the first answer and the corrections.
 
@@ -87,6 +108,7 @@ class PromptableTask(nn.Module):
         states = [replace(s, points=list(s.points)) for s in batch.states]
         embedding = self._embed(batch.image, Anisotropy(batch.da0))
         embedding = embedding.repeat(self.targets_per_field)
+        grade = self.grader(batch, embedding)
         prior: Tensor | None = None
         rounds = batch.rounds
         # Gradients through the first answer and the last two; the ones between only make errors.
@@ -97,9 +119,8 @@ class PromptableTask(nn.Module):
             ambiguous = torch.tensor([prior is None and s.is_ambiguous for s in states])
             with torch.set_grad_enabled(torch.is_grad_enabled() and i in graded):
                 logits, iou = self.network.decode(embedding, prompts)
-                loss, chosen, error = score(
-                    logits, iou, batch.target, ambiguous.to(logits.device, non_blocking=True)
-                )
+                there = ambiguous.to(logits.device, non_blocking=True)
+                loss, chosen, error = grade(prompts, logits, iou, there)
             if i in graded:
                 losses.append(loss)
                 iou_error.append(error.detach())

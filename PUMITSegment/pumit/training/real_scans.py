@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,9 @@ from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
+FEWEST_VOXELS = 30  # a smaller structure is no target
+INVERTED = 0.3  # share of images that are turned into their negatives
+
 
 @dataclass
 class RealScan:
@@ -31,38 +34,65 @@ class RealScan:
     Attributes:
         image: Pyramid of the intensities.
         labels: Pyramid of the label map (read at full resolution only), or None.
-        places: Per label a sample of its voxels, (n, 3), and its extent in mm.
+        places: Per structure a sample of its voxels, (n, 3), and its extent in mm.
+        values: Per structure the labels that make it up.
     """
 
     image: Pyramid
     labels: Pyramid | None
     places: dict[int, tuple[npt.NDArray[np.int64], float]]
+    values: dict[int, tuple[int, ...]]
+
+    def mask(self, labels: Tensor, structure: int) -> Tensor:
+        """Where a structure is in a piece of the label map."""
+        return torch.isin(labels, torch.tensor(self.values[structure], dtype=labels.dtype))
 
 
 def load_scan(image_path: Path, label_path: Path | None) -> RealScan:
     """Read one scan and, where there is one, its label map."""
     volume = Volume.read(image_path)
     array = volume.array if volume.array.ndim == 3 else volume.array[0]
-    order = depth_first(volume.spacing_mm)
-    spacing = tuple(volume.spacing_mm[a] for a in order)
-    image = Pyramid(np.ascontiguousarray(array.transpose(order), dtype=np.float32), spacing)  # type: ignore[arg-type]
     if label_path is None:
-        return RealScan(image, None, {})
+        return scan_of(array, volume.spacing_mm, None)
     label = Volume.read(label_path).array
     label = label if label.ndim == 3 else label[0]
     if label.shape != array.shape:
         raise VolumeError(f"A label map of {label.shape} does not fit a scan of {array.shape}.")
-    label = np.ascontiguousarray(label.transpose(order), dtype=np.int16)
+    return scan_of(array, volume.spacing_mm, label)
+
+
+def scan_of(
+    array: npt.NDArray[np.generic],
+    spacing_mm: tuple[float, float, float],
+    labels: npt.NDArray[np.generic] | None,
+    values: Mapping[int, tuple[int, ...]] | None = None,
+) -> RealScan:
+    """Put a scan in order for drawing.
+
+    Args:
+        array: Intensities (D, H, W).
+        spacing_mm: Voxel size (d, h, w), mm.
+        labels: Label map of the same shape, or None.
+        values: Per structure the labels that make it up; None makes one of every label.
+    """
+    order = depth_first(spacing_mm, array.shape)
+    d, h, w = (spacing_mm[a] for a in order)
+    image = Pyramid(np.ascontiguousarray(array.transpose(order), dtype=np.float32), (d, h, w))
+    if labels is None:
+        return RealScan(image, None, {}, {})
+    label = np.ascontiguousarray(labels.transpose(order), dtype=np.int16)
+    if values is None:
+        values = {int(v): (int(v),) for v in np.unique(label[label > 0])}
     places = {}
     rng = np.random.default_rng(0)
-    for value in np.unique(label[label > 0]):
-        voxels = np.argwhere(label == value)
-        if len(voxels) < 30:
+    for structure, members in values.items():
+        voxels = np.argwhere(np.isin(label, members))
+        if len(voxels) < FEWEST_VOXELS:
             continue
-        extent = float((np.ptp(voxels, axis=0)[1:] * np.asarray(spacing[1:])).max())
+        extent = float((np.ptp(voxels, axis=0)[1:] * np.asarray((h, w))).max())
         keep = rng.choice(len(voxels), min(len(voxels), 500), replace=False)
-        places[int(value)] = (voxels[keep], max(extent, 2 * spacing[1]))
-    return RealScan(image, Pyramid(label, spacing), places)  # type: ignore[arg-type]
+        places[structure] = (voxels[keep], max(extent, 2 * h))
+    return RealScan(image, Pyramid(label, (d, h, w)), places, dict(values))
 
 
 class RealScans:
@@ -119,12 +149,12 @@ class RealScans:
         image = torch.where(inside > 0, image, image[inside > 0].min())
         targets = []
         if scan.labels is not None and value:
-            targets = _label_targets(scan.labels.sample_nearest(field, rotation), value, rng)
+            targets = label_targets(scan, scan.labels.sample_nearest(field, rotation), value, rng)
         if not targets or rng.random() < 0.3:
             targets += _pseudo_targets(image, inside, 1.0 if da0 == 5 else ratio, rng)
         if not targets:
             return None
-        return Scene(_vary(image, rng), targets, ratio)
+        return Scene(vary(image, rng), targets, ratio)
 
 
 def _rotation(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
@@ -138,12 +168,22 @@ def _rotation(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np
     return matrix
 
 
-def _label_targets(labels: Tensor, value: int, rng: np.random.Generator) -> list[Tensor]:
-    """The drawn structure, and others that the field shows."""
+def label_targets(
+    scan: RealScan, labels: Tensor, value: int, rng: np.random.Generator
+) -> list[Tensor]:
+    """The drawn structure, and others that the field shows.
+
+    Args:
+        scan: Whose structures.
+        labels: What the field shows of its label map.
+        value: The structure that was drawn.
+        rng: Source of randomness.
+    """
     targets = []
-    others = [int(u) for u in np.unique(labels.numpy()) if u > 0]
+    shown = set(np.unique(labels.numpy()).tolist())
+    others = [u for u, members in scan.values.items() if not shown.isdisjoint(members)]
     for v in [value, *map(int, rng.permutation(others))][:5]:
-        mask = labels == v
+        mask = scan.mask(labels, v)
         if MIN_SHARE <= float(mask.float().mean()) <= MAX_SHARE and int(mask.sum()) >= 8:
             targets.append(mask)
     return targets
@@ -186,13 +226,13 @@ def coherent_pieces(
     return targets
 
 
-def _vary(image: Tensor, rng: np.random.Generator) -> Tensor:
-    """Gamma, inversion, noise and slice brightness, as other scanners would have it."""
+def vary(image: Tensor, rng: np.random.Generator, *, inverted: float = INVERTED) -> Tensor:
+    """Gamma, inversion and noise, as other scanners would have it."""
     low, high = image.min(), image.max()
     x = (image - low) / (high - low).clamp_min(1e-6)
     if rng.random() < 0.5:
         x = x ** float(np.exp(rng.uniform(-0.6, 0.6)))
-    if rng.random() < 0.3:
+    if rng.random() < inverted:
         x = 1 - x
     if rng.random() < 0.5:
         noise = torch.from_numpy(rng.standard_normal(tuple(x.shape), dtype=np.float32))

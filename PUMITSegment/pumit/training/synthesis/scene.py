@@ -26,11 +26,15 @@ class Scene:
         image: Shape (D, H, W), arbitrary units.
         targets: Bool masks, each (D, H, W), at least one.
         slice_ratio: Slice spacing over in-plane spacing, at least 1; very large in 2D.
+        inside: 1 where the image lies in the scan, 0 beyond; None where all of it does.
+        is_upright: Whether it lies as its scanner's images always lie, and is to stay so.
     """
 
     image: Tensor
     targets: list[Tensor]
     slice_ratio: float
+    inside: Tensor | None = None
+    is_upright: bool = False
 
 
 def slice_ratio_for(da0: int, generator: torch.Generator) -> float:
