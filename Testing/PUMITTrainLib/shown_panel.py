@@ -39,10 +39,13 @@ class ShownPanel:
 
     def press(self, widget: Any) -> None:
         """Click a widget where a person would."""
-        from Qt import QtCore, QtTest
+        from Qt import QtCore, QtTest, QtWidgets
 
         assert widget.isVisible(), widget.name
-        QtTest.QTest.mouseClick(widget, QtCore.Qt.LeftButton)
+        # Only the circle and the words of a radio button answer, not the space beside them.
+        isWide = not isinstance(widget, QtWidgets.QRadioButton)
+        place = QtCore.QPoint(widget.width // 2 if isWide else 10, widget.height // 2)
+        QtTest.QTest.mouseClick(widget, QtCore.Qt.LeftButton, QtCore.Qt.NoModifier, place)
         self.process()
 
     def type(self, edit: Any, text: str) -> None:

@@ -145,10 +145,12 @@ def _ensure(tag: str, kind: str, index: int, name: str):
     for node in _nodesOf(tag, kind):
         if node.GetAttribute("PUMIT.Index") == str(index):
             return node
-    node = slicer.mrmlScene.AddNewNodeByClass(kind, f"PUMIT {name}")
+    node = slicer.mrmlScene.CreateNodeByClass(kind)
+    node.UnRegister(None)
+    node.SetName(f"PUMIT {name}")
     node.SetAttribute("PUMIT.Plot", tag)
     node.SetAttribute("PUMIT.Index", str(index))
-    # A run has its own files: a scene need not carry its curves.
+    # A run has its own files: neither a scene nor its list of nodes need carry its curves.
     node.SetSaveWithScene(False)
     node.SetHideFromEditors(True)
-    return node
+    return slicer.mrmlScene.AddNode(node)

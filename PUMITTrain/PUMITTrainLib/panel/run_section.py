@@ -134,7 +134,7 @@ class RunSection:
             # Who reads further up is left there.
             view.appendPlainText(text[len(self._log) :].strip("\n"))
         else:
-            view.setPlainText(text)
+            view.setPlainText(text.rstrip("\n"))
             view.verticalScrollBar().value = view.verticalScrollBar().maximum
         self._log = text
 

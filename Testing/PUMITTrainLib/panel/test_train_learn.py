@@ -1,0 +1,164 @@
+"""Section 2: what to learn, the plan, and every value as text."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from fake_train_logic import goodRow
+from shown_panel import ShownPanel
+
+
+def test_the_goal_shows_the_choices_that_belong_to_it(shown: ShownPanel) -> None:
+    from PUMITTrainLib.choices import Goal
+
+    ui = shown.ui
+    assert ui.clicksRadio.checked
+    assert ui.adaptSelector.isVisible()
+    assert not ui.networkSelector.isVisible()
+    before = ui.goalLabel.text
+    shown.press(ui.automaticRadio)
+    assert shown.logic.parameters.goal is Goal.AUTOMATIC
+    shown.tell()
+    assert ui.networkSelector.isVisible()
+    assert not ui.adaptSelector.isVisible()
+    assert ui.goalLabel.text != before
+
+
+def test_what_is_chosen_is_remembered_in_the_scene(shown: ShownPanel) -> None:
+    from PUMITTrainLib.choices import ClickPart, Preset
+
+    parameters = shown.logic.parameters
+    shown.choose(shown.ui.presetSelector, "thorough")
+    shown.choose(shown.ui.adaptSelector, "adapters")
+    shown.ui.validationSelector.currentIndex = shown.ui.validationSelector.findText(
+        "Cross-validation in 5 parts"
+    )
+    shown.type(shown.ui.nameEdit, " liver-mr ")
+    assert parameters.preset is Preset.THOROUGH
+    assert parameters.part is ClickPart.ADAPTERS
+    assert (parameters.folds, parameters.name) == (5, "liver-mr")
+    shown.ui.validationSelector.currentIndex = 0
+    assert (parameters.folds, round(parameters.validationShare, 2)) == (0, 0.1)
+
+
+def test_what_another_hand_chose_is_shown(shown: ShownPanel) -> None:
+    from PUMITTrainLib.choices import Preset
+
+    shown.logic.parameters.preset = Preset.QUICK
+    shown.logic.parameters.folds = 7
+    shown.logic.parameters.device = "cuda:3"
+    shown.tell()
+    ui = shown.ui
+    assert ui.presetSelector.itemData(ui.presetSelector.currentIndex) == "quick"
+    assert ui.validationSelector.currentText == "Cross-validation in 7 parts"
+    assert ui.deviceSelector.currentText == "cuda:3"
+    shown.choose(ui.presetSelector, "balanced")
+    assert shown.logic.parameters.folds == 7
+    assert shown.logic.parameters.device == "cuda:3"
+
+
+def test_networks_and_devices_are_listed_when_they_become_known(shown: ShownPanel) -> None:
+    shown.press(shown.ui.automaticRadio)
+    shown.logic.planning.networks = (
+        SimpleNamespace(name="swin_unetr", title="Swin UNETR (MONAI)", tooltip="A large one."),
+    )
+    shown.logic.devices = (("cuda:0", "A GPU, 80 GB"),)
+    shown.tell()
+    shown.choose(shown.ui.networkSelector, "swin_unetr")
+    assert shown.logic.parameters.network == "swin_unetr"
+    shown.tell()
+    assert shown.ui.networkSelector.toolTip == "A large one."
+    shown.choose(shown.ui.deviceSelector, "cuda:0")
+    assert shown.logic.parameters.device == "cuda:0"
+
+
+def test_a_plan_tells_time_and_memory_before_anything_starts(shown: ShownPanel) -> None:
+    planning = shown.logic.planning
+    assert not shown.ui.planButton.enabled
+    assert "Add cases" in shown.ui.planButton.toolTip
+    shown.logic.cases.rows = (goodRow("one"),)
+    shown.tell()
+    shown.press(shown.ui.planButton)
+    assert shown.logic.askedFor("make") == [()]
+    planning.isPlanning = True
+    shown.tell()
+    shown.press(shown.ui.planButton)
+    assert shown.logic.askedFor("cancel") == [()]
+    planning.isPlanning = False
+    planning.estimate = SimpleNamespace(sentence="About 11 minutes, 1.8 GiB of memory.")
+    planning.warnings = ("Only three patients.",)
+    shown.tell()
+    assert "About 11 minutes" in shown.ui.estimateLabel.text
+    assert "Only three patients." in shown.ui.estimateLabel.text
+
+
+def test_an_estimate_that_is_out_of_date_is_not_shown_as_if_it_held(shown: ShownPanel) -> None:
+    shown.logic.planning.estimate = SimpleNamespace(sentence="About 11 minutes.")
+    shown.logic.planning.isUpToDate = False
+    shown.tell()
+    assert "About 11 minutes" not in shown.ui.estimateLabel.text
+    assert "plan again" in shown.ui.estimateLabel.text
+
+
+@pytest.fixture
+def recipe(shown: ShownPanel) -> ShownPanel:
+    """The panel with all values shown."""
+    shown.logic.cases.rows = (goodRow("one"),)
+    shown.logic.planning.recipeText = "name: liver\nschedule:\n  steps: 400\n"
+    shown.press(shown.ui.showValuesButton)
+    shown.tell()
+    return shown
+
+
+def test_values_are_planned_when_they_are_first_looked_at(shown: ShownPanel) -> None:
+    assert not shown.ui.recipeEdit.isVisible()
+    shown.logic.cases.rows = (goodRow("one"),)
+    shown.press(shown.ui.showValuesButton)
+    assert shown.ui.recipeEdit.isVisible()
+    assert shown.logic.askedFor("make") == [()]
+
+
+def test_what_is_typed_is_handed_over_when_the_user_pauses(recipe: ShownPanel) -> None:
+    from Qt import QtTest
+
+    edit = recipe.ui.recipeEdit
+    edit.setFocus()
+    QtTest.QTest.keyClicks(edit, "# mine")
+    recipe.tell()  # what the logic knows is older than what is being typed
+    assert edit.plainText.startswith("# mine")
+    assert recipe.logic.askedFor("setRecipeText") == []
+    for _ in range(40):
+        if recipe.logic.askedFor("setRecipeText"):
+            break
+        QtTest.QTest.qWait(50)
+    ((text,),) = recipe.logic.askedFor("setRecipeText")
+    assert text.startswith("# mine")
+    recipe.tell()
+    assert "edited" in recipe.ui.learnSection.toolTip
+
+
+def test_the_line_that_is_wrong_is_named_and_selected(recipe: ShownPanel) -> None:
+    assert not recipe.ui.recipeProblemLabel.isVisible()
+    recipe.logic.planning.recipeProblem = SimpleNamespace(
+        line=3, sentence="'stpes' is no key of schedule; did you mean 'steps'?"
+    )
+    recipe.tell()
+    assert "Line 3: 'stpes' is no key" in recipe.ui.recipeProblemLabel.text
+    assert recipe.ui.recipeEdit.textCursor().selectedText() == "  steps: 400"
+    cursor = recipe.ui.recipeEdit.textCursor()
+    cursor.clearSelection()
+    recipe.ui.recipeEdit.setTextCursor(cursor)
+    recipe.press(recipe.ui.goToLineButton)
+    assert recipe.ui.recipeEdit.textCursor().selectedText() == "  steps: 400"
+    recipe.logic.planning.recipeProblem = None
+    recipe.tell()
+    assert not recipe.ui.goToLineButton.isVisible()
+
+
+def test_edits_can_be_taken_back(recipe: ShownPanel) -> None:
+    assert not recipe.ui.resetRecipeButton.enabled
+    recipe.logic.planning.isEdited = True
+    recipe.tell()
+    recipe.press(recipe.ui.resetRecipeButton)
+    assert recipe.logic.askedFor("resetRecipe") == [()]

@@ -1,0 +1,140 @@
+"""Curves as Slicer's own plots, in a layout beside the slices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_train_logic import runView
+from shown_panel import ShownPanel
+
+KINDS = ("vtkMRMLPlotChartNode", "vtkMRMLPlotSeriesNode", "vtkMRMLTableNode")
+
+
+def nodes(kind: str) -> list[Any]:
+    import slicer
+
+    return slicer.util.getNodesByClass(kind)
+
+
+def view(tag: str) -> Any:
+    import slicer
+
+    return slicer.mrmlScene.GetSingletonNode(tag, "vtkMRMLPlotViewNode")
+
+
+def chartOf(tag: str) -> Any:
+    import slicer
+
+    return slicer.mrmlScene.GetNodeByID(view(tag).GetPlotChartNodeID())
+
+
+def seriesOf(tag: str) -> dict[str, Any]:
+    import slicer
+
+    chart = chartOf(tag)
+    ids = [chart.GetNthPlotSeriesNodeID(i) for i in range(chart.GetNumberOfPlotSeriesNodes())]
+    found = [slicer.mrmlScene.GetNodeByID(seriesID) for seriesID in ids]
+    return {series.GetName(): series for series in found}
+
+
+@pytest.fixture
+def learning(shown: ShownPanel, slicerApp: Any, tmp_path: Path) -> ShownPanel:
+    """A run with curves, in Slicer's four-up layout."""
+    slicerApp.layoutManager()
+    shown.logic.runs.show(runView(tmp_path / "one"))
+    learn(shown, 100)
+    return shown
+
+
+def learn(shown: ShownPanel, steps: int) -> None:
+    curves = shown.logic.runs.curves
+    curves.loss = [(step, 2.0 - step / 300) for step in range(steps)]
+    points = [(step, step / 1000) for step in range(50, steps + 1, 50)]
+    curves.scores = {"mean": points, "liver": points, "tumour": points}
+    curves.version += 1
+    shown.tell()
+
+
+def test_nothing_is_in_the_scene_before_plots_are_asked_for(learning: ShownPanel) -> None:
+    assert [nodes(kind) for kind in KINDS] == [[], [], []]
+
+
+def test_plots_show_loss_and_dice_of_every_class(learning: ShownPanel) -> None:
+    import slicer
+
+    learning.press(learning.ui.showPlotsButton)
+    assert slicer.app.layoutManager().plotViewCount == 2
+    assert chartOf("PUMITDice").GetYAxisTitle() == "Dice"
+    assert set(seriesOf("PUMITDice")) == {"liver", "tumour", "mean"}
+    table = seriesOf("PUMITDice")["liver"].GetTableNode()
+    values = [
+        [table.GetTable().GetValue(row, column).ToDouble() for column in range(2)]
+        for row in range(table.GetNumberOfRows())
+    ]
+    np.testing.assert_allclose(values, [[50, 0.05], [100, 0.1]])
+
+
+def test_plots_follow_the_run(learning: ShownPanel) -> None:
+    learning.press(learning.ui.showPlotsButton)
+    before = {kind: len(nodes(kind)) for kind in KINDS}
+    learn(learning, 300)
+    series = seriesOf("PUMITDice")["mean"]
+    assert series.GetTableNode().GetNumberOfRows() == 6
+    assert {kind: len(nodes(kind)) for kind in KINDS} == before
+
+
+def test_pressing_again_brings_the_layout_before(learning: ShownPanel) -> None:
+    import slicer
+
+    manager, kinds = slicer.app.layoutManager(), slicer.vtkMRMLLayoutNode
+    manager.setLayout(kinds.SlicerLayoutConventionalView)
+    learning.press(learning.ui.showPlotsButton)
+    assert manager.layout not in (kinds.SlicerLayoutConventionalView, kinds.SlicerLayoutFourUpView)
+    learning.press(learning.ui.showPlotsButton)
+    assert manager.layout == kinds.SlicerLayoutConventionalView
+
+
+def test_another_layout_that_is_chosen_releases_the_button(learning: ShownPanel) -> None:
+    import slicer
+
+    learning.press(learning.ui.showPlotsButton)
+    slicer.app.layoutManager().setLayout(slicer.vtkMRMLLayoutNode.SlicerLayoutOneUpRedSliceView)
+    learning.tell()
+    assert not learning.ui.showPlotsButton.checked
+    assert (
+        slicer.app.layoutManager().layout == slicer.vtkMRMLLayoutNode.SlicerLayoutOneUpRedSliceView
+    )
+
+
+def test_plots_that_somebody_deletes_come_back_with_the_next_step(learning: ShownPanel) -> None:
+    import slicer
+
+    learning.press(learning.ui.showPlotsButton)
+    for kind in KINDS:
+        for node in nodes(kind):
+            slicer.mrmlScene.RemoveNode(node)
+    learn(learning, 200)
+    assert set(seriesOf("PUMITDice")) == {"liver", "tumour", "mean"}
+
+
+def test_a_scene_that_is_closed_takes_the_plots_with_it(learning: ShownPanel) -> None:
+    import slicer
+
+    learning.press(learning.ui.showPlotsButton)
+    slicer.mrmlScene.Clear()
+    learn(learning, 200)
+    assert chartOf("PUMITLoss") is not None
+
+
+def test_plots_are_not_saved_and_go_with_the_module(learning: ShownPanel) -> None:
+    import slicer
+
+    learning.press(learning.ui.showPlotsButton)
+    saved = [node.GetName() for kind in KINDS for node in nodes(kind) if node.GetSaveWithScene()]
+    assert saved == []
+    learning.panel.close()
+    assert [nodes(kind) for kind in KINDS] == [[], [], []]
+    assert slicer.app.layoutManager().layout == slicer.vtkMRMLLayoutNode.SlicerLayoutFourUpView

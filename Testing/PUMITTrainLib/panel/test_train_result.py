@@ -1,0 +1,102 @@
+"""Section 4: how good the model is, and what to do with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fake_train_logic import FakeScore, runView
+from shown_panel import ShownPanel
+
+
+class Answers:
+    """Dialogs that answer at once."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def saveModel(self, name: str) -> str:
+        return self._path
+
+    def openModel(self) -> str:
+        return self._path
+
+
+def finished(shown: ShownPanel, tmp_path: Path) -> None:
+    shown.logic.runs.show(runView(tmp_path / "liver-mr", "finished"))
+    results = shown.logic.results
+    results.model = "liver-mr"
+    results.classScores = {"mean": 0.71, "liver": 0.85, "tumour": 0.57}
+    results.scores = (
+        FakeScore("case_07", {"liver": 0.8, "tumour": 0.31}),
+        FakeScore("case_02", {"liver": 0.9}),
+    )
+    shown.tell()
+
+
+def test_before_there_is_a_model_nothing_can_be_done_with_it(shown: ShownPanel) -> None:
+    assert shown.ui.resultSection.collapsed
+    shown.ui.resultSection.collapsed = False
+    for button in (shown.ui.useButton, shown.ui.exportButton, shown.ui.cardButton):
+        assert not button.enabled
+    assert shown.ui.importButton.enabled
+    assert not shown.ui.scoreTable.isVisible()
+
+
+def test_a_finished_run_opens_its_result(shown: ShownPanel, tmp_path: Path) -> None:
+    finished(shown, tmp_path)
+    assert not shown.ui.resultSection.collapsed
+    assert shown.ui.resultSection.text == "4. Result: liver-mr, Dice 0.71"
+    assert shown.ui.resultLabel.text == (
+        "Dice 0.71 on the cases kept back (liver 0.85, tumour 0.57)."
+    )
+    table = shown.ui.scoreTable
+    rows = [[shown.cell(table, row, column).text() for column in range(3)] for row in range(2)]
+    assert rows == [["case_07", "0.80", "0.31"], ["case_02", "0.90", ""]]
+    shown.ui.resultSection.collapsed = True
+    shown.tell()
+    assert shown.ui.resultSection.collapsed
+
+
+def test_the_picture_of_the_selected_case_is_shown(shown: ShownPanel, tmp_path: Path) -> None:
+    from Qt import QtGui
+
+    QtGui.QPixmap(40, 20).save(str(tmp_path / "worst.png"))
+    finished(shown, tmp_path)
+    worst = FakeScore("case_07", {"liver": 0.8}, tmp_path / "worst.png")
+    shown.logic.results.scores = (worst, FakeScore("case_02", {"liver": 0.9}))
+    shown.tell()
+    assert shown.ui.worstLabel.isVisible()
+    shown.ui.scoreTable.selectRow(1)
+    assert not shown.ui.worstLabel.isVisible()
+
+
+def test_the_model_is_used_by_one_click(shown: ShownPanel, tmp_path: Path) -> None:
+    finished(shown, tmp_path)
+    shown.press(shown.ui.useButton)
+    assert shown.logic.askedFor("use") == [()]
+
+
+def test_a_model_is_exported_and_imported_as_one_file(shown: ShownPanel, tmp_path: Path) -> None:
+    finished(shown, tmp_path)
+    file = tmp_path / "liver-mr.pumit.zip"
+    shown.panel.resultSection._dialogs = Answers(str(file))
+    shown.press(shown.ui.exportButton)
+    shown.press(shown.ui.importButton)
+    assert shown.logic.askedFor("exportModel") == [(file,)]
+    assert shown.logic.askedFor("importModel") == [(file,)]
+    shown.panel.resultSection._dialogs = Answers("")
+    shown.press(shown.ui.exportButton)
+    assert len(shown.logic.askedFor("exportModel")) == 1
+    shown.logic.results.isBusy = True
+    shown.tell()
+    assert not shown.ui.exportButton.enabled
+    assert not shown.ui.importButton.enabled
+
+
+def test_the_card_can_be_opened_when_it_is_written(shown: ShownPanel, tmp_path: Path) -> None:
+    finished(shown, tmp_path)
+    assert not shown.ui.cardButton.enabled
+    shown.logic.results.cardFile = tmp_path / "card.md"
+    shown.tell()
+    shown.press(shown.ui.cardButton)
+    assert shown.logic.askedFor("openCard") == [()]

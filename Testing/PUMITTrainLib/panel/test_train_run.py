@@ -1,0 +1,243 @@
+"""Section 3: the training as it goes, and the list of runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_train_logic import runView
+from shown_panel import ShownPanel
+
+
+@pytest.fixture
+def ready(shown: ShownPanel) -> ShownPanel:
+    """A panel on which Start can be pressed."""
+    shown.logic.runs.whyNoStart = ""
+    shown.tell()
+    return shown
+
+
+def learnt(shown: ShownPanel, steps: int = 200) -> None:
+    """Let the run have curves."""
+    curves = shown.logic.runs.curves
+    curves.loss = [(step, 2.0 - step / steps) for step in range(steps)]
+    curves.scores = {
+        name: [(step, rise * step / steps) for step in range(50, steps + 1, 50)]
+        for name, rise in (("mean", 0.7), ("liver", 0.9), ("tumour", 0.5))
+    }
+    curves.version += 1
+
+
+# --- start, pause, stop ---------------------------------------------------------------------------
+
+
+def test_start_starts_once_however_often_it_is_pressed(ready: ShownPanel) -> None:
+    assert "press Start" in ready.ui.runSentenceLabel.text
+    ready.press(ready.ui.startButton)
+    ready.logic.runs.whyNoStart = "The plan is still being made."
+    ready.press(ready.ui.startButton)
+    ready.tell()
+    ready.press(ready.ui.startButton)
+    assert ready.logic.askedFor("start") == [()]
+    assert ready.ui.startButton.toolTip == "The plan is still being made."
+
+
+def test_a_second_training_is_started_only_by_who_insists(ready: ShownPanel) -> None:
+    runs = ready.logic.runs
+    runs.needsInsisting, runs.whyBusy = True, "liver-mr is being trained on this machine."
+    ready.press(ready.ui.startButton)
+    assert ready.logic.askedFor("start") == []
+    assert "liver-mr" in ready.ui.questionLabel.text
+    ready.press(ready.ui.noButton)
+    assert not ready.ui.questionFrame.isVisible()
+    ready.press(ready.ui.startButton)
+    ready.press(ready.ui.yesButton)
+    assert ready.logic.askedFor("start") == [(("evenIfBusy", True),)]
+    assert not ready.ui.questionFrame.isVisible()
+
+
+def test_pausing_and_resuming_is_one_button(ready: ShownPanel, tmp_path: Path) -> None:
+    ui, runs = ready.ui, ready.logic.runs
+    assert not ui.pauseButton.enabled
+    runs.show(runView(tmp_path / "one"))
+    ready.tell()
+    assert ui.pauseButton.text == "Pause"
+    ready.press(ui.pauseButton)
+    assert ready.logic.askedFor("pause") == [()]
+    runs.show(runView(tmp_path / "one", "paused"))
+    ready.tell()
+    assert ui.pauseButton.text == "Resume"
+    assert ui.runSection.text == "3. Run: paused at 25 %"
+    ready.press(ui.pauseButton)
+    assert ready.logic.askedFor("resume") == [()]
+
+
+@pytest.mark.parametrize("state", ["stopped", "failed", "died"])
+def test_a_run_whose_process_is_gone_is_taken_up_again(
+    ready: ShownPanel, tmp_path: Path, state: str
+) -> None:
+    ready.logic.runs.show(runView(tmp_path / "one", state))
+    ready.tell()
+    assert not ready.ui.stopButton.enabled
+    ready.press(ready.ui.pauseButton)
+    assert ready.logic.askedFor("takeUp") == [()]
+
+
+def test_stopping_is_asked_and_told_until_it_is_obeyed(ready: ShownPanel, tmp_path: Path) -> None:
+    ready.logic.runs.show(runView(tmp_path / "one"))
+    ready.tell()
+    ready.press(ready.ui.stopButton)
+    assert ready.logic.askedFor("stop") == [()]
+    ready.logic.runs.show(runView(tmp_path / "one", asked="stop"))
+    ready.tell()
+    assert ready.ui.runSection.text == "3. Run: stopping"
+    assert not ready.ui.stopButton.enabled
+
+
+# --- how it goes ----------------------------------------------------------------------------------
+
+
+def test_progress_is_told_in_words_and_by_a_bar(ready: ShownPanel, tmp_path: Path) -> None:
+    ready.logic.runs.show(runView(tmp_path / "liver-mr", sentence="It learns."))
+    ready.logic.runs.speed, ready.logic.runs.memory = "3.1 steps a second", "1.2 GiB"
+    ready.tell()
+    assert ready.ui.runSentenceLabel.text == "liver-mr: It learns."
+    assert ready.ui.runProgressBar.value == 250
+    assert ready.ui.runNumbersLabel.text == (
+        "step 250 of 1000, 2 minutes used, about 8 minutes left, 3.1 steps a second, 1.2 GiB"
+    )
+    ready.logic.runs.show(runView(tmp_path / "liver-mr", "preparing", step=0, leftSeconds=None))
+    ready.tell()
+    assert ready.ui.runProgressBar.maximum == 0
+
+
+def test_why_a_run_failed_stands_in_the_panel(ready: ShownPanel, tmp_path: Path) -> None:
+    sentence = "The disk is full: 0.1 GiB are free, a checkpoint needs 0.3 GiB."
+    ready.logic.runs.show(runView(tmp_path / "one", "failed", sentence=sentence))
+    ready.tell()
+    assert sentence in ready.ui.runSentenceLabel.text
+    assert "color" in ready.ui.runSentenceLabel.styleSheet
+    ready.logic.runs.show(runView(tmp_path / "one"))
+    ready.tell()
+    assert ready.ui.runSentenceLabel.styleSheet == ""
+
+
+def test_curves_are_drawn_in_the_panel_as_the_run_goes_on(
+    ready: ShownPanel, tmp_path: Path
+) -> None:
+    def picture(label: Any) -> np.ndarray:
+        image = label.pixmap.toImage().convertToFormat(QtGui.QImage.Format_RGB32)
+        pixels = np.frombuffer(image.constBits(), np.uint8)
+        return pixels.reshape(image.height(), image.bytesPerLine()).copy()
+
+    from Qt import QtGui
+
+    assert not ready.ui.lossCurveLabel.isVisible()
+    ready.logic.runs.show(runView(tmp_path / "one"))
+    learnt(ready)
+    ready.tell()
+    assert ready.ui.lossCurveLabel.isVisible()
+    before = picture(ready.ui.diceCurveLabel)
+    ready.tell()
+    assert np.array_equal(before, picture(ready.ui.diceCurveLabel))
+    learnt(ready, steps=300)
+    ready.tell()
+    assert not np.array_equal(before, picture(ready.ui.diceCurveLabel))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [[], [(0, 1.0)], [(0, 1.0), (1, 1.0)], [(0, float("nan")), (1, float("inf")), (2, -3.0)]],
+    ids=["none", "one", "flat", "not finite"],
+)
+def test_odd_losses_are_drawn_or_left_out(
+    ready: ShownPanel, tmp_path: Path, loss: list[tuple[int, float]]
+) -> None:
+    ready.logic.runs.show(runView(tmp_path / "one"))
+    ready.logic.runs.curves.loss = loss
+    ready.logic.runs.curves.version = 1
+    ready.tell()
+    assert ready.ui.lossCurveLabel.isVisible() == (len(loss) > 1)
+
+
+def test_the_newest_picture_of_a_kept_back_case_is_shown(ready: ShownPanel, tmp_path: Path) -> None:
+    from PUMITTrainLib.curves import Overlay
+    from Qt import QtGui
+
+    ready.logic.runs.show(runView(tmp_path / "one"))
+    for step in (100, 200):
+        picture = QtGui.QPixmap(900, 300)
+        picture.fill(QtGui.QColor("red"))
+        picture.save(str(tmp_path / f"{step}.png"))
+        overlay = Overlay(step, f"case_{step}", tmp_path / f"{step}.png")
+        ready.logic.runs.curves.overlays.append(overlay)
+        ready.tell()
+        assert ready.ui.overlayCaptionLabel.text == f"case_{step}, kept back, after step {step}"
+    assert ready.ui.overlayLabel.isVisible()
+    assert ready.ui.overlayLabel.pixmap.width() < 380
+    (tmp_path / "200.png").unlink()
+    ready.tell()
+    assert not ready.ui.overlayLabel.isVisible()
+
+
+def test_the_log_grows_without_being_written_anew(ready: ShownPanel, tmp_path: Path) -> None:
+    ready.logic.runs.show(runView(tmp_path / "one"))
+    ready.logic.runs.logText = "20:31:12 It reads 4 cases.\n"
+    ready.tell()
+    ready.logic.runs.logText += "20:31:15 Training starts.\n"
+    ready.tell()
+    assert ready.ui.logView.plainText.splitlines() == [
+        *("20:31:12 It reads 4 cases.", "20:31:15 Training starts.")
+    ]
+    ready.logic.runs.logText = "21:00:00 Another run.\n"
+    ready.tell()
+    assert "Another run" in ready.ui.logView.plainText
+    assert "Training starts" not in ready.ui.logView.plainText
+
+
+# --- the list -------------------------------------------------------------------------------------
+
+
+def test_every_run_is_listed_and_the_one_that_is_clicked_is_shown(
+    ready: ShownPanel, tmp_path: Path
+) -> None:
+    assert not ready.ui.runTable.isVisible()
+    hour = time.time() - 3600
+    ready.logic.runs.show(
+        runView(tmp_path / "new"), runView(tmp_path / "old", "finished", updated=hour)
+    )
+    ready.tell()
+    table = ready.ui.runTable
+    shown = [[ready.cell(table, row, column).text() for column in range(3)] for row in (0, 1)]
+    assert shown == [["new", "training, 25 %", "now"], ["old", "finished", "1 h ago"]]
+    assert ready.logic.askedFor("select") == []
+    table.selectRow(1)
+    assert ready.logic.askedFor("select") == [(tmp_path / "old",)]
+    ready.tell()
+    assert ready.ui.runSection.text == "3. Run: finished"
+
+
+def test_a_run_is_deleted_only_after_a_question(ready: ShownPanel, tmp_path: Path) -> None:
+    ready.logic.runs.show(runView(tmp_path / "old", "stopped"), runView(tmp_path / "new"))
+    ready.tell()
+    ready.press(ready.ui.removeRunButton)
+    assert ready.logic.askedFor("remove") == []
+    assert "old" in ready.ui.questionLabel.text
+    ready.press(ready.ui.yesButton)
+    assert ready.logic.askedFor("remove") == [(tmp_path / "old",)]
+    ready.logic.runs.selected = ready.logic.runs.all[1]
+    ready.tell()
+    assert not ready.ui.removeRunButton.enabled
+
+
+def test_a_question_about_one_run_is_withdrawn_with_the_run(
+    ready: ShownPanel, tmp_path: Path
+) -> None:
+    ready.logic.runs.show(runView(tmp_path / "a", "stopped"), runView(tmp_path / "b", "stopped"))
+    ready.tell()
+    ready.press(ready.ui.removeRunButton)
+    ready.ui.runTable.selectRow(1)
+    assert not ready.ui.questionFrame.isVisible()
