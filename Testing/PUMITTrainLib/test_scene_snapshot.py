@@ -147,7 +147,7 @@ def test_what_cannot_be_taken_is_refused_in_words(train: Any, scene: Any) -> Non
     shear = np.eye(4)
     shear[0, 1] = 0.5
     volumeNode.SetAndObserveTransformNodeID(linear(scene, shear).GetID())
-    with pytest.raises(PumitError, match="Scan: .*not perpendicular"):
+    with pytest.raises(PumitError, match=r"Scan: .*not perpendicular"):
         snapshot("case", [volumeNode], node)
     bent = scene.AddNewNodeByClass("vtkMRMLBSplineTransformNode", "Bent")
     bent.SetAndObserveTransformToParent(bending())

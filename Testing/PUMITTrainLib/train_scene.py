@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -165,6 +166,15 @@ class TrainScene:
         """Read the folders of the runs once more."""
         self.logic.runs.look()
         self.settle()
+
+    def waitFor(self, condition: Callable[[], object], seconds: float = 120.0) -> None:
+        """Look at the runs until something holds."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, self.logic.runs.logText or self.status
+            time.sleep(0.1)
+            self.background.poll()
+            self.look()
 
     @property
     def status(self) -> str:

@@ -1,0 +1,129 @@
+"""A training of its own process, on generated scans of the scene: killed, taken up, stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labelled_scans import TINY_SIZES, ball_and_box
+
+
+def addGenerated(train: Any, count: int) -> None:
+    """Cases of the scene with a ball and a box, in the list."""
+    import numpy as np
+    import slicer
+
+    for number in range(count):
+        image, labels = ball_and_box(number)
+        node = slicer.util.addVolumeFromArray(image)
+        node.SetName(f"made {number}")
+        node.SetSpacing(1.0, 1.0, 2.0)
+        masks = {"ball": labels == 1, "box": labels == 2}
+        assert all(np.any(mask) for mask in masks.values())
+        train.addSegmentation(node, f"labels {number}", **masks)
+    assert train.logic.cases.addAllOffered() == count
+
+
+def tinyRecipe(config: dict[str, Any], **schedule: Any) -> str:
+    """A recipe for what `pumit plan` was asked, with a network that is very small."""
+    data = {k: v for k, v in config["data"].items() if k != "validation"}
+    data["classes"] = [{"name": "ball", "value": 1}, {"name": "box", "value": 2}]
+    recipe = {
+        "name": "made",
+        "task": "segmentation",
+        "network_sizes": TINY_SIZES,
+        "data": data,
+        "plan": {"patch_size": [16, 32, 32], "batch_size": 1},
+        "device": "cpu",
+        "threads": 1,
+        "register": False,
+        "schedule": {
+            "steps": 5000,
+            "log_every": 1,
+            "validate_every": 4000,
+            "checkpoint_seconds": 1,
+            **schedule,
+        },
+    }
+    return json.dumps(recipe, indent=1)
+
+
+@pytest.fixture
+def real(scene: Any, tmp_path: Path) -> Any:
+    """The logic with real trainings; whatever still runs at the end is ended."""
+    from pumit.io.run_files import list_runs
+    from PUMITTrainLib.launching import DetachedLauncher
+    from train_scene import TrainScene
+
+    made = TrainScene(tmp_path / "runs", launcher=DetachedLauncher(sys.executable))
+    yield made
+    made.close()
+    for _folder, status in list_runs(made.root):
+        if status.is_alive:
+            os.kill(status.pid, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
+
+
+def start(real: Any, **schedule: Any) -> None:
+    """Start a training of three cases of the scene."""
+    addGenerated(real, 3)
+    real.logic.runs.start()
+    real.settle()
+    call = real.programs.last
+    real.answerPlan(tinyRecipe(call.config, **schedule))
+    real.settle()
+
+
+@pytest.mark.slow
+def test_run_outlives_scene_and_module_and_is_taken_up_after_a_kill(real: Any) -> None:
+    import slicer
+    from pumit.io.run_files import read_status
+
+    start(real)
+    runs = real.logic.runs
+    real.waitFor(lambda: len(runs.curves.loss) > 2)
+    folder, pid = runs.folder, read_status(runs.folder).pid
+    assert os.getpgid(pid) == pid if sys.platform != "win32" else True
+    assert os.getsid(pid) != os.getsid(0) if sys.platform != "win32" else True
+
+    slicer.mrmlScene.Clear(0)
+    real.settle()
+    assert real.logic.runs.folder == folder
+    assert real.logic.parameters is not None
+
+    real.reopen()
+    runs = real.logic.runs
+    (view,) = runs.all
+    assert view.folder == folder
+    assert view.isAlive
+    runs.select(folder)
+    real.waitFor(lambda: (folder / "last.safetensors").is_file())
+
+    os.kill(pid, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
+    real.waitFor(lambda: runs.selected.state.value == "died")
+    saved = runs.selected.step
+    assert runs.selected.canTakeUp
+
+    runs.takeUp()
+    real.settle()
+    real.waitFor(lambda: runs.selected.state.value == "training" and runs.selected.step > 0)
+    assert runs.selected.step >= min(saved, 1)
+    assert read_status(folder).pid != pid
+
+    runs.stop()
+    real.settle()
+    real.waitFor(lambda: runs.selected.state.value == "stopped")
+    assert not runs.selected.isAlive
+    steps = [step for step, _loss in runs.curves.loss]
+    assert steps == sorted(set(steps))
+
+
+@pytest.mark.slow
+def test_what_a_process_cannot_do_is_said_in_its_run(real: Any) -> None:
+    start(real, warm_upp=3)
+    real.waitFor(lambda: real.logic.runs.selected.state.value in ("failed", "died"))
+    assert "warm_up" in real.logic.runs.selected.sentence
