@@ -5,21 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import VolumeError
-from pumit.io.channel_files import read_channels, require_same_grid
+from pumit.io.label_source import announced_segments, read_labels, read_scan
 from pumit.preprocessing.channels import image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
-from pumit.training.class_values import ClassValue, base_values, region_table
-from pumit.training.labelled_cases import LabelledCase, bare_name
+from pumit.training.case_patterns import LabelledCase
+from pumit.training.class_matching import class_labels
+from pumit.training.class_values import ClassValue, region_table
 from pumit.volume import Volume
 
 FOREGROUND_SAMPLES = 10_000  # voxels of a case that count for the intensities of the data set
-SHOWN_VALUES = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +29,13 @@ class LabelledVolume:
         name: Of the case.
         volume: The scan, all channels in one.
         labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`.
+        doubts: What of the labels may be right and is worth a look, in words.
     """
 
     name: str
     volume: Volume
     labels: npt.NDArray[np.uint8]
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,7 @@ class CaseFacts:
         lowest: Smallest intensity of each channel.
         is_integer: Whether intensities are whole numbers.
         digest: Fingerprint of the image's voxels.
+        doubts: As of the `LabelledVolume`.
     """
 
     name: str
@@ -62,6 +64,7 @@ class CaseFacts:
     lowest: tuple[float, ...]
     is_integer: bool
     digest: str
+    doubts: tuple[str, ...] = ()
 
 
 def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> LabelledVolume:
@@ -76,35 +79,17 @@ def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> Labelled
             label map holds what no class names. The message begins with the case's name.
     """
     try:
-        volume = read_channels(case.images)
-        label = Volume.read(case.label)
-        if label.array.ndim != 3:
-            raise VolumeError(f"the label map has {label.channels} channels, it needs one")
-        require_same_grid(volume, label, "the label map")
-        labels = class_indices(label.array, classes)
+        volume = read_scan(case.images, case.label)
+        file = read_labels(case.label, volume)
+        found = class_labels(file, classes)
     except (VolumeError, OSError) as error:
-        message = " ".join(str(error).split()).removesuffix(".")
-        raise VolumeError(f"{case.name}: {message}") from None
-    return LabelledVolume(case.name, volume, labels)
+        raise VolumeError(f"{case.name}: {one_line(error)}") from None
+    return LabelledVolume(case.name, volume, found.labels, (*file.doubts, *found.doubts))
 
 
-def class_indices(values: npt.NDArray[Any], classes: Sequence[ClassValue]) -> npt.NDArray[np.uint8]:
-    """Replace the values of a label map by the numbers of their classes, from 1 on.
-
-    Where there are regions, by their numbers among `base_values`.
-
-    Raises:
-        VolumeError: If a value is of no class.
-    """
-    found = np.unique(values)
-    known = {0: 0} | {value: i for i, value in enumerate(base_values(classes), start=1)}
-    unknown = [v for v in found.tolist() if v not in known]
-    if unknown:
-        shown = ", ".join(f"{v:g}" for v in unknown[:SHOWN_VALUES])
-        more = " and more" if len(unknown) > SHOWN_VALUES else ""
-        raise VolumeError(f"no class is named for the label values {shown}{more}")
-    indices = np.array([known[v] for v in found.tolist()], dtype=np.uint8)
-    return indices[np.searchsorted(found, values)]
+def one_line(error: Exception) -> str:
+    """An error's message as part of a sentence."""
+    return " ".join(str(error).split()).removesuffix(".")
 
 
 def facts_of(
@@ -128,7 +113,7 @@ def facts_of(
     members = region_table(classes)  # (classes, 1 + base values)
     counts = np.bincount(case.labels.ravel(), minlength=members.shape[1])
     voxels = (counts[0], *(members @ counts))
-    digest = hashlib.sha256(np.ascontiguousarray(case.volume.array).tobytes())
+    digest = hashlib.sha256(np.ascontiguousarray(case.volume.array).data)
     return CaseFacts(
         case.name,
         (d, h, w),
@@ -139,13 +124,10 @@ def facts_of(
         tuple(float(c.min()) for c in channels),
         case.volume.array.dtype.kind in "iu" or bool((np.mod(samples, 1) == 0).all()),
         digest.hexdigest(),
+        case.doubts,
     )
 
 
 def unnamed_classes(case: LabelledCase) -> list[int]:
     """Values of a label map other than 0, for a recipe that names none."""
-    try:
-        values = np.unique(Volume.read(case.label).array)
-    except VolumeError as error:
-        raise VolumeError(f"{bare_name(case.label)}: {error}") from None
-    return [int(v) for v in values if v > 0 and v == int(v)]
+    return [segment.value for segment in announced_segments(case.label)]

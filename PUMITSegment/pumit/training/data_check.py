@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pumit.errors import PumitError, VolumeError
+from pumit.errors import VolumeError
 from pumit.preprocessing.network_axes import Orientation
-from pumit.training.case_reading import CaseFacts, facts_of, read_labelled, unnamed_classes
+from pumit.training.case_reading import CaseFacts, facts_of, read_labelled
 from pumit.training.labelled_cases import LabelledSet, all_at_once
 
 SPACING_OUTLIER = 10.0  # times the median
@@ -46,10 +46,6 @@ def examine(
     Raises:
         PumitError: If any case cannot be used; one message names them all.
     """
-    if not data.classes:
-        values = unnamed_classes(data.cases[0])
-        example = ", ".join(f"name_{v}: {v}" for v in values) or "liver: 1"
-        raise PumitError(f"Name the classes in the recipe: data.classes: {{{example}}}.")
     facts, problems = [], []
     for number, case in enumerate(data.cases, start=1):
         if progress is not None:
@@ -64,7 +60,7 @@ def examine(
     all_at_once(problems)
     names = [c.label.name for c in data.classes]
     channels = _channel_count(facts, data)
-    return DataFacts(tuple(facts), channels, tuple(_doubts(facts, names)))
+    return DataFacts(tuple(facts), channels, (*data.doubts, *_doubts(facts, names)))
 
 
 def _channel_count(facts: Sequence[CaseFacts], data: LabelledSet) -> int:
@@ -100,6 +96,7 @@ def _doubts(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
     doubts = []
     median = np.median([f.spacing_mm for f in facts], axis=0)
     for fact in facts:
+        doubts += [f"{fact.name}: {doubt}" for doubt in fact.doubts]
         ratio = np.asarray(fact.spacing_mm) / median
         if ratio.max() >= SPACING_OUTLIER or ratio.min() <= 1 / SPACING_OUTLIER:
             shown = " x ".join(f"{s:.3g}" for s in fact.spacing_mm)

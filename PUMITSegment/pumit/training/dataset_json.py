@@ -9,17 +9,12 @@ from typing import Any
 
 from pumit.errors import PumitError
 from pumit.segmentation import ClassLabel
+from pumit.training.case_patterns import CaseProblem, LabelledCase, bare_name, pair_files
 from pumit.training.class_values import ClassValue, checked_classes, region
-from pumit.training.labelled_cases import (
-    LabelledCase,
-    LabelledSet,
-    all_at_once,
-    bare_name,
-    paired_cases,
-)
+from pumit.training.labelled_cases import FoundCases, LabelledSet
 
 
-def read_dataset_json(folder: Path) -> LabelledSet:
+def read_dataset_json(folder: Path) -> FoundCases:
     """Cases, classes and channels of a folder with dataset.json, imagesTr and labelsTr.
 
     Understands version 1 and 2 of nnU-Net's file and the Decathlon's, whose channels lie in one
@@ -30,8 +25,7 @@ def read_dataset_json(folder: Path) -> LabelledSet:
         folder: The data set's folder.
 
     Raises:
-        PumitError: If dataset.json is damaged, lacks its labels or has an ignored label, or a file
-            that it promises is absent.
+        PumitError: If dataset.json is damaged, lacks its labels or has an ignored label.
     """
     try:
         content = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
@@ -47,11 +41,23 @@ def read_dataset_json(folder: Path) -> LabelledSet:
             "channel_names (or modality)."
         ) from None
     if rows:
-        return LabelledSet(tuple(_named_cases(folder, rows, len(channels))), classes, channels)
-    images = f"imagesTr/{{case}}_{{channel}}{ending}"
-    return LabelledSet(
-        tuple(paired_cases(folder, images, f"labelsTr/{{case}}{ending}")), classes, channels
-    )
+        cases, problems = _named_cases(folder, rows, len(channels))
+    else:
+        images = f"imagesTr/{{case}}_{{channel}}{ending}"
+        pairs = pair_files(folder, images, f"labelsTr/{{case}}{ending}")
+        cases, problems = list(pairs.cases), list(pairs.problems)
+        short = [c for c in cases if channels and len(c.images) not in (1, len(channels))]
+        problems += [
+            CaseProblem(
+                c.name,
+                f"has {len(c.images)} files where dataset.json names the channels "
+                f"{', '.join(channels)}",
+            )
+            for c in short
+        ]
+        cases = [c for c in cases if c not in short]
+    data = LabelledSet(tuple(cases), classes, channels)
+    return FoundCases(data, tuple(problems), "dataset.json")
 
 
 def _channels(content: Mapping[str, Any]) -> tuple[str, ...]:
@@ -78,10 +84,13 @@ def _classes(labels: Mapping[str, Any]) -> tuple[ClassValue, ...]:
     return checked_classes(found)
 
 
-def _named_cases(folder: Path, rows: Any, channels: int) -> list[LabelledCase]:
+def _named_cases(
+    folder: Path, rows: Any, channels: int
+) -> tuple[list[LabelledCase], list[CaseProblem]]:
     """Cases that the file lists: `[{image, label}]`, or `{name: {images, label}}`."""
     is_named = isinstance(rows, Mapping)
-    cases, problems = [], []
+    cases: list[LabelledCase] = []
+    problems: list[CaseProblem] = []
     for key, row in rows.items() if is_named else enumerate(rows):
         try:
             label = folder / row["label"]
@@ -96,7 +105,7 @@ def _named_cases(folder: Path, rows: Any, channels: int) -> list[LabelledCase]:
             split = [given[0].with_name(f"{stem}_{c:04d}{suffix}") for c in range(channels or 1)]
             given = split if split[0].is_file() else given
         absent = [path.name for path in (*given, label) if not path.is_file()]
-        problems += [f"{name}: there is no file {file}" for file in absent]
-        cases.append(LabelledCase(name, tuple(given), label))
-    all_at_once(problems)
-    return cases
+        problems += [CaseProblem(name, f"there is no file {file}") for file in absent]
+        if not absent:
+            cases.append(LabelledCase(name, tuple(given), label))
+    return cases, problems

@@ -2,42 +2,52 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pumit.errors import PumitError
-from pumit.training.class_values import ClassValue, classes_from
-from pumit.training.recipe_file import check_keys
+from pumit.errors import PumitError, VolumeError
+from pumit.io.file_part import file_exists
+from pumit.io.label_source import announced_segments
+from pumit.io.slicer_bundle import SUFFIX, is_bundle
+from pumit.training.case_patterns import (
+    IMAGE_PATTERN,
+    LABEL_PATTERN,
+    CaseProblem,
+    LabelledCase,
+    Pairs,
+    bare_name,
+    guess_pairs,
+    pair_files,
+)
+from pumit.training.class_proposal import ClassProposal
+from pumit.training.class_values import ClassValue, checked_classes, classes_from
+from pumit.training.object_cases import bundle_cases, dicom_cases
+from pumit.training.recipe_file import Kinds, check_keys
 
-SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".png", ".jpg", ".jpeg")
-IMAGE_PATTERN = "images/{case}.*"
-LABEL_PATTERN = "labels/{case}.*"
+__all__ = ["CaseProblem", "LabelledCase", "LabelledSet", "bare_name", "find_labelled_set"]
+
 SHOWN_PROBLEMS = 12
 
-CASE_KINDS: dict[str, tuple[type, ...]] = {
+# What a recipe's `data` says of where cases come from.
+SOURCE_KINDS: Kinds = {
+    "folder": (str,),
+    "images": (str,),
+    "labels": (str,),
+    "cases": (list,),
+    "leave_out": (list,),
+    "classes": (dict, list),
+    "channels": (list,),
+    "repeat_single_channel": (bool,),
+}
+CASE_KINDS: Kinds = {
     "name": (str,),
     "image": (str, list),
     "images": (list,),
     "label": (str,),
+    "patient": (str, int),
 }
-
-
-@dataclass(frozen=True)
-class LabelledCase:
-    """A scan with its label map, not read yet.
-
-    Attributes:
-        name: Bare name, the same in every message.
-        images: One file with all channels, or one for each.
-        label: The label map.
-    """
-
-    name: str
-    images: tuple[Path, ...]
-    label: Path
 
 
 @dataclass(frozen=True)
@@ -49,12 +59,29 @@ class LabelledSet:
         classes: In order of their values; the i-th from 1 on is the network's class i.
         channels: Names of the image channels, such as "CT"; empty where nobody says.
         repeats_single: Whether a case of one channel stands for all channels.
+        doubts: What a user should look at, in words.
     """
 
     cases: tuple[LabelledCase, ...]
     classes: tuple[ClassValue, ...]
     channels: tuple[str, ...]
     repeats_single: bool = False
+    doubts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FoundCases:
+    """What a recipe's `data` leads to, with all that is wrong with it.
+
+    Attributes:
+        data: The data set; its classes are empty where nobody names them.
+        problems: Of cases that cannot be used, which are not in the data set.
+        layout: How the cases were found, in words, such as the patterns.
+    """
+
+    data: LabelledSet
+    problems: tuple[CaseProblem, ...]
+    layout: str
 
 
 def all_at_once(problems: Iterable[str], what: str = "The data cannot be used") -> None:
@@ -72,22 +99,36 @@ def all_at_once(problems: Iterable[str], what: str = "The data cannot be used") 
 
 
 def find_labelled_set(data: Mapping[str, Any], resolve: Callable[[str], Path]) -> LabelledSet:
-    """Find the cases of a recipe's `data`.
+    """Find the cases of a recipe's `data`, and read off the labels which classes there are.
 
-    Its keys are `folder` (pairs in images/ and labels/, or where the patterns `images` and
-    `labels` say; or a folder with the dataset.json of nnU-Net or the Medical Segmentation
-    Decathlon) or `cases` (a list of `{image, label, name}`), and `classes`, `channels` and
-    `repeat_single_channel`.
+    Args:
+        data: See `find_cases`; without `classes` these are proposed, which reads all labels.
+        resolve: Makes paths of texts.
+
+    Raises:
+        PumitError: If anything is missing, with all that is wrong at once.
+    """
+    found = find_cases(data, resolve)
+    all_at_once(map(str, found.problems))
+    if not found.data.cases:
+        raise PumitError("The data set holds no case; check data.folder and its patterns.")
+    return found.data if found.data.classes else with_proposed_classes(found.data)
+
+
+def find_cases(data: Mapping[str, Any], resolve: Callable[[str], Path]) -> FoundCases:
+    """Find the cases of a recipe's `data`, and what is wrong with them.
+
+    Its keys are `folder` (see `cases_of_folder`) with the patterns `images` and `labels`, or
+    `cases` (a list of `{name, image, label, patient}`), and `classes`, `channels`,
+    `repeat_single_channel` and `leave_out` (names of cases that are passed over).
 
     Args:
         data: Keys and values; their names and kinds are checked already.
         resolve: Makes paths of texts.
 
     Raises:
-        PumitError: If anything is missing, with all that is wrong at once.
+        PumitError: If nothing can be looked at: no folder, or a damaged dataset.json.
     """
-    from pumit.training.dataset_json import read_dataset_json
-
     classes = classes_from(data["classes"]) if "classes" in data else ()
     channels = tuple(str(c) for c in data.get("channels", ()))
     repeats = bool(data.get("repeat_single_channel", False))
@@ -96,91 +137,113 @@ def find_labelled_set(data: Mapping[str, Any], resolve: Callable[[str], Path]) -
             "The recipe's data needs either a folder (`--data FOLDER` gives it too) or cases."
         )
     if "cases" in data:
-        cases = _listed_cases(data["cases"], resolve)
+        cases, problems = _listed_cases(data["cases"], resolve)
+        found = FoundCases(LabelledSet(tuple(cases), (), ()), tuple(problems), "listed cases")
     else:
         folder = resolve(data["folder"])
-        if not folder.is_dir():
-            raise PumitError(f"There is no folder {folder.name!r}; correct data.folder.")
-        if (folder / "dataset.json").is_file() and not {"images", "labels"} & data.keys():
-            described = read_dataset_json(folder)
-            cases = list(described.cases)
-            classes, channels = classes or described.classes, channels or described.channels
-        else:
-            patterns = data.get("images", IMAGE_PATTERN), data.get("labels", LABEL_PATTERN)
-            cases = paired_cases(folder, *patterns, repeats_single=repeats)
-    if not cases:
-        raise PumitError("The data set holds no case; check data.folder and its patterns.")
-    names = [case.name for case in cases]
+        patterns = None
+        if {"images", "labels"} & data.keys():
+            patterns = (data.get("images", IMAGE_PATTERN), data.get("labels", LABEL_PATTERN))
+        found = cases_of_folder(folder, patterns, repeats_single=repeats)
+    left_out = {str(name) for name in data.get("leave_out", ())}
+    kept = [case for case in found.data.cases if case.name not in left_out]
+    names = [case.name for case in kept]
     twice = sorted({name for name in names if names.count(name) > 1})
-    all_at_once(f"{name} is there twice; rename or remove one" for name in twice)
-    cases.sort(key=lambda case: case.name)
-    return LabelledSet(tuple(cases), classes, channels, repeats)
+    problems = [p for p in found.problems if p.case not in left_out]
+    problems += [CaseProblem(name, "is there twice; rename or remove one") for name in twice]
+    kept = sorted((c for c in kept if c.name not in twice), key=lambda case: case.name)
+    made = LabelledSet(
+        tuple(kept), classes or found.data.classes, channels or found.data.channels, repeats
+    )
+    return FoundCases(made, tuple(problems), found.layout)
 
 
-def paired_cases(
-    folder: Path, images: str, labels: str, *, repeats_single: bool = False
-) -> list[LabelledCase]:
-    """Pair the files of two patterns by what `{case}` stands for in them.
+def cases_of_folder(
+    folder: Path, patterns: tuple[str, str] | None = None, *, repeats_single: bool = False
+) -> FoundCases:
+    """Find the cases of a folder, however they lie in it.
+
+    In this order: pairs of the patterns where they are given, nnU-Net's or the Decathlon's
+    dataset.json, pairs of the usual patterns, DICOM series with DICOM-SEG or RTSTRUCT, Slicer
+    scenes (`.mrb`). A single `.mrb` in place of a folder is a scene.
 
     Args:
-        folder: Where the patterns begin.
-        images: Such as "images/{case}.*" (any suffix of an image) or, with several files for a
-            case, "images/{case}_{channel}.nii.gz".
-        labels: Such as "labels/{case}.*".
+        folder: The folder.
+        patterns: Of images and labels, see `case_patterns.pair_files`.
         repeats_single: Whether a case may have the first channel alone.
 
     Raises:
-        PumitError: If a case lacks its image, label or a channel that others have.
+        PumitError: If there is no such folder, or it holds nothing that is known.
     """
-    found_images = _matches(folder, images)
-    found_labels = _matches(folder, labels)
-    if not found_images or not found_labels:
-        pattern = labels if found_images else images
-        raise PumitError(f"No file in {folder.name!r} is called like {pattern!r}; correct it.")
-    problems = [
-        f"{case} has no label like {labels!r}" for case in sorted({*found_images} - {*found_labels})
-    ]
-    problems += [
-        f"{case} has no image like {images!r}" for case in sorted({*found_labels} - {*found_images})
-    ]
-    channels = sorted({channel for files in found_images.values() for channel in files})
-    cases = []
-    for name in sorted({*found_images} & {*found_labels}):
-        files, label = found_images[name], found_labels[name]
-        missing = [channel for channel in channels if channel not in files]
-        if missing and not (repeats_single and len(files) == 1):
-            problems.append(f"{name} lacks channel {', '.join(missing)}")
-        crowded = any(len(paths) > 1 for paths in (*files.values(), *label.values()))
-        if crowded or len(label) > 1:
-            problems.append(f"{name} is there twice, with different suffixes")
-        cases.append(
-            LabelledCase(name, tuple(files[c][0] for c in sorted(files)), min(label.values())[0])
+    from pumit.training.dataset_json import read_dataset_json
+
+    if folder.is_file() and is_bundle(folder):
+        return _found(*bundle_cases([folder]), "a Slicer scene")
+    if not folder.is_dir():
+        raise PumitError(f"There is no folder {folder.name!r}; correct data.folder.")
+    if patterns is not None:
+        return _of_pairs(pair_files(folder, *patterns, repeats_single=repeats_single), folder)
+    if (folder / "dataset.json").is_file():
+        return read_dataset_json(folder)
+    pairs = guess_pairs(folder, repeats_single=repeats_single)
+    if pairs is not None:
+        return _of_pairs(pairs, folder)
+    cases, problems = dicom_cases(folder)
+    if cases or problems:
+        return _found(cases, problems, "DICOM series with their segmentations")
+    scenes = sorted(p for p in folder.iterdir() if p.name.lower().endswith(SUFFIX))
+    if scenes:
+        return _found(*bundle_cases(scenes), "Slicer scenes")
+    usual = pair_files(folder, IMAGE_PATTERN, LABEL_PATTERN)
+    return _of_pairs(usual, folder)
+
+
+def _found(cases: list[LabelledCase], problems: list[CaseProblem], layout: str) -> FoundCases:
+    return FoundCases(LabelledSet(tuple(cases), (), ()), tuple(problems), layout)
+
+
+def _of_pairs(pairs: Pairs, folder: Path) -> FoundCases:
+    if not pairs.cases and not pairs.problems:
+        raise PumitError(
+            f"No files in {folder.name!r} are called like {pairs.patterns[0]!r} and "
+            f"{pairs.patterns[1]!r}; correct data.images and data.labels, or give a folder with "
+            "dataset.json, DICOM or Slicer scenes."
         )
+    # Numbers are nnU-Net's and name nothing.
+    channels = () if all(c.isdecimal() for c in pairs.channels) else pairs.channels
+    layout = f"images {pairs.patterns[0]}, labels {pairs.patterns[1]}"
+    return FoundCases(LabelledSet(pairs.cases, (), channels), pairs.problems, layout)
+
+
+def with_proposed_classes(data: LabelledSet) -> LabelledSet:
+    """A data set with the classes that its labels hold.
+
+    Raises:
+        PumitError: If labels cannot be read, or nothing is labelled.
+    """
+    proposal, problems = ClassProposal(), []
+    for case in data.cases:
+        try:
+            proposal.add(case.name, announced_segments(case.label))
+        except VolumeError as error:
+            problems.append(f"{case.name}: {' '.join(str(error).split()).removesuffix('.')}")
     all_at_once(problems)
-    return cases
+    found = proposal.classes()
+    if not found:
+        raise PumitError(
+            "every label map is empty: there is nothing to learn; name the classes under "
+            "data.classes."
+        )
+    doubts = (*data.doubts, *proposal.problems(), *proposal.doubts())
+    classes = checked_classes(found)
+    return LabelledSet(data.cases, classes, data.channels, data.repeats_single, doubts)
 
 
-def _matches(folder: Path, pattern: str) -> dict[str, dict[str, list[Path]]]:
-    """Files by case and channel ("" where the pattern has none)."""
-    if pattern.count("{case}") != 1:
-        raise PumitError(f"The pattern {pattern!r} needs {{case}} once, such as {IMAGE_PATTERN!r}.")
-    glob = pattern.replace("{case}", "*").replace("{channel}", "*")
-    regex = re.escape(pattern).replace(re.escape("{case}"), r"(?P<case>[^/]+?)")
-    regex = regex.replace(re.escape("{channel}"), r"(?P<channel>[^/_]+)")
-    suffixes = "|".join(re.escape(s) for s in SUFFIXES)
-    regex = regex.replace(re.escape(".*"), f"(?:{suffixes})").replace(r"\*", "[^/]*")
-    found: dict[str, dict[str, list[Path]]] = {}
-    for path in sorted(folder.glob(glob)):
-        match = re.fullmatch(regex, path.relative_to(folder).as_posix())
-        if match and not path.name.startswith("."):
-            groups = match.groupdict()
-            channel = groups.get("channel") or ""
-            found.setdefault(groups["case"], {}).setdefault(channel, []).append(path)
-    return found
-
-
-def _listed_cases(rows: Any, resolve: Callable[[str], Path]) -> list[LabelledCase]:
-    cases, problems = [], []
+def _listed_cases(
+    rows: Any, resolve: Callable[[str], Path]
+) -> tuple[list[LabelledCase], list[CaseProblem]]:
+    cases: list[LabelledCase] = []
+    problems: list[CaseProblem] = []
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
             raise PumitError(f"Case {number} in data.cases needs the keys image and label.")
@@ -188,18 +251,13 @@ def _listed_cases(rows: Any, resolve: Callable[[str], Path]) -> list[LabelledCas
         given = row.get("images", row.get("image", []))
         images = tuple(resolve(str(i)) for i in (given if isinstance(given, list) else [given]))
         if not images or "label" not in row:
-            problems.append(f"case {number} needs the keys image and label")
+            name = str(row.get("name", f"case {number}"))
+            problems.append(CaseProblem(name, "needs the keys image and label"))
             continue
         label = resolve(row["label"])
         name = str(row.get("name", bare_name(images[0])))
-        absent = [path.name for path in (*images, label) if not path.exists()]
-        problems += [f"{name}: there is no file {file}" for file in absent]
-        cases.append(LabelledCase(name, images, label))
-    all_at_once(problems)
-    return cases
-
-
-def bare_name(path: Path) -> str:
-    """A file's name without the suffix of an image."""
-    suffix = next((s for s in SUFFIXES if path.name.lower().endswith(s)), "")
-    return path.name[: len(path.name) - len(suffix)]
+        absent = [path.name for path in (*images, label) if not file_exists(path)]
+        problems += [CaseProblem(name, f"there is no file {file}") for file in absent]
+        if not absent:
+            cases.append(LabelledCase(name, images, label, str(row.get("patient", ""))))
+    return cases, problems

@@ -126,9 +126,7 @@ def prepare_all(
 
 
 def _stamps(case: LabelledCase) -> list[float]:
-    return [
-        stamp for p in (*case.images, case.label) for stamp in (p.stat().st_mtime, p.stat().st_size)
-    ]
+    return [stamp for p in case.files for stamp in (p.stat().st_mtime, p.stat().st_size)]
 
 
 def _mapped(

@@ -17,7 +17,12 @@ from pumit.training.class_values import ClassValue
 from pumit.training.data_check import DataFacts, examine
 from pumit.training.data_plan import DataPlan, plan_for
 from pumit.training.data_split import Split, split_cases
-from pumit.training.labelled_cases import LabelledCase, LabelledSet, find_labelled_set
+from pumit.training.labelled_cases import (
+    SOURCE_KINDS,
+    LabelledCase,
+    LabelledSet,
+    find_labelled_set,
+)
 from pumit.training.prepared_cases import PreparedCase
 from pumit.training.recipe_file import Kinds, check_keys
 from pumit.training.segmentation_source import SegmentationSource
@@ -35,13 +40,7 @@ SEGMENTATION_KINDS: Kinds = {
     "validation": (dict,),
 }
 DATA_KINDS: Kinds = {
-    "folder": (str,),
-    "images": (str,),
-    "labels": (str,),
-    "cases": (list,),
-    "classes": (dict, list),
-    "channels": (list,),
-    "repeat_single_channel": (bool,),
+    **SOURCE_KINDS,
     "patient": (str,),
     "training": (list,),
     "validation": (list, int, float),

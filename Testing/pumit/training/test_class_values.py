@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pumit.errors import PumitError, VolumeError
 from pumit.segmentation import ClassLabel
-from pumit.training.case_reading import class_indices
+from pumit.training.class_matching import class_indices
 from pumit.training.class_values import (
     ClassValue,
     base_values,
@@ -113,7 +113,7 @@ def test_nnunet_regions_are_read(tmp_path: Path) -> None:
     (tmp_path / "labelsTr").mkdir()
     (tmp_path / "labelsTr" / "a.nii.gz").touch()
     (tmp_path / "dataset.json").write_text(json.dumps(content))
-    found = read_dataset_json(tmp_path)
+    found = read_dataset_json(tmp_path).data
     assert found.channels == ("T1", "T1ce", "T2", "FLAIR")
     assert [(c.label.name, c.values) for c in found.classes] == [
         ("whole_tumor", (1, 2, 3)),

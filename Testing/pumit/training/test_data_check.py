@@ -86,7 +86,7 @@ def with_one_slice(folder: Path) -> None:
         (with_shifted_label, "off the image's grid by 3.5 voxels"),
         (with_other_spacing, "off the image's grid"),
         (with_unknown_value, "no class is named for the label values 7"),
-        (with_interpolated_label, "no class is named for the label values 0.5"),
+        (with_interpolated_label, "holds fractions"),
         (with_damaged_image, "not an image"),
         (with_duplicate, "same image as case_0"),
         (with_more_channels, "2 channels in place of 1"),
@@ -110,10 +110,11 @@ def test_all_unusable_cases_are_named_at_once(tmp_path: Path) -> None:
         look(tmp_path)
 
 
-def test_classes_that_nobody_names_are_asked_for(tmp_path: Path) -> None:
-    write_pairs(tmp_path, 1)
-    with pytest.raises(PumitError, match=r"data\.classes: \{name_1: 1, name_2: 2\}"):
-        examine(find_labelled_set({"folder": str(tmp_path)}, Path))
+def test_classes_that_nobody_names_are_read_off_the_labels(tmp_path: Path) -> None:
+    write_pairs(tmp_path, 2)
+    found = find_labelled_set({"folder": str(tmp_path)}, Path)
+    assert [(c.value, c.label.name) for c in found.classes] == [(1, "class 1"), (2, "class 2")]
+    assert examine(found).warnings == ()
 
 
 def test_doubtful_cases_are_kept_with_a_warning(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ CLASSES = {"ball": 1, "box": 2}
 def find(root: Path, /, **data: Any) -> LabelledSet:
     if "cases" not in data:
         data = {"folder": ".", **data}
+    if not (root / "dataset.json").exists():
+        data.setdefault("classes", CLASSES)  # or they are read off the labels
     return find_labelled_set(data, lambda text: root / text)
 
 
@@ -96,11 +98,15 @@ def test_terminology_and_colours_are_kept(tmp_path: Path) -> None:
     ("files", "data", "message"),
     [
         (["images/a.nii.gz"], {}, "labels/"),
-        (["images/a.nii.gz", "images/b.nii.gz", "labels/a.nii.gz"], {}, "b has no label"),
-        (["images/a.nii.gz", "labels/c.nii.gz", "labels/a.nii.gz"], {}, "c has no image"),
-        (["images/a.nii.gz", "images/a.nrrd", "labels/a.nii.gz"], {}, "a is there twice"),
+        (["images/a.nii.gz", "images/b.nii.gz", "labels/a.nii.gz"], {}, "b: has no label"),
+        (
+            ["images/a.nii.gz", "labels/c.nii.gz", "labels/a.nii.gz"],
+            {},
+            "c: has a label and no image",
+        ),
+        (["images/a.nii.gz", "images/a.nrrd", "labels/a.nii.gz"], {}, "a: is there twice"),
         ([], {"folder": "absent"}, "no folder 'absent'"),
-        ([], {"images": "images/*.nii.gz"}, "needs {case} once"),
+        ([], {"images": "images/*.nii.gz"}, "needs {case}"),
         ([], {"cases": [{"image": "x.nii.gz", "label": "y.nii.gz"}]}, "x: there is no file"),
         ([], {"cases": [{"imgae": "x.nii.gz", "label": "y.nii.gz"}]}, "did you mean image"),
         ([], {"cases": []}, "holds no case"),
@@ -124,8 +130,8 @@ def test_all_problems_are_in_one_message(tmp_path: Path) -> None:
     with pytest.raises(PumitError) as raised:
         find(tmp_path)
     text = str(raised.value)
-    assert "c01 has no label" in text
-    assert "c12 has no label" in text
+    assert "c01: has no label" in text
+    assert "c12: has no label" in text
     assert text.endswith("and 7 more.")
 
 
@@ -133,7 +139,7 @@ def test_missing_channel_names_the_case(tmp_path: Path) -> None:
     touch(tmp_path, "images/a_0000.nii.gz", "images/a_0001.nii.gz", "images/b_0000.nii.gz")
     touch(tmp_path, "labels/a.nii.gz", "labels/b.nii.gz")
     pattern = "images/{case}_{channel}.nii.gz"
-    with pytest.raises(PumitError, match="b lacks channel 0001"):
+    with pytest.raises(PumitError, match="b: lacks channel 0001"):
         find(tmp_path, images=pattern)
     assert len(find(tmp_path, images=pattern, repeat_single_channel=True).cases) == 2
 

@@ -1,0 +1,216 @@
+"""Pairs of scans and labels by the patterns of their names, guessed where none is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pumit.errors import PumitError
+
+SUFFIXES = (
+    ".seg.nrrd",
+    ".nii.gz",
+    ".nii",
+    ".nrrd",
+    ".nhdr",
+    ".mha",
+    ".mhd",
+    ".png",
+    ".jpg",
+    ".jpeg",
+)
+LABEL_SUFFIXES = (*SUFFIXES, ".dcm")
+IMAGE_PATTERN = "images/{case}.*"
+LABEL_PATTERN = "labels/{case}.*"
+# Where labs have their pairs; of these what pairs most is taken, of equal ones the first.
+USUAL_PATTERNS = (
+    (IMAGE_PATTERN, LABEL_PATTERN),
+    ("images/{case}_{channel}.*", LABEL_PATTERN),
+    ("imagesTr/{case}.*", "labelsTr/{case}.*"),
+    ("imagesTr/{case}_{channel}.*", "labelsTr/{case}.*"),
+    ("image/{case}.*", "label/{case}.*"),
+    ("images/{case}.*", "masks/{case}.*"),
+    ("images/{case}.*", "segmentations/{case}.*"),
+    ("{case}/image.*", "{case}/label.*"),
+    ("{case}/image.*", "{case}/mask.*"),
+    ("{case}/image.*", "{case}/segmentation.*"),
+    ("{case}/imaging.*", "{case}/segmentation.*"),
+    ("{case}/{case}_{channel}.*", "{case}/{case}_seg.*"),
+    ("{case}/{case}-{channel}.*", "{case}/{case}-seg.*"),
+    ("{case}/{channel}.*", "{case}/seg.*"),
+    ("{case}/{channel}.*", "{case}/label.*"),
+    ("{case}.*", "{case}.seg.nrrd"),
+    ("{case}.*", "{case}_seg.*"),
+    ("{case}.*", "{case}-seg.*"),
+    ("{case}.*", "{case}_label.*"),
+    ("{case}.*", "{case}-label.*"),
+    ("{case}.*", "{case}_mask.*"),
+    ("{case}.*", "{case}_gt.*"),
+    ("{case}.*", "{case}_segmentation.*"),
+    ("{case}.*", "{case}-segmentation.*"),
+    ("{case}.*", "{case} Segmentation.seg.nrrd"),
+    ("{case}_image.*", "{case}_label.*"),
+    ("{case}_image.*", "{case}_mask.*"),
+    ("{case}_ct.*", "{case}_seg.*"),
+    ("{case}_{channel}.*", "{case}_seg.*"),
+)
+
+Files = dict[str, dict[str, list[Path]]]
+
+
+@dataclass(frozen=True)
+class LabelledCase:
+    """A scan with its label map, not read yet.
+
+    Attributes:
+        name: Bare name, the same in every message.
+        images: One file with all channels, or one for each. May name a part of a file, see
+            `io.file_part`.
+        label: The label map, `.seg.nrrd`, DICOM-SEG, RTSTRUCT or `scene.mrb#Segmentation`.
+        patient: Whose scan it is, where the data tell; never shown.
+    """
+
+    name: str
+    images: tuple[Path, ...]
+    label: Path
+    patient: str = ""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files and folders on the disk."""
+        from pumit.io.file_part import split_part
+
+        return tuple(split_part(path)[0] for path in (*self.images, self.label))
+
+
+@dataclass(frozen=True)
+class CaseProblem:
+    """What keeps a case from being used, in words.
+
+    Attributes:
+        case: The case's name; empty where it concerns all.
+        sentence: Without the name.
+    """
+
+    case: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.case}: {self.sentence}" if self.case else self.sentence
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What two patterns find.
+
+    Attributes:
+        cases: Scans with labels.
+        channels: What `{channel}` stands for, in order; empty where the pattern has none.
+        problems: What is missing or there twice.
+        patterns: Of the images and the labels.
+    """
+
+    cases: tuple[LabelledCase, ...]
+    channels: tuple[str, ...]
+    problems: tuple[CaseProblem, ...]
+    patterns: tuple[str, str]
+
+
+def guess_pairs(folder: Path, *, repeats_single: bool = False) -> Pairs | None:
+    """Pair a folder's files by the usual patterns.
+
+    Returns:
+        What the pattern with the most pairs finds; None where none finds any.
+    """
+    best: Pairs | None = None
+    for images, labels in USUAL_PATTERNS:
+        first, slash, _ = images.partition("/")
+        if slash and "{" not in first and not (folder / first).is_dir():
+            continue
+        found = pair_files(folder, images, labels, repeats_single=repeats_single)
+        if found.cases and (best is None or _worth(found) > _worth(best)):
+            best = found
+    return best
+
+
+def _worth(pairs: Pairs) -> tuple[int, int]:
+    return len(pairs.cases), -len(pairs.problems)
+
+
+def pair_files(folder: Path, images: str, labels: str, *, repeats_single: bool = False) -> Pairs:
+    """Pair the files of two patterns by what `{case}` stands for in them.
+
+    Args:
+        folder: Where the patterns begin.
+        images: Such as "images/{case}.*" (any suffix of an image) or, with several files for a
+            case, "images/{case}_{channel}.nii.gz".
+        labels: Such as "labels/{case}.*".
+        repeats_single: Whether a case may have the first channel alone.
+
+    Raises:
+        PumitError: If a pattern has no `{case}`.
+    """
+    found_labels = _matches(folder, labels, LABEL_SUFFIXES)
+    taken = {
+        path for groups in found_labels.values() for paths in groups.values() for path in paths
+    }
+    found_images = _matches(folder, images, SUFFIXES, without=taken)
+    problems = [
+        CaseProblem(case, f"has no label like {labels!r}; make one, or leave the case out")
+        for case in sorted({*found_images} - {*found_labels})
+    ]
+    problems += [
+        CaseProblem(case, f"has a label and no image like {images!r}")
+        for case in sorted({*found_labels} - {*found_images})
+    ]
+    both = sorted({*found_images} & {*found_labels})
+    channels = sorted({channel for case in both for channel in found_images[case]})
+    cases = []
+    for name in both:
+        files, label = found_images[name], found_labels[name]
+        missing = [channel for channel in channels if channel not in files]
+        if missing and not (repeats_single and len(files) == 1):
+            problems.append(CaseProblem(name, f"lacks channel {', '.join(missing)}"))
+            continue
+        crowded = any(len(paths) > 1 for paths in (*files.values(), *label.values()))
+        if crowded or len(label) > 1:
+            problems.append(CaseProblem(name, "is there twice, with different suffixes"))
+            continue
+        cases.append(
+            LabelledCase(name, tuple(files[c][0] for c in sorted(files)), min(label.values())[0])
+        )
+    names = tuple(c for c in channels if c)
+    return Pairs(tuple(cases), names, tuple(problems), (images, labels))
+
+
+def _matches(
+    folder: Path,
+    pattern: str,
+    known: Iterable[str],
+    without: frozenset[Path] | set[Path] = frozenset(),
+) -> Files:
+    """Files by case and channel ("" where the pattern has none)."""
+    if "{case}" not in pattern:
+        raise PumitError(f"The pattern {pattern!r} needs {{case}}, such as {IMAGE_PATTERN!r}.")
+    glob = pattern.replace("{case}", "*").replace("{channel}", "*")
+    regex = re.escape(pattern).replace(re.escape("{case}"), r"(?P<case>[^/]+?)", 1)
+    regex = regex.replace(re.escape("{case}"), "(?P=case)")  # BraTS: name/name_t1.nii.gz
+    regex = regex.replace(re.escape("{channel}"), r"(?P<channel>[^/_]+)", 1)
+    suffixes = "|".join(re.escape(s) for s in known)
+    regex = regex.replace(re.escape(".*"), f"(?i:{suffixes})").replace(r"\*", "[^/]*")
+    found: Files = {}
+    for path in sorted(folder.glob(glob)):
+        match = re.fullmatch(regex, path.relative_to(folder).as_posix())
+        if match and not path.name.startswith(".") and path not in without and path.is_file():
+            groups = match.groupdict()
+            channel = groups.get("channel") or ""
+            found.setdefault(groups["case"], {}).setdefault(channel, []).append(path)
+    return found
+
+
+def bare_name(path: Path) -> str:
+    """A file's name without the suffix of an image."""
+    suffix = next((s for s in LABEL_SUFFIXES if path.name.lower().endswith(s)), "")
+    return path.name[: len(path.name) - len(suffix)]
