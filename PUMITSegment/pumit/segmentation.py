@@ -17,6 +17,7 @@ AlgorithmKind = Literal["AUTOMATIC", "SEMIAUTOMATIC"]
 # Value lengths of DICOM PS3.5 6.2: short string and long string.
 _SHORT_STRING = 16
 _LONG_STRING = 64
+MOST_REGIONS = 64  # bits of the largest integer
 
 
 def _require_text(text: str, what: str, *, longest: int, forbidden: str = "") -> None:
@@ -138,17 +139,65 @@ class ClassLabel:
         object.__setattr__(self, "color_rgb", color)
 
 
+def region_type(count: int) -> type[np.unsignedinteger[Any]]:
+    """The smallest type with a bit for each of `count` classes that overlap.
+
+    Raises:
+        VolumeError: If there are more than 64.
+    """
+    for dtype in (np.uint8, np.uint16, np.uint32, np.uint64):
+        if count <= 8 * np.dtype(dtype).itemsize:
+            return dtype
+    raise VolumeError(f"At most {MOST_REGIONS} classes can overlap, got {count}; name fewer.")
+
+
 @dataclass(frozen=True, eq=False)
 class LabelMap:
-    """An automatic answer: one label for each voxel.
+    """An automatic answer: one label for each voxel, and of classes that overlap all there are.
 
     Attributes:
-        labels: Unsigned integers, (D, H, W); 0 is background, i is `classes[i - 1]`.
+        labels: Unsigned integers, (D, H, W); 0 is background, i is `classes[i - 1]`. Where
+            classes overlap, the last of those in a voxel stands here.
         classes: What the labels mean; a class need not occur.
+        regions: Of classes that overlap, unsigned integers (D, H, W) in which bit i - 1 says
+            whether a voxel lies in `classes[i - 1]`; None where no two share a voxel.
+
+    Raises:
+        VolumeError: If the regions are not on the grid of the labels, or have too few bits.
     """
 
     labels: npt.NDArray[np.unsignedinteger[Any]]
     classes: tuple[ClassLabel, ...]
+    regions: npt.NDArray[np.unsignedinteger[Any]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.regions is None:
+            return
+        bits = 8 * self.regions.dtype.itemsize
+        if self.regions.shape != self.labels.shape or bits < len(self.classes):
+            raise VolumeError(
+                f"Regions of shape {self.regions.shape} and {bits} bits cannot hold "
+                f"{len(self.classes)} classes on the grid {self.labels.shape}."
+            )
+
+    @classmethod
+    def of_regions(
+        cls, regions: npt.NDArray[np.unsignedinteger[Any]], classes: tuple[ClassLabel, ...]
+    ) -> LabelMap:
+        """An answer whose classes overlap, with the labels that follow from its regions."""
+        dtype = np.uint8 if len(classes) < 256 else np.uint16
+        labels = np.zeros(regions.shape, dtype=dtype)
+        answer = cls(labels, classes, regions)
+        for number in range(1, len(classes) + 1):
+            labels[answer.mask(number)] = number
+        return answer
+
+    def mask(self, number: int) -> Mask:
+        """Where `classes[number - 1]` is, (D, H, W), all of it."""
+        if self.regions is None:
+            return self.labels == number
+        bit = self.regions.dtype.type(1 << (number - 1))
+        return (self.regions & bit) != 0
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def distinct_color(number: int) -> Triple:
 
 
 def segments_of(answer: LabelMap) -> tuple[Segment, ...]:
-    """Segments of the classes that occur, in the order of their labels.
+    """Segments of the classes that occur, in the order of their labels; they may overlap.
 
     Raises:
         ExportError: If none occurs.
@@ -51,7 +51,7 @@ def segments_of(answer: LabelMap) -> tuple[Segment, ...]:
     seen: dict[str, int] = {}
     segments = []
     for value, (label, meaning) in enumerate(zip(answer.classes, meanings, strict=True), start=1):
-        mask = answer.labels == value
+        mask = answer.mask(value)
         if not mask.any():
             continue
         seen[label.name] = seen.get(label.name, 0) + 1

@@ -1,4 +1,10 @@
-"""Automatic segmentation: a trained multi-class network over a whole scan or a region of it."""
+"""Automatic segmentation: a trained multi-class network over a whole scan or a region of it.
+
+A network of classes that exclude each other answers with the background first, and the most
+probable of them is a voxel's. A network of regions, whose recipe has the key `regions`, has an
+output for each region alone: a voxel lies in all that are more probable than not. Its answer holds
+every region whole, and a label map in which the later region stands, as nnU-Net's does.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +27,11 @@ from pumit.inference.region import Region
 from pumit.inference.sliding_window import SlidingWindow, class_scores
 from pumit.models.card import classes_of
 from pumit.models.index import find_model
-from pumit.preprocessing.channels import image_channels
+from pumit.preprocessing.channels import ANY_CHANNELS, ExpectedChannels, image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
 from pumit.preprocessing.normalization import Normalization
 from pumit.preprocessing.resize import resize, resize_plane, resized_shape, slice_positions
-from pumit.segmentation import ClassLabel, LabelMap
+from pumit.segmentation import ClassLabel, LabelMap, region_type
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
@@ -101,11 +107,14 @@ class AutomaticSegmenter:
     Attributes:
         network: The network, in evaluation mode on its device.
         plan: What it was trained on.
-        classes: What its output channels from 1 on mean; channel 0 is background.
+        classes: What its output channels from 1 on mean; channel 0 is background. Of regions, what
+            they mean from 0 on.
         name: Model name.
         version: Model version.
         torch_device: Where it computes.
         precision: Type of the heavy arithmetic.
+        has_regions: Whether classes may overlap.
+        channels: What a scan's channels must be; see `preprocessing.channels`.
     """
 
     network: nn.Module
@@ -115,6 +124,8 @@ class AutomaticSegmenter:
     version: str
     torch_device: torch.device
     precision: torch.dtype
+    has_regions: bool = False
+    channels: ExpectedChannels = ANY_CHANNELS
 
     def segment(
         self,
@@ -140,15 +151,16 @@ class AutomaticSegmenter:
             progress: Told the finished share, 0 to 1.
 
         Returns:
-            Labels on the volume's own grid.
+            Labels on the volume's own grid, and regions where the network has them.
 
         Raises:
             Cancelled: If `cancelled` said so.
             PromptError: If the region lies outside of the volume.
-            VolumeError: If the volume is too large at the network's spacing.
+            VolumeError: If the volume is too large at the network's spacing, or lacks a channel.
             CheckpointError: If the network does not do what its recipe says.
         """
         window = SlidingWindow(self.plan.patch, overlap, averages_flips)
+        self.channels.check(volume.channels, self.plan.channels)
         axes = NetworkAxes.of(volume, self.plan.orientation)
         start, stop = np.zeros(3, dtype=np.int64), np.asarray(volume.shape, dtype=np.int64)
         region: Region | None = None
@@ -167,23 +179,33 @@ class AutomaticSegmenter:
         step(0.0)
         box = axes.bounds(start, stop, volume.shape)
         image, crop_shape = network_image(volume, self.plan, axes, box=box, channel=channel)
-        labels = np.zeros(volume.shape, dtype=np.uint8 if len(self.classes) < 256 else np.uint16)
-        target = axes.apply(labels)[box]
+        found = np.zeros(volume.shape, dtype=self._dtype)
+        target = axes.apply(found)[box]
         scores = class_scores(
             self.network,
             image,
-            classes=len(self.classes) + 1,
+            classes=len(self.classes) + (not self.has_regions),
             window=window,
             device=self.torch_device,
             cast=self._cast,
             step=step,
+            activation=torch.sigmoid if self.has_regions else None,
         )
-        depth = image.shape[1]
-        for i, plane in _label_planes(scores, depth, crop_shape):
+        answer = _region_planes if self.has_regions else _label_planes
+        for i, plane in answer(scores, image.shape[1], crop_shape):
             target[i] = plane
         if region is not None:
-            _keep_only(labels, region)
-        return LabelMap(labels, self.classes)
+            _keep_only(found, region)
+        if self.has_regions:
+            return LabelMap.of_regions(found, self.classes)
+        return LabelMap(found, self.classes)
+
+    @property
+    def _dtype(self) -> type[np.unsignedinteger[Any]]:
+        """Of labels, or of a bit for each region."""
+        if self.has_regions:
+            return region_type(len(self.classes))
+        return np.uint8 if len(self.classes) < 256 else np.uint16
 
     def _cast(self) -> AbstractContextManager[Any]:
         if self.precision == torch.float32:
@@ -237,26 +259,48 @@ def network_image(
 
 def _label_planes(
     scores: Iterable[Tensor], depth: int, shape: tuple[int, int, int]
-) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Most probable class of each voxel of the scan's own slices, one slice at a time.
+) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Most probable class of each voxel of the scan's own slices, from logits; see `_planes`."""
+    shares = (plane.softmax(0) for part in scores for plane in part.unbind(1))
+    for i, plane in _planes(shares, depth, shape):
+        yield i, plane.argmax(0).numpy()
+
+
+def _region_planes(
+    scores: Iterable[Tensor], depth: int, shape: tuple[int, int, int]
+) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Bit i for region i at each voxel of the scan's own slices, from probabilities."""
+    shares = (plane for part in scores for plane in part.unbind(1))
+    for i, plane in _planes(shares, depth, shape):
+        inside = (plane > 0.5).numpy()
+        bits = np.zeros(inside.shape[1:], dtype=region_type(len(inside)))
+        for number, mask in enumerate(inside):
+            bits[mask] |= bits.dtype.type(1 << number)
+        yield i, bits
+
+
+def _planes(
+    shares: Iterable[Tensor], depth: int, shape: tuple[int, int, int]
+) -> Iterator[tuple[int, Tensor]]:
+    """Probabilities at the voxels of the scan's own slices, one slice at a time.
 
     Args:
-        scores: Logits (K, n, h, w) of consecutive slices.
-        depth: All slices of them.
+        shares: Probabilities (K, h, w) of slices that follow each other.
+        depth: How many slices these are.
         shape: The scan's grid over the same box.
 
     Yields:
-        Slice number and labels (H, W).
+        Slice number and probabilities (K, H, W).
     """
     positions = slice_positions(shape[0], depth)
     planes: dict[int, Tensor] = {}
     i = 0
-    for newest, logits in enumerate(plane for part in scores for plane in part.unbind(1)):
-        planes[newest] = logits.softmax(0)
+    for newest, plane in enumerate(shares):
+        planes[newest] = plane
         while i < shape[0] and math.ceil(positions[i]) <= newest:
             low, high = math.floor(positions[i]), math.ceil(positions[i])
             mixed = torch.lerp(planes[low], planes[high], float(positions[i] - low))
-            yield i, resize_plane(mixed, (shape[1], shape[2])).argmax(0).numpy()
+            yield i, resize_plane(mixed, (shape[1], shape[2]))
             i += 1
         oldest = math.floor(positions[i]) if i < shape[0] else depth
         planes = {k: plane for k, plane in planes.items() if k >= oldest}
@@ -296,4 +340,6 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
         str(recipe.get("version", "0")),
         target,
         pick_precision(target),
+        bool(recipe.get("regions")),
+        ExpectedChannels.from_recipe(recipe),
     )

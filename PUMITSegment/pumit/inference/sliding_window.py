@@ -94,6 +94,7 @@ def class_scores(
     device: torch.device,
     cast: Callable[[], AbstractContextManager[Any]],
     step: Callable[[float], None],
+    activation: Predict | None = None,
 ) -> Iterator[Tensor]:
     """Logits of an image, stretch by stretch along the depth.
 
@@ -105,6 +106,8 @@ def class_scores(
         device: Where the network computes; the scores are put together on the CPU.
         cast: Precision of the arithmetic.
         step: Told the finished share before each window; may raise to stop.
+        activation: Makes of logits what reflections and windows are averaged as; None for the
+            logits themselves.
 
     Yields:
         (classes, n, h, w), float32, whose slices follow each other.
@@ -138,9 +141,10 @@ def class_scores(
             if logits.shape != (len(x), classes, *x.shape[2:]):
                 raise CheckpointError(
                     f"The model answers a window {tuple(x.shape)} with {tuple(logits.shape)}, "
-                    f"its recipe names {classes - 1} classes; train or fetch it again."
+                    f"its recipe calls for {classes} classes; train or fetch it again."
                 )
-            logits = logits.float().flip(turn) if turn else logits.float()
+            logits = logits.float() if activation is None else activation(logits.float())
+            logits = logits.flip(turn) if turn else logits
             out = logits if out is None else out + logits
         assert out is not None
         return out / len(turns)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,52 @@ import numpy.typing as npt
 
 from pumit.errors import VolumeError
 from pumit.volume import Volume
+
+
+@dataclass(frozen=True)
+class ExpectedChannels:
+    """What channels a network was trained on.
+
+    Attributes:
+        names: Of the channels, such as T1 and FLAIR, in order; empty where nobody named them.
+        repeats_single: Whether a scan of one channel may stand for all of them.
+    """
+
+    names: tuple[str, ...] = ()
+    repeats_single: bool = True
+
+    @staticmethod
+    def from_recipe(recipe: Mapping[str, Any]) -> ExpectedChannels:
+        """Read `training` of a checkpoint's recipe; one that does not tell expects anything."""
+        training = recipe.get("training")
+        if not isinstance(training, Mapping) or "repeat_single_channel" not in training:
+            return ANY_CHANNELS
+        names = tuple(str(name) for name in training.get("channels") or ())
+        return ExpectedChannels(names, bool(training["repeat_single_channel"]))
+
+    def check(self, given: int, count: int) -> None:
+        """Check that a scan's channels are those of a network.
+
+        A network of one channel takes any scan: the chosen channel, or the grey image.
+
+        Args:
+            given: Channels of the scan.
+            count: Channels of the network.
+
+        Raises:
+            VolumeError: If the scan has others.
+        """
+        if count in (1, given) or (self.repeats_single and given == 1):
+            return
+        names = f" ({', '.join(self.names)})" if self.names else ""
+        raise VolumeError(
+            f"The model needs {count} channels{names} in this order, the scan has {given}; give "
+            "one image that holds them all (on the command line --channel-files joins NAME_0000, "
+            "NAME_0001 and so on)."
+        )
+
+
+ANY_CHANNELS = ExpectedChannels()
 
 
 def grey(volume: Volume, channel: int) -> npt.NDArray[Any]:

@@ -122,6 +122,11 @@ def has_regions(classes: Iterable[ClassValue]) -> bool:
     return any(len(c.values) > 1 for c in classes)
 
 
+def output_channels(classes: Sequence[ClassValue]) -> int:
+    """Outputs of a network: one for each region, else one for the background and each class."""
+    return len(classes) + (not has_regions(classes))
+
+
 def base_values(classes: Iterable[ClassValue]) -> tuple[int, ...]:
     """Values that a label map may hold beside 0, rising; without regions one for each class."""
     return tuple(sorted({value for c in classes for value in c.values}))

@@ -19,7 +19,7 @@ from pumit.io.atomic import atomic_path
 from pumit.preprocessing.network_axes import NetworkAxes
 from pumit.preprocessing.resize import resize
 from pumit.training.case_reading import LabelledVolume, read_labelled
-from pumit.training.class_values import ClassValue
+from pumit.training.class_values import ClassValue, base_values, has_regions, region_table
 from pumit.training.labelled_cases import LabelledCase
 
 CLASS_PLACES = 10_000  # voxels of each class among which the middle of a patch is drawn
@@ -33,8 +33,8 @@ class PreparedCase:
     Attributes:
         name: Of the case.
         image: (C, d, h, w), float32.
-        labels: (d, h, w), uint8.
-        places: Class to a sample of its voxels, (n, 3); the background is left out.
+        labels: (d, h, w), uint8; see `case_reading.LabelledVolume`.
+        places: Class, from 1 on, to a sample of its voxels, (n, 3); regions may share them.
         lowest: Smallest number of the image, which stands for what lies beyond it.
     """
 
@@ -45,20 +45,22 @@ class PreparedCase:
     lowest: float
 
 
-def prepare(case: LabelledVolume, plan: NetworkPlan) -> PreparedCase:
-    """Bring a case onto the network's grid, by the very steps that prediction takes."""
+def prepare(
+    case: LabelledVolume, plan: NetworkPlan, classes: Sequence[ClassValue] = ()
+) -> PreparedCase:
+    """Bring a case onto the network's grid, by the very steps that prediction takes.
+
+    Args:
+        case: Scan and labels.
+        plan: What the network is trained on.
+        classes: What the labels mean; may be left out where there are no regions.
+    """
     axes = NetworkAxes.of(case.volume, plan.orientation)
     image, _ = network_image(case.volume, plan, axes)
     d, h, w = image.shape[1:]
     labels = resize_labels(axes.apply(case.labels), (d, h, w)).numpy()
-    rng = np.random.default_rng(0)
-    return PreparedCase(
-        case.name,
-        image.numpy(),
-        labels,
-        {int(c): _sample(np.argwhere(labels == c), rng) for c in np.unique(labels) if c},
-        float(image.min()),
-    )
+    places = _places(labels, classes)
+    return PreparedCase(case.name, image.numpy(), labels, places, float(image.min()))
 
 
 def resize_labels(labels: npt.NDArray[np.uint8], shape: tuple[int, int, int]) -> Tensor:
@@ -80,6 +82,21 @@ def resize_labels(labels: npt.NDArray[np.uint8], shape: tuple[int, int, int]) ->
         out[wins] = int(value)
         best = torch.maximum(best, share)
     return out
+
+
+def _places(
+    labels: npt.NDArray[np.uint8], classes: Sequence[ClassValue]
+) -> dict[int, npt.NDArray[np.int32]]:
+    """Voxels of each class that occurs, or of each region."""
+    rng = np.random.default_rng(0)
+    if not has_regions(classes):
+        return {int(c): _sample(np.argwhere(labels == c), rng) for c in np.unique(labels) if c}
+    found = {}
+    for number, members in enumerate(region_table(classes), start=1):
+        inside = members[labels]
+        if inside.any():
+            found[number] = _sample(np.argwhere(inside), rng)
+    return found
 
 
 def _sample(places: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int32]:
@@ -117,9 +134,9 @@ def prepare_all(
         if progress is not None:
             progress(number)
         if not is_kept_on_disk:
-            prepared.append(prepare(read_labelled(case, classes), plan))
+            prepared.append(prepare(read_labelled(case, classes), plan, classes))
             continue
-        content = [case.name, asdict(plan), [c.value for c in classes], *_stamps(case)]
+        content = [case.name, asdict(plan), base_values(classes), *_stamps(case)]
         key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
         prepared.append(_mapped(case, classes, plan, folder / key))
     return prepared
@@ -139,12 +156,10 @@ def _mapped(
             stem.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ExportError(f"Cannot make the folder {stem.parent.name}: {error}.") from None
-        made = prepare(read_labelled(case, classes), plan)
+        made = prepare(read_labelled(case, classes), plan, classes)
         for part, path in files.items():
             with atomic_path(path) as temporary:
                 np.save(temporary, getattr(made, part), allow_pickle=False)
     image, labels = (np.load(p, mmap_mode="r", allow_pickle=False) for p in files.values())
-    rng = np.random.default_rng(0)
-    present = np.unique(labels)
-    places = {int(c): _sample(np.argwhere(labels == c), rng) for c in present if c}
+    places = _places(labels, classes)
     return PreparedCase(case.name, image, labels, places, float(image.min()))

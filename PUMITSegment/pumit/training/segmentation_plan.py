@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
+import torch
 from torch import nn
 
 from pumit.errors import PumitError
 from pumit.preprocessing.network_axes import Orientation
 from pumit.training.augmentation import Augmentation, AugmentationSettings
-from pumit.training.class_values import ClassValue
+from pumit.training.class_values import (
+    ClassValue,
+    has_regions,
+    output_channels,
+    region_table,
+)
 from pumit.training.data_check import DataFacts, examine
 from pumit.training.data_plan import DataPlan, plan_for
 from pumit.training.data_split import Split, split_cases
@@ -165,7 +171,7 @@ def plan_segmentation(
         given,
         patch=plan.patch_size,
         channels=plan.channels,
-        classes=len(data.classes) + 1,
+        classes=output_channels(data.classes),
     )
     return SegmentationPlan(data, facts, split, plan, network, sizes)
 
@@ -183,7 +189,7 @@ def build_task(
         recipe: With `balanced_share` and `augmentation`.
         network: What is trained.
         plan: Patch, batch and spacing.
-        classes: Whose names tell which mirrors are allowed.
+        classes: Whether they are regions; their names tell which mirrors are allowed.
         cases: What patches are cut from.
     """
     settings = AugmentationSettings.from_recipe(recipe.get("augmentation", {}))
@@ -195,7 +201,8 @@ def build_task(
         balanced_share=float(recipe.get("balanced_share", BALANCED_SHARE)),
         augmentation=Augmentation(settings, plan.patch_size, plan.spacing_mm, flip_axes),
     )
-    return SegmentationTask(network, source)
+    regions = torch.from_numpy(region_table(classes)) if has_regions(classes) else None
+    return SegmentationTask(network, source, regions=regions)
 
 
 def _network(recipe: Mapping[str, Any]) -> str:

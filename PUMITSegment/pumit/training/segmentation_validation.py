@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from pumit.evaluation.metrics import dice
-from pumit.evaluation.segmentation_metrics import MetricRow, segmentation_metrics
+from pumit.evaluation.segmentation_metrics import MetricRow, mask_metrics
 from pumit.inference.automatic import AutomaticSegmenter, NetworkPlan
 from pumit.inference.loading import pick_precision
+from pumit.segmentation import LabelMap, Mask
 from pumit.training.case_reading import LabelledVolume, read_labelled
-from pumit.training.class_values import ClassValue
+from pumit.training.class_values import ClassValue, has_regions, region_table
 from pumit.training.labelled_cases import LabelledCase
 
+Pairs = Iterator[tuple[str, Mask, Mask]]
 KEPT_BYTES = 1 << 30  # cases of so many bytes together are read only once
 
 
@@ -29,6 +30,10 @@ class SegmentationValidation:
         classes: Values of the label maps.
         overlap: Part that neighbouring windows share.
         averages_flips: Whether eight reflections are averaged.
+
+    Attributes:
+        before_window: Called before each window is computed; what it raises ends the validation.
+        on_answer: Called with each case and, class by class, name, answer and truth.
     """
 
     def __init__(
@@ -44,12 +49,22 @@ class SegmentationValidation:
         device = next(network.parameters()).device
         labels = tuple(c.label for c in classes)
         self.segmenter = AutomaticSegmenter(
-            network.eval(), plan, labels, "model", "0", device, pick_precision(device)
+            network.eval(),
+            plan,
+            labels,
+            "model",
+            "0",
+            device,
+            pick_precision(device),
+            has_regions(classes),
         )
         self.cases = list(cases)
         self.classes = list(classes)
+        self._members = region_table(self.classes)
         self.overlap = overlap
         self.averages_flips = averages_flips
+        self.before_window: Callable[[], None] = lambda: None
+        self.on_answer: Callable[[LabelledVolume, Pairs], None] = lambda case, pairs: None
         self._kept: list[LabelledVolume] = []
 
     def __call__(self, state: dict[str, Tensor]) -> dict[str, float]:
@@ -64,9 +79,9 @@ class SegmentationValidation:
         scores = []
         for case in self._read():
             answer = self._answer(case)
+            self.on_answer(case, self._pairs(answer, case))
             of_case = []
-            for value, name in enumerate(found, start=1):
-                mask, truth = answer == value, case.labels == value
+            for name, mask, truth in self._pairs(answer, case):
                 if mask.any() or truth.any():
                     of_case.append(dice(mask, truth))
                     found[name].append(of_case[-1])
@@ -76,19 +91,32 @@ class SegmentationValidation:
 
     def rows(self) -> list[MetricRow]:
         """Dice, ASSD, HD and HD95 of every case and class, of the weights that were scored last."""
-        names = [c.label.name for c in self.classes]
         rows = []
         for case in self._read():
             spacing = case.volume.spacing_mm
-            answer = self._answer(case)
-            rows += segmentation_metrics(answer, case.labels, spacing, names, case=case.name)
+            for name, mask, truth in self._pairs(self._answer(case), case):
+                rows.append(mask_metrics(mask, truth, spacing, case=case.name, label=name))
         return rows
 
-    def _answer(self, case: LabelledVolume) -> Any:
+    def _answer(self, case: LabelledVolume) -> LabelMap:
+        def go_on() -> bool:
+            self.before_window()
+            return False
+
         with torch.inference_mode():
             return self.segmenter.segment(
-                case.volume, overlap=self.overlap, averages_flips=self.averages_flips
-            ).labels
+                case.volume,
+                overlap=self.overlap,
+                averages_flips=self.averages_flips,
+                cancelled=go_on,
+            )
+
+    def _pairs(self, answer: LabelMap, case: LabelledVolume) -> Pairs:
+        """Name, answer and truth of each class; of a region all of it."""
+        for number, (one, members) in enumerate(
+            zip(self.classes, self._members, strict=True), start=1
+        ):
+            yield one.label.name, answer.mask(number), members[case.labels]
 
     def _read(self) -> Iterator[LabelledVolume]:
         """The cases; small ones stay in memory."""

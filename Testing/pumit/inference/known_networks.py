@@ -1,16 +1,22 @@
-"""Networks whose answer can be written down, built by name as any other, and their checkpoints."""
+"""Networks whose answer can be written down, their checkpoints, and scans for them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import RECIPES, NetworkRecipe, build_network
+from pumit.volume import Volume
+from scipy.ndimage import gaussian_filter, map_coordinates
+from scipy.spatial.transform import Rotation
 from torch import Tensor, nn
 
+OBLIQUE = Rotation.from_euler("xyz", [20, -15, 30], degrees=True).as_matrix()
 CLASSES = [
     {"name": "soft", "terminology": "liver"},
     {"name": "hard", "color_rgb": [1.0, 0.5, 0.0]},
@@ -32,7 +38,7 @@ class Thresholds(nn.Module):
             self.conv.weight.zero_()
             self.conv.weight[:, 0, 0, 0, 0] = 20 * torch.arange(num_classes)
             self.conv.bias.zero_()
-            self.conv.bias[1:3] = -20 * torch.tensor([0.3, 1.0])
+            self.conv.bias[1:3] = -20 * torch.tensor([0.3, 1.0])[: num_classes - 1]
 
     def forward(self, x: Tensor) -> Tensor:
         return self.conv(x)
@@ -54,6 +60,11 @@ class Rising(nn.Module):
 @pytest.fixture
 def known_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `build_network` know the networks of this file."""
+    know_networks(monkeypatch)
+
+
+def know_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for a while that the caller chooses."""
     sizes = {"in_channels": 1, "num_classes": 3}
     for name, made in (("thresholds", Thresholds), ("rising", Rising)):
         recipe = NetworkRecipe(__name__, made.__name__, sizes)
@@ -75,3 +86,20 @@ def save_model(path: Path, network: str = "thresholds", **changes: Any) -> Path:
     state = build_network(network, **recipe["sizes"]).state_dict()
     save_checkpoint(path, state, recipe)
     return path
+
+
+def smooth_scan(
+    shape: tuple[int, int, int],
+    spacing: tuple[float, float, float],
+    direction: npt.NDArray[Any] = OBLIQUE,
+) -> Volume:
+    noise = np.random.default_rng(4).normal(size=shape)
+    smooth = gaussian_filter(noise, [3 / s for s in spacing])
+    smooth = (smooth - smooth.min()) / np.ptp(smooth) * 500 - 150
+    return Volume(smooth.astype(np.float32), spacing, (5.0, -3.0, 8.0), direction)
+
+
+def resampled(x: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    axes = [(np.arange(n) + 0.5) * (m / n) - 0.5 for n, m in zip(shape, x.shape, strict=True)]
+    grid = np.meshgrid(*axes, indexing="ij")
+    return map_coordinates(x.astype(np.float64), grid, order=1, mode="nearest")

@@ -9,19 +9,23 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from known_networks import PLAN, known_networks, save_model
+from known_networks import (
+    OBLIQUE,
+    PLAN,
+    known_networks,
+    resampled,
+    save_model,
+    smooth_scan,
+)
 from pumit.errors import Cancelled, CheckpointError, PromptError, VolumeError
 from pumit.inference import automatic
 from pumit.inference.automatic import load_automatic
 from pumit.inference.sliding_window import SlidingWindow, class_scores
 from pumit.volume import Volume
-from scipy.ndimage import gaussian_filter, map_coordinates
 from scipy.spatial.transform import Rotation
 
 pytestmark = pytest.mark.usefixtures("known_networks")
 __all__ = ["known_networks"]
-
-OBLIQUE = Rotation.from_euler("xyz", [20, -15, 30], degrees=True).as_matrix()
 
 # The segmentation network of the paper, very small.
 SIZES: dict[str, Any] = {
@@ -35,23 +39,6 @@ SIZES: dict[str, Any] = {
     "pyramid_widths": (8, 8, 8, 8),
     "num_classes": 3,
 }
-
-
-def smooth_scan(
-    shape: tuple[int, int, int],
-    spacing: tuple[float, float, float],
-    direction: npt.NDArray[Any] = OBLIQUE,
-) -> Volume:
-    noise = np.random.default_rng(4).normal(size=shape)
-    smooth = gaussian_filter(noise, [3 / s for s in spacing])
-    smooth = (smooth - smooth.min()) / np.ptp(smooth) * 500 - 150
-    return Volume(smooth.astype(np.float32), spacing, (5.0, -3.0, 8.0), direction)
-
-
-def resampled(x: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    axes = [(np.arange(n) + 0.5) * (m / n) - 0.5 for n, m in zip(shape, x.shape, strict=True)]
-    grid = np.meshgrid(*axes, indexing="ij")
-    return map_coordinates(x.astype(np.float64), grid, order=1, mode="nearest")
 
 
 def slow_labels(volume: Volume) -> npt.NDArray[Any]:
