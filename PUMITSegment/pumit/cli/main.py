@@ -24,6 +24,7 @@ COMMANDS = {
     "reconstruct": ("pumit.cli.reconstruct", "show what a tokenizer keeps of a scan"),
     "models": ("pumit.cli.models", "list, verify, fetch, export, import or remove models"),
     "train": ("pumit.cli.train", "train a network on your own labelled scans"),
+    "plan": ("pumit.cli.plan", "plan a training for your data and machine, with what it takes"),
     "pretrain": ("pumit.cli.pretrain", "train the promptable network from a recipe"),
     "evaluate": ("pumit.cli.evaluate", "click as a user would, or compare label maps: Dice, mm"),
     "serve": ("pumit.server.serve", "serve clicks over HTTP, for Slicer and other viewers"),

@@ -24,6 +24,9 @@ Intensity = dict[str, Any] | list[dict[str, Any]]
 # the cases have, lest thick slices blur the thin ones. Both numbers are nnU-Net's.
 ANISOTROPY = 3.0
 FINE_PERCENTILE = 10.0
+# A case whose spacing differs so many times from the usual one does not decide that of the others.
+OUTLIER = 10.0
+COARSER = 1.02  # times, at once
 MIN_BATCH = 2
 # A step need not see more than this part of the data set (nnU-Net).
 STEP_SHARE = 0.05
@@ -92,7 +95,7 @@ def plan_for(
     """Plan from what is known of the cases that are trained on.
 
     Args:
-        facts: At least one case.
+        facts: At least one case; such as have quite another spacing than most decide nothing.
         divisor: What the network's patch must be a multiple of along (d, h, w).
         channels: Image channels.
         channel_names: Their names; "CT" says what it is.
@@ -104,6 +107,7 @@ def plan_for(
         PumitError: If a given value cannot be used.
     """
     check_keys(given, PLAN_KINDS, "plan")
+    facts = usual_cases(facts)
     spacing = _spacing(given["spacing_mm"]) if "spacing_mm" in given else target_spacing(facts)
     shapes = [resized_shape(f.shape, f.spacing_mm, spacing) for f in facts]
     d, h, w = (int(n) for n in np.round(np.median(shapes, axis=0)))
@@ -127,6 +131,46 @@ def plan_for(
         orientation,
         (d, h, w),
     )
+
+
+def spacing_ratio(fact: CaseFacts, facts: Sequence[CaseFacts]) -> Triple:
+    """How many times the usual spacing a case has along each axis."""
+    usual = np.median([f.spacing_mm for f in facts], axis=0)
+    d, h, w = (float(r) for r in np.array(fact.spacing_mm) / usual)
+    return (d, h, w)
+
+
+def usual_cases(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
+    """Cases without such whose spacing is another order of magnitude along some axis."""
+    usual = [f for f in facts if all(1 / OUTLIER < r < OUTLIER for r in spacing_ratio(f, facts))]
+    return usual or list(facts)
+
+
+def other_unit(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
+    """Cases whose spacing is another order of magnitude along all axes: of another unit."""
+
+    def is_other(ratios: Triple) -> bool:
+        return min(ratios) >= OUTLIER or max(ratios) <= 1 / OUTLIER
+
+    return [f for f in facts if is_other(spacing_ratio(f, facts))]
+
+
+def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) -> Triple:
+    """The nearest spacing at which a usual case has no more voxels; its finest axes give way.
+
+    Args:
+        spacing_mm: What would be planned (d, h, w), mm.
+        facts: The cases.
+        most_voxels: How many a usual case may have.
+    """
+    extent = np.median([np.array(f.shape) * f.spacing_mm for f in facts], axis=0)
+    is_single = np.median([f.shape for f in facts], axis=0) == 1
+    spacing = np.array(spacing_mm, dtype=np.float64)
+    while np.where(is_single, 1, extent / spacing).prod() > most_voxels:
+        finest = spacing[~is_single].min()
+        spacing[~is_single & (spacing < finest * COARSER)] *= COARSER
+    d, h, w = (float(s) for s in spacing.round(4))
+    return (d, h, w)
 
 
 def target_spacing(facts: Sequence[CaseFacts]) -> Triple:

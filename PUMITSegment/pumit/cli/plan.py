@@ -1,0 +1,76 @@
+"""`pumit plan`: what a training would do and take on this machine, before it starts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from pumit.cli.progress import progress_bar
+from pumit.io.atomic import atomic_path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `pumit plan`."""
+    parser.add_argument(
+        "config", type=Path, help="a YAML recipe, whose values stay, or a folder of labelled scans"
+    )
+    parser.add_argument(
+        "--preset",
+        default="quick",
+        help="quick: about ten minutes; balanced: an hour; thorough: over night",
+    )
+    parser.add_argument("--goal", help="automatic: segment by itself; clicks: answer clicks better")
+    parser.add_argument("--folds", type=int, help="plan a cross-validation of so many parts")
+    parser.add_argument("--device", help="auto, cpu, cuda, cuda:1")
+    parser.add_argument("-o", "--output", type=Path, help="write the recipe to this file")
+    parser.add_argument("--json", action="store_true", help="estimate and recipe as one object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run `pumit plan`."""
+    from pumit.training.planner import plan_training
+    from pumit.training.recipe_file import read_yaml
+    from pumit.training.recipe_text import recipe_text
+
+    is_folder = args.config.is_dir()
+    given: dict[str, Any] = (
+        {"data": {"folder": str(args.config.absolute())}} if is_folder else read_yaml(args.config)
+    )
+    if args.folds is not None:
+        given["folds"] = args.folds
+    home = args.config.absolute().parent
+
+    def resolve(text: str) -> Path:
+        path = Path(text).expanduser()
+        return path if path.is_absolute() else home / path
+
+    with progress_bar(quiet=args.json) as step:
+        planned = plan_training(
+            given,
+            resolve,
+            source=args.config.name,
+            preset=args.preset,
+            goal=args.goal,
+            device=args.device,
+            progress=lambda number: step(f"Looking at case {number}", 0.0),
+        )
+    estimate = planned.estimate.as_record()
+    text = recipe_text(
+        planned.recipe,
+        [f"pumit plan --preset {args.preset}: {planned.estimate.sentence}"],
+    )
+    if args.output is not None:
+        with atomic_path(args.output) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    if args.json:
+        record = {"estimate": estimate, "recipe": planned.recipe, "warnings": planned.warnings}
+        print(json.dumps(record))
+        return 0
+    notes = [f"Note: {warning}" for warning in planned.warnings]
+    if args.output is None:
+        print("\n".join(f"# {note}" for note in notes) + ("\n" if notes else "") + text, end="")
+    else:
+        print("\n".join([*notes, planned.estimate.sentence]))
+    return 0

@@ -1,0 +1,150 @@
+"""Quick, Balanced and Thorough: every number that a preset stands for, in one table.
+
+Those of the CPU were tried on two cores; those of the GPU follow from the published recipes and
+have not been measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pumit.errors import PumitError
+
+NAMES = ("quick", "balanced", "thorough")
+DEFAULT = "quick"
+NARROW = {"detail_widths": [8, 16], "pyramid_widths": [32, 64, 96, 96]}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What is planned with; the plan fits it to the data and to the speed of the machine.
+
+    Attributes:
+        seconds: From the start to the last judgement.
+        step_voxels: Voxels of a step, all patches together; fewer where too few steps would fit or
+            the memory is too small, more where steps are fast.
+        case_voxels: Most voxels of a usual case; where it has more, the spacing is coarser.
+        fewest_steps: A step is made smaller until so many fit.
+        most_steps: More are not worth their time; a step is made larger instead.
+        learning_rate: Peak of the cosine.
+        warm_up: Steps of its rise.
+        weight_decay: On matrices and kernels.
+        average: Decay of the running average of the weights.
+        validations: How often the validation cases are asked, the end counted in.
+        overlap: Of windows in a validation.
+        final_overlap: Of windows in the last judgement.
+        flips: Whether the last judgement averages eight reflections.
+        network: Name of the network.
+        network_sizes: Those that differ from the network's own.
+    """
+
+    seconds: float
+    step_voxels: int
+    case_voxels: int
+    fewest_steps: int
+    most_steps: int
+    learning_rate: float = 4e-3
+    warm_up: int = 20
+    weight_decay: float = 0.05
+    average: float = 0.99
+    validations: int = 5
+    overlap: float = 0.25
+    final_overlap: float = 0.5
+    flips: bool = False
+    network: str = "pumit_segmentation_small"
+    network_sizes: Mapping[str, Any] = field(default_factory=dict)
+
+
+PRESETS: dict[str, dict[str, Preset]] = {
+    "cpu": {
+        "quick": Preset(
+            seconds=600,
+            step_voxels=2 * 24 * 32 * 32,
+            case_voxels=1 << 20,
+            fewest_steps=300,
+            most_steps=4000,
+            network_sizes=NARROW,
+        ),
+        "balanced": Preset(
+            seconds=3600,
+            step_voxels=1 << 17,
+            case_voxels=1 << 22,
+            fewest_steps=600,
+            most_steps=10_000,
+            learning_rate=3e-3,
+            warm_up=50,
+            average=0.995,
+            validations=10,
+            final_overlap=0.75,
+            network_sizes=NARROW,
+        ),
+        "thorough": Preset(
+            seconds=8 * 3600,
+            step_voxels=1 << 18,
+            case_voxels=1 << 24,
+            fewest_steps=2000,
+            most_steps=40_000,
+            learning_rate=2e-3,
+            warm_up=100,
+            average=0.999,
+            validations=20,
+            overlap=0.5,
+            final_overlap=0.75,
+        ),
+    },
+    "gpu": {
+        "quick": Preset(
+            seconds=600,
+            step_voxels=1 << 20,
+            case_voxels=1 << 23,
+            fewest_steps=500,
+            most_steps=5000,
+            learning_rate=2e-3,
+            warm_up=50,
+        ),
+        "balanced": Preset(
+            seconds=3600,
+            step_voxels=1 << 21,
+            case_voxels=1 << 25,
+            fewest_steps=2000,
+            most_steps=20_000,
+            learning_rate=2e-3,
+            warm_up=100,
+            average=0.995,
+            validations=10,
+            overlap=0.5,
+            final_overlap=0.75,
+        ),
+        "thorough": Preset(
+            seconds=8 * 3600,
+            step_voxels=2 * 48 * 192 * 192,
+            case_voxels=1 << 27,
+            fewest_steps=5000,
+            most_steps=100_000,
+            learning_rate=1e-3,
+            warm_up=200,
+            average=0.999,
+            validations=20,
+            overlap=0.5,
+            final_overlap=0.75,
+            flips=True,
+        ),
+    },
+}
+
+
+def preset_for(name: str, kind: str) -> Preset:
+    """A preset on a kind of machine.
+
+    Args:
+        name: One of `NAMES`.
+        kind: "cpu" or "gpu".
+
+    Raises:
+        PumitError: If there is no such preset.
+    """
+    if name not in NAMES:
+        raise PumitError(f"There is no preset {name!r}; choose {', '.join(NAMES)}.")
+    return PRESETS[kind][name]

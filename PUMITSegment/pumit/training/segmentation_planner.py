@@ -1,0 +1,195 @@
+"""Plan an automatic segmentation: from data, preset and machine to every value of its recipe."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, replace
+from typing import Any
+
+from pumit.networks.build import RECIPES
+from pumit.training.augmentation import AugmentationSettings
+from pumit.training.case_reading import unnamed_classes
+from pumit.training.data_check import DataFacts
+from pumit.training.data_plan import coarser, other_unit, target_spacing, usual_cases
+from pumit.training.labelled_cases import LabelledSet, find_labelled_set
+from pumit.training.planner import Planned, PlanRequest
+from pumit.training.segmentation_fitting import fit_to_machine
+from pumit.training.segmentation_plan import (
+    BALANCED_SHARE,
+    SegmentationPlan,
+    check_segmentation_recipe,
+    look_at_cases,
+)
+
+# Sizes that follow from the data: the run works them out again where a recipe was edited.
+FROM_DATA = ("in_channels", "num_classes", "position_table")
+SHOWN_NAMES = 5
+
+
+def plan_automatic(request: PlanRequest) -> Planned:
+    """Plan a recipe with `task: segmentation`.
+
+    Raises:
+        PumitError: If the recipe or its data cannot be used, or the machine is too small.
+    """
+    recipe, notes = _draft(request)
+    check_segmentation_recipe(recipe, request.source)
+    began = time.perf_counter()
+    data, facts = look_at_cases(recipe, request.resolve, progress=request.progress)
+    looked = time.perf_counter() - began
+    recipe["data"] = _visible_data(recipe["data"], data, request)
+    data, facts, more = _leave_out(recipe, data, facts)
+    notes += more
+    notes += _coarsen(recipe, request, facts)
+    fitting = fit_to_machine(request, recipe, data, facts, looked=looked)
+    ready = fitting.plan
+    recipe["plan"] = _visible_plan(recipe["plan"], ready)
+    if "folds" not in recipe:
+        _write_split(recipe["data"], ready)
+    recipe["schedule"] = fitting.schedule
+    warnings = [*ready.split.warnings, *ready.facts.warnings, *notes, *fitting.notes]
+    return Planned(_ordered(recipe), fitting.estimate, tuple(dict.fromkeys(warnings)))
+
+
+def _draft(request: PlanRequest) -> tuple[dict[str, Any], list[str]]:
+    """The recipe before anybody has looked at the cases, and what to say of it."""
+    given, preset = request.given, request.numbers
+    network = str(given.get("network", preset.network))
+    sizes = dict(preset.network_sizes) if network == preset.network else {}
+    own = RECIPES[network].sizes if network in RECIPES else {}
+    sizes = {**own, **sizes, **given.get("network_sizes", {})}
+    recipe = {
+        "name": "segmentation",
+        "version": "0.1",
+        "seed": 0,
+        "workers": 0 if request.hardware.kind == "cpu" else min(8, request.hardware.cores - 1),
+        "balanced_share": BALANCED_SHARE,
+        **given,
+        "network": network,
+        "network_sizes": {
+            k: list(v) if isinstance(v, tuple) else v
+            for k, v in sizes.items()
+            if k not in FROM_DATA or k in given.get("network_sizes", {})
+        },
+        "plan": dict(given.get("plan", {})),
+        "validation": {
+            "overlap": preset.overlap,
+            "final_overlap": preset.final_overlap,
+            "flips": preset.flips,
+            **given.get("validation", {}),
+        },
+    }
+    augmentation = given.get("augmentation", {})
+    if augmentation is not False:
+        recipe["augmentation"] = asdict(AugmentationSettings.from_recipe(augmentation))
+    notes = []
+    if "data" in recipe:
+        recipe["data"] = dict(recipe["data"])
+        notes = _name_classes(recipe, request)
+    return recipe, notes
+
+
+def _name_classes(recipe: dict[str, Any], request: PlanRequest) -> list[str]:
+    """Call classes after their values, where nobody names them."""
+    data = recipe["data"]
+    if "classes" in data or not ("folder" in data or "cases" in data):
+        return []
+    check_segmentation_recipe(recipe, request.source)
+    found = find_labelled_set(data, request.resolve)
+    if found.classes:
+        return []
+    values = sorted({v for case in found.cases for v in unnamed_classes(case)})
+    if not values:
+        return []
+    data["classes"] = [{"name": f"class_{v}", "value": v} for v in values]
+    return [
+        f"nobody names the {len(values)} classes: they are called after their values, "
+        f"{', '.join(row['name'] for row in data['classes'][:SHOWN_NAMES])}; rename them in "
+        "data.classes"
+    ]
+
+
+def _visible_data(given: dict[str, Any], data: LabelledSet, request: PlanRequest) -> dict[str, Any]:
+    """Where the cases are, as it holds wherever the recipe lies, with classes and channels."""
+    out = dict(given)
+    if "folder" in out:
+        out["folder"] = str(request.resolve(str(out["folder"])).absolute())
+    if "cases" in out:
+        out["cases"] = [_absolute(row, request) for row in out["cases"]]
+    out["classes"] = [c.as_row() for c in data.classes]
+    if data.channels:
+        out["channels"] = list(data.channels)
+    return out
+
+
+def _absolute(row: dict[str, Any], request: PlanRequest) -> dict[str, Any]:
+    def path(text: Any) -> Any:
+        if isinstance(text, list):
+            return [path(part) for part in text]
+        return str(request.resolve(str(text)).absolute())
+
+    return {k: path(v) if k in ("image", "images", "label") else v for k, v in row.items()}
+
+
+def _leave_out(
+    recipe: dict[str, Any], data: LabelledSet, facts: DataFacts
+) -> tuple[LabelledSet, DataFacts, list[str]]:
+    """Do without cases whose spacing is of another unit: at a common one they would be huge.
+
+    Not where the recipe names who trains, nor in a cross-validation, which asks everybody.
+    """
+    odd = {f.name for f in other_unit(facts.cases)}
+    asked = recipe["data"].get("validation")
+    odd -= set(asked) if isinstance(asked, list) else set()
+    if not odd or "training" in recipe["data"] or "folds" in recipe:
+        return data, facts, []
+    shown = ", ".join(sorted(odd)[:SHOWN_NAMES])
+    note = (
+        f"{shown} {'is' if len(odd) == 1 else 'are'} left out: the spacing is of another order of "
+        "magnitude than that of the other cases; correct the files, or list them in data.training"
+    )
+    kept = tuple(case for case in data.cases if case.name not in odd)
+    known = tuple(fact for fact in facts.cases if fact.name not in odd)
+    return replace(data, cases=kept), replace(facts, cases=known), [note]
+
+
+def _coarsen(recipe: dict[str, Any], request: PlanRequest, facts: DataFacts) -> list[str]:
+    """Plan a coarser spacing where a usual case would have more voxels than the preset bears."""
+    if "spacing_mm" in recipe["plan"]:
+        return []
+    usual = usual_cases(facts.cases)
+    fine = target_spacing(usual)
+    spacing = coarser(fine, usual, request.numbers.case_voxels)
+    if spacing == fine:
+        return []
+    recipe["plan"]["spacing_mm"] = list(spacing)
+    shown = " x ".join(f"{s:.2g}" for s in spacing)
+    usually = " x ".join(f"{s:.2g}" for s in fine)
+    return [
+        f"the cases are large: the network sees them at {shown} mm in place of {usually} mm, so "
+        f"that {request.preset} has time for them"
+    ]
+
+
+def _visible_plan(given: dict[str, Any], ready: SegmentationPlan) -> dict[str, Any]:
+    """Spacing, patch, batch and intensities."""
+    planned = ready.plan.as_recipe()
+    keys = ("spacing_mm", "patch_size", "batch_size", "intensity", "orientation")
+    return {key: given.get(key, planned[key]) for key in keys}
+
+
+def _write_split(data: dict[str, Any], ready: SegmentationPlan) -> None:
+    """Name who trains and who validates, in place of shares."""
+    for key in ("fold", "share"):
+        data.pop(key, None)
+    data["training"] = list(ready.split.training)
+    data["validation"] = list(ready.split.validation)
+
+
+def _ordered(recipe: dict[str, Any]) -> dict[str, Any]:
+    """The recipe in the order in which one reads it."""
+    first = ("task", "name", "version", "network", "network_sizes", "initial", "seed", "device")
+    last = ("threads", "workers", "folds", "final_model", "data", "plan", "balanced_share")
+    order = [*first, *last, "augmentation", "validation", "schedule"]
+    rest = [key for key in recipe if key not in order]
+    return {key: recipe[key] for key in [*order, *rest] if key in recipe}
