@@ -25,6 +25,15 @@ def repository() -> Path:
     return REPOSITORY
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is trained in tests enters no index of the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("PUMIT_MODELS", "PUMIT_RUNS"):
+            patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real scans that lie beside the repository, never inside it."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +19,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit train`; started again, it resumes."""
+    """Run `pumit train`; started again, it resumes. A run that is stopped ends with status 0."""
+    since = time.time()  # torch takes seconds to load
     path, is_shipped = find_recipe(args.config)
 
     from pumit.training.finetune import finetune
+    from pumit.training.run_control import RunStopped
 
     data: dict[str, Any] = {}
     if args.data is not None:
         data["folder"] = str(Path(args.data).absolute())
     if args.fold is not None:
         data["fold"] = args.fold
-    finetune(
-        path,
-        args.output,
-        folder=Path.cwd() if is_shipped else None,
-        data=data,
-        overrides=overrides_of(args),
-        device=args.device,
-        workers=args.workers,
-    )
+    try:
+        finetune(
+            path,
+            args.output,
+            folder=Path.cwd() if is_shipped else None,
+            data=data,
+            overrides=overrides_of(args),
+            device=args.device,
+            workers=args.workers,
+            since=since,
+        )
+    except RunStopped as stop:
+        print(f"pumit train: {stop}", file=sys.stderr)
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from pumit.errors import ExportError, PumitError
+from pumit.errors import PumitError
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.pumit.classifier import VitClassifier
@@ -33,6 +33,8 @@ from pumit.training.classification_task import CaseDraw, ClassificationTask, pro
 from pumit.training.initial_encoder import begin_with_encoder
 from pumit.training.parallel import Meeting, world
 from pumit.training.prepared_images import PreparedImages, keep_prepared
+from pumit.training.run_memory import MemoryShortError, WorkerLostError, as_memory_allows
+from pumit.training.run_smaller import fewer_workers
 from pumit.training.schedule import Schedule
 from pumit.training.trainer import train
 from pumit.training.training_run import TrainingRun
@@ -61,12 +63,36 @@ def train_classifier(run: TrainingRun) -> Path:
     form = form_of(run.recipe, sizes, data.is_stored_as_shown)
     sizes["position_table"] = [n // p for n, p in zip(form.size, sizes["fixed_patch"], strict=True)]
     start = _start(run, sizes)
-    try:
-        run.output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ExportError(f"Cannot make the folder {run.output.name}: {error.strerror}.") from None
     run.report({"classes": list(data.classes), "cases": data.counts()})
-    trial = _Trial(run, data, form, sizes, _prepare(run, data, form), start)
+    images = run.desk.written(lambda: _prepare(run, data, form))
+    return as_memory_allows(
+        lambda now: _train(_Trial(now, data, form, sizes, images, start)), run, _smaller, run.desk
+    )
+
+
+def _smaller(run: TrainingRun, short: MemoryShortError) -> tuple[TrainingRun, str] | None:
+    """The same run with less memory, and what is less."""
+    if isinstance(short, WorkerLostError):
+        fewer = fewer_workers(run.workers)
+        return fewer and (replace(run, workers=fewer[0]), fewer[1])
+    count = batch_size(run.recipe)
+    if count == 1:
+        return None
+    recipe = {**run.recipe, "batch_size": count // 2}
+    return replace(run, recipe=recipe), f"Each step takes {count // 2} of {count} images now."
+
+
+def _train(trial: _Trial) -> Path:
+    """Train at every rate, and test the best; returns its checkpoint."""
+    run, data = trial.run, trial.data
+    run.settle(
+        task="classification",
+        name=run.name,
+        network=str(run.recipe.get("network", DEFAULT_NETWORK)),
+        batch_size=batch_size(run.recipe),
+        seed=run.seed,
+        workers=run.workers,
+    )
     schedules = plan_of(run.recipe, run.schedule, len(data.splits["train"]), processes=world())
     best: list[tuple[float, float, Path]] = []
     for schedule in schedules:
@@ -179,6 +205,7 @@ class _Trial:
             workers=run.workers,
             validate=validate,
             on_best=keep,
+            desk=run.desk,
         )
         if not run.is_first:
             return 0.0, 0.0, target

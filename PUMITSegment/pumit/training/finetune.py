@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -10,11 +11,15 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-from pumit.errors import PumitError, TrainingError
+from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
 from pumit.training.pretrain import start_processes
 from pumit.training.recipe_file import check_keys, read_yaml, schedule_kinds
+from pumit.training.run_desk import RunDesk
 from pumit.training.run_folder import LAST
+from pumit.training.run_recipe import plain, take_up, whole_schedule, with_absolute_paths
+from pumit.training.run_result import write_result
+from pumit.training.run_session import run_session
 from pumit.training.schedule import Schedule
 from pumit.training.training_run import COMMON_KINDS, TrainingRun
 
@@ -22,6 +27,7 @@ from pumit.training.training_run import COMMON_KINDS, TrainingRun
 TASKS = {
     "segmentation": ("pumit.training.segmentation_run", "train_segmentation"),
     "classification": ("pumit.training.classification_run", "train_classifier"),
+    "promptable": ("pumit.training.click_run", "train_clicks"),
 }
 DEFAULT_TASK = "segmentation"
 # What a short training on one machine needs; recipes and command line change it.
@@ -35,6 +41,18 @@ DEFAULT_SCHEDULE: dict[str, Any] = {
     "steps": 2000,
     "average": 0.99,
     "validate_every": 200,
+    # A killed run loses this and what a step and a save take.
+    "checkpoint_seconds": 45.0,
+}
+# What a task needs instead: a network that answers already is to change little.
+TASK_SCHEDULES: dict[str, dict[str, Any]] = {
+    "promptable": {
+        "learning_rate": 5e-4,
+        "weight_decay": 0.0,
+        "warm_up": 20,
+        "average": 0.98,
+        "steps": 1000,
+    }
 }
 
 
@@ -47,8 +65,11 @@ def finetune(
     overrides: Mapping[str, Any] | None = None,
     device: str | None = None,
     workers: int | None = None,
+    since: float | None = None,
 ) -> Path:
     """Train by a recipe, resuming where `output` holds an earlier part of the run.
+
+    The folder then holds what `pumit.io.run_files` tells of: status, logs and the whole recipe.
 
     Args:
         path: YAML recipe.
@@ -58,51 +79,83 @@ def finetune(
         overrides: Values of `schedule` to replace, such as `seconds`.
         device: "auto", "cpu", "cuda" or "cuda:1", if not what the recipe says.
         workers: Processes that draw ahead, if not what the recipe says.
+        since: When the user asked for it, Unix time; None for now.
 
     Returns:
         The best checkpoint.
 
     Raises:
-        PumitError: If the recipe is wrong or its data cannot be used.
+        PumitError: If the recipe is wrong, its data cannot be used, another process trains in the
+            folder, or the folder holds a run of another recipe.
+        RunStopped: If the run was stopped; it is saved, and the same call goes on.
     """
+    with run_session(output, since=time.time() if since is None else since) as desk:
+        recipe = _read(path, data or {}, overrides or {}, desk)
+        changes = {"device": device, "workers": workers}
+        recipe |= {key: value for key, value in changes.items() if value is not None}
+        check_keys({"workers": recipe.get("workers", 0)}, COMMON_KINDS, "the command line")
+        run, work = _prepared(recipe, path, output, folder or path.parent, desk)
+        best = work(run)
+        if run.is_first:
+            registers = bool(run.recipe.get("register", True))
+            write_result(desk, output, best, registers=registers)
+            desk.state("finished", f"Finished. The model is {best.name}.")
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    return best
+
+
+def _read(
+    path: Path, data: Mapping[str, Any], overrides: Mapping[str, Any], desk: RunDesk
+) -> dict[str, Any]:
+    """The recipe with what the caller replaces, checked as far as all tasks are alike."""
     recipe = read_yaml(path)
     task = str(recipe.get("task", DEFAULT_TASK))
+    name = str(recipe.get("name", "model"))
+    if desk.journal is not None:
+        desk.journal.tell(name=name, task=task)
     if task not in TASKS:
         raise PumitError(f"task in {path.name} must be {' or '.join(TASKS)}, got {task!r}.")
     common = {k: v for k, v in recipe.items() if k in COMMON_KINDS}
     check_keys(common, COMMON_KINDS, path.name)
-    given = {**recipe.get("schedule", {}), **(overrides or {})}
-    check_keys(given, schedule_kinds(), "schedule")
-    name = recipe.get("name", "model")
+    recipe["schedule"] = {**recipe.get("schedule", {}), **overrides}
+    check_keys(recipe["schedule"], schedule_kinds(), "schedule")
     if Path(name).name != name or name == Path(LAST).stem:
         raise PumitError(f"The name {name!r} in {path.name} cannot be that of the model's file.")
     if data:
         recipe["data"] = {**recipe.get("data", {}), **data}
-    workers = int(recipe.get("workers", 0)) if workers is None else workers
-    check_keys({"workers": workers}, COMMON_KINDS, "the command line")
-    target = pick_device(device or recipe.get("device", "auto"))
-    target = start_processes(int(recipe.get("threads", torch.get_num_threads())), target)
-    seed = int(recipe.get("seed", 0))
+    return recipe
+
+
+def _prepared(
+    recipe: dict[str, Any], path: Path, output: Path, folder: Path, desk: RunDesk
+) -> tuple[TrainingRun, Callable[[TrainingRun], Path]]:
+    """The run that a recipe asks for, or that the output folder holds, and what does it."""
+
+    def path_of(text: str) -> Path:
+        given = Path(text).expanduser()
+        return given if given.is_absolute() else folder / given
+
+    usual = {**DEFAULT_SCHEDULE, **TASK_SCHEDULES.get(str(recipe.get("task", DEFAULT_TASK)), {})}
+    schedule = Schedule(**{**usual, **recipe["schedule"]})
+    given = with_absolute_paths(recipe, path_of)
+    given["schedule"] = whole_schedule(schedule, recipe)
+    followed = take_up(output, given, source=path.name)
+    device = pick_device(followed.get("device", "auto"))
+    device = start_processes(int(followed.get("threads", torch.get_num_threads())), device)
+    seed = int(followed.get("seed", 0))
     torch.manual_seed(seed)
     run = TrainingRun(
-        recipe,
+        followed,
         path.name,
-        path.parent if folder is None else folder,
+        folder,
         output,
-        Schedule(**{**DEFAULT_SCHEDULE, **given}),
-        target,
-        workers,
+        Schedule(**{**DEFAULT_SCHEDULE, **followed["schedule"]}),
+        device,
+        int(followed.get("workers", 0)),
         seed,
+        desk,
+        plain(given),
     )
-    module, function = TASKS[task]
-    work = cast(Callable[[TrainingRun], Path], getattr(import_module(module), function))
-    try:
-        best = work(run)
-    except torch.cuda.OutOfMemoryError:
-        raise TrainingError(
-            "The GPU's memory is too small for this recipe: lower its batch_size or patch_size, or "
-            "set activation_checkpointing: true in schedule."
-        ) from None
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    return best
+    module, function = TASKS[str(followed.get("task", DEFAULT_TASK))]
+    return run, cast(Callable[[TrainingRun], Path], getattr(import_module(module), function))

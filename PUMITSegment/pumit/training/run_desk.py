@@ -35,6 +35,9 @@ class RunDesk:
         journal: Where to write how it goes; only the first of several processes has one.
         control: Where to hear what is wanted.
         clock: What counts the time.
+
+    Attributes:
+        step: The one whose weights are validated, or were last.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class RunDesk:
         self.clock = RunClock() if clock is None else clock
         self.clock.on_sleep = self._slept
         self._is_counting = False
+        self.step = 0
 
     def begin(self, *, before: float, step: int, steps: int) -> None:
         """Training begins, or goes on.
@@ -87,6 +91,12 @@ class RunDesk:
         left = status.left_seconds
         tail = "" if left is None else f", {duration(left)} left"
         self.journal.state("training", f"Step {status.step} of {status.steps}{tail}.")
+
+    def validating(self, step: int) -> None:
+        """Say that the weights of a step are validated."""
+        self.step = step
+        if self.journal is not None:
+            self.journal.tell(state="validating", sentence=f"Validating step {step}.", step=step)
 
     @property
     def wanted(self) -> Word | None:

@@ -82,8 +82,9 @@ def as_memory_allows(
         less = smaller(settings, short)
         if less is None:
             raise TrainingError(
-                f"{short} Nothing can be made smaller any more: close other programs, train on "
-                "another computer, or give a smaller network in network_sizes."
+                f"{short} Steps cannot be made smaller any more: close other programs, set "
+                "activation_checkpointing: true in schedule, or give a smaller network in "
+                "network_sizes."
             )
         settings, sentence = less
         kind = "fewer workers" if isinstance(short, WorkerLostError) else "smaller patch"

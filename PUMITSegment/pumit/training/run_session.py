@@ -61,7 +61,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunDesk]:
             sentence = str(stop) or f"Stopped. {_kept(folder)}"
             desk.event("stopped", sentence)
             desk.state("stopped", sentence)
-            raise
+            raise RunStopped(sentence) from None
         except KeyboardInterrupt:
             desk.state("stopped", f"Stopped at once. {_kept(folder)}")
             raise

@@ -195,7 +195,7 @@ class Run:
 
         def work() -> None:
             step = self.position.step
-            self.desk.state("validating", f"Validating step {step}.")
+            self.desk.validating(step)
             found = validate(state)
             finite = {k: v for k, v in found.items() if math.isfinite(v)}  # JSON has no NaN
             report({"step": step, "validation": finite})

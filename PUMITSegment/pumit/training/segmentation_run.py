@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from pumit.evaluation.segmentation_metrics import summarize
 from pumit.inference.automatic import NetworkPlan
 from pumit.io.atomic import atomic_path
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
-from pumit.networks.pumit.segmentation_network import SegmentationNetwork
 from pumit.training.augmentation import AugmentationSettings
-from pumit.training.data_plan import CPU_STEP_VOXELS, GPU_STEP_VOXELS
+from pumit.training.class_values import has_regions
+from pumit.training.data_plan import CPU_STEP_VOXELS, GPU_STEP_VOXELS, PLAN_KINDS
 from pumit.training.origin import origin_of
-from pumit.training.prepared_cases import prepare_all
+from pumit.training.prepared_cases import PreparedCase, prepare_all
 from pumit.training.run_card_facts import fingerprints
+from pumit.training.run_memory import MemoryShortError, WorkerLostError, as_memory_allows
+from pumit.training.run_overlay import OverlayPictures
+from pumit.training.run_smaller import fewer_workers, smaller_plan
 from pumit.training.segmentation_plan import (
+    BALANCED_SHARE,
     SegmentationPlan,
     build_task,
     check_segmentation_recipe,
@@ -30,11 +34,17 @@ from pumit.training.segmentation_plan import (
     plan_segmentation,
 )
 from pumit.training.segmentation_validation import SegmentationValidation
-from pumit.training.trainable_networks import begin_with, build_segmentation
+from pumit.training.trainable_networks import (
+    begin_with,
+    build_segmentation,
+    patch_divisor,
+)
 from pumit.training.trainer import train
 from pumit.training.training_run import TrainingRun
 
-logger = logging.getLogger(__name__)
+# Of the recipe's `validation`: overlap of windows meanwhile and at the end, and whether eight
+# reflections are averaged at the end.
+VALIDATION: dict[str, Any] = {"overlap": 0.5, "final_overlap": 0.75, "flips": False}
 
 
 def train_segmentation(run: TrainingRun) -> Path:
@@ -54,24 +64,41 @@ def train_segmentation(run: TrainingRun) -> Path:
     settings = AugmentationSettings.from_recipe(recipe.get("augmentation", {}))
     ready = _plan(run)
     flip_axes = settings.flip_axes([c.label.name for c in ready.data.classes])
-    network = build_segmentation(ready.network, ready.sizes)
-    if "initial" in recipe:
-        begin_with(network, _model(run, recipe["initial"]))
+    _network(run, ready)  # says what does not fit, before anything is written
     _tell(run, ready, flip_axes)
     plan = NetworkPlan.from_recipe({"plan": ready.plan.as_recipe()})
-    cases = prepare_all(
-        ready.cases(ready.split.training),
-        ready.data.classes,
-        plan,
-        folder=run.output / "prepared",
-        voxels=math.prod(ready.plan.median_shape) * len(ready.split.training),
-        progress=lambda number: logger.info("preparing case %d", number),
+    cases = run.desk.written(
+        lambda: prepare_all(
+            ready.cases(ready.split.training),
+            ready.data.classes,
+            plan,
+            folder=run.output / "prepared",
+            voxels=math.prod(ready.plan.median_shape) * len(ready.split.training),
+            progress=lambda number: run.at_case("Preparing", number),
+        )
     )
+    return as_memory_allows(
+        lambda settings: _train(*settings, cases), (run, ready), _smaller, run.desk
+    )
+
+
+def _network(run: TrainingRun, ready: SegmentationPlan) -> nn.Module:
+    """The network as training begins."""
+    torch.manual_seed(run.seed)
+    network = build_segmentation(ready.network, ready.sizes)
+    if "initial" in run.recipe:
+        begin_with(network, _model(run, run.recipe["initial"]))
+    return network
+
+
+def _train(run: TrainingRun, ready: SegmentationPlan, cases: Sequence[PreparedCase]) -> Path:
+    """Train with a plan, and judge the best; returns its checkpoint."""
+    run.settle(**_decided(run, ready))
     best = run.output / f"{run.name}.safetensors"
-    validation = _validation(run, ready, plan)
+    validation = _validation(run, ready)
     keep = _keeper(run, ready, best)
     state = train(
-        build_task(recipe, network, ready.plan, ready.data.classes, cases),
+        build_task(run.recipe, _network(run, ready), ready.plan, ready.data.classes, cases),
         run.output,
         run.schedule,
         seed=run.seed,
@@ -82,12 +109,52 @@ def train_segmentation(run: TrainingRun) -> Path:
         on_best=keep,
         device=run.device,
         workers=run.workers,
+        desk=run.desk,
     )
     if run.is_first:
         if not best.is_file():  # no validation case has any class: none was better than another
-            keep(state, run.schedule.steps)
+            run.desk.written(lambda: keep(state, run.schedule.steps))
         _judge(run, validation, best)
     return best
+
+
+def _smaller(
+    settings: tuple[TrainingRun, SegmentationPlan], short: MemoryShortError
+) -> tuple[tuple[TrainingRun, SegmentationPlan], str] | None:
+    """The same run with less memory, and what is less."""
+    run, ready = settings
+    if isinstance(short, WorkerLostError):
+        fewer = fewer_workers(run.workers)
+        return fewer and ((replace(run, workers=fewer[0]), ready), fewer[1])
+    less = smaller_plan(ready.plan, patch_divisor(ready.network, ready.sizes))
+    return less and ((run, replace(ready, plan=less[0])), less[1])
+
+
+def _decided(run: TrainingRun, ready: SegmentationPlan) -> dict[str, Any]:
+    """Keys of the recipe that were planned, as another start finds them."""
+    recipe = run.recipe
+    data = {k: v for k, v in recipe["data"].items() if k not in ("fold", "share")}
+    plan = {k: v for k, v in ready.plan.as_recipe().items() if k in PLAN_KINDS}
+    settings = AugmentationSettings.from_recipe(recipe.get("augmentation", {}))
+    return {
+        "task": "segmentation",
+        "name": run.name,
+        "network": ready.network,
+        "network_sizes": ready.sizes,
+        "data": {
+            **data,
+            # As given they may know other names too.
+            "classes": data.get("classes") or [c.as_row() for c in ready.data.classes],
+            "training": list(ready.split.training),
+            "validation": list(ready.split.validation),
+        },
+        "plan": {**recipe.get("plan", {}), **plan},
+        "balanced_share": recipe.get("balanced_share", BALANCED_SHARE),
+        "augmentation": asdict(settings),
+        "validation": {**VALIDATION, **recipe.get("validation", {})},
+        "seed": run.seed,
+        "workers": run.workers,
+    }
 
 
 def _model(run: TrainingRun, text: str) -> str:
@@ -98,7 +165,9 @@ def _model(run: TrainingRun, text: str) -> str:
 
 def _plan(run: TrainingRun) -> SegmentationPlan:
     """Look at all data and decide how to train."""
-    data, facts = look_at_cases(run.recipe, run.path)
+    data, facts = look_at_cases(
+        run.recipe, run.path, progress=lambda number: run.at_case("Looking at", number)
+    )
     voxels = CPU_STEP_VOXELS if run.device.type == "cpu" else GPU_STEP_VOXELS
     return plan_segmentation(run.recipe, data, facts, step_voxels=voxels, seed=run.seed)
 
@@ -109,7 +178,10 @@ def _tell(run: TrainingRun, ready: SegmentationPlan, flip_axes: tuple[int, ...])
         {
             "data": {
                 "cases": len(ready.data.cases),
-                "classes": {c.label.name: c.value for c in ready.data.classes},
+                "classes": {
+                    c.label.name: c.value if len(c.values) == 1 else list(c.values)
+                    for c in ready.data.classes
+                },
                 "training": list(ready.split.training),
                 "validation": list(ready.split.validation),
                 "warnings": [*ready.split.warnings, *ready.facts.warnings],
@@ -123,19 +195,20 @@ def _tell(run: TrainingRun, ready: SegmentationPlan, flip_axes: tuple[int, ...])
     run.report({"plan": {**plan, "flips": "".join("dhw"[a] for a in flip_axes)}})
 
 
-def _validation(
-    run: TrainingRun, ready: SegmentationPlan, plan: NetworkPlan
-) -> SegmentationValidation:
-    settings = run.recipe.get("validation", {})
-    second: SegmentationNetwork = build_segmentation(ready.network, ready.sizes)
-    return SegmentationValidation(
+def _validation(run: TrainingRun, ready: SegmentationPlan) -> SegmentationValidation:
+    settings = {**VALIDATION, **run.recipe.get("validation", {})}
+    second = build_segmentation(ready.network, ready.sizes)
+    validation = SegmentationValidation(
         second.to(run.device),
-        plan,
+        NetworkPlan.from_recipe({"plan": ready.plan.as_recipe()}),
         ready.cases(ready.split.validation),
         ready.data.classes,
-        overlap=float(settings.get("overlap", 0.5)),
+        overlap=float(settings["overlap"]),
         averages_flips=False,
     )
+    validation.before_window = run.desk.check
+    validation.on_answer = OverlayPictures(run.desk, run.output, ready.data.classes)
+    return validation
 
 
 def _keeper(run: TrainingRun, ready: SegmentationPlan, target: Path) -> Callable[..., None]:
@@ -149,10 +222,13 @@ def _keeper(run: TrainingRun, ready: SegmentationPlan, target: Path) -> Callable
         "plan": ready.plan.as_recipe(),
         "classes": [c.as_row() for c in ready.data.classes],
     }
+    if has_regions(ready.data.classes):
+        content["regions"] = [list(c.values) for c in ready.data.classes]
     training = {
         "cases": len(ready.split.training),
         "validation_cases": len(ready.split.validation),
         "channels": list(ready.data.channels),
+        "repeat_single_channel": ready.data.repeats_single,
         "seed": run.seed,
         "initial": (
             origin_of(_model(run, run.recipe["initial"])) if "initial" in run.recipe else None
@@ -172,10 +248,11 @@ def _keeper(run: TrainingRun, ready: SegmentationPlan, target: Path) -> Callable
 
 def _judge(run: TrainingRun, validation: SegmentationValidation, best: Path) -> None:
     """Write what the best checkpoint does on each validation case."""
-    settings = run.recipe.get("validation", {})
+    settings = {**VALIDATION, **run.recipe.get("validation", {})}
+    run.desk.state("validating", "Measuring the best model on the validation cases.")
     checkpoint = load_checkpoint(best)
-    validation.overlap = float(settings.get("final_overlap", 0.75))
-    validation.averages_flips = bool(settings.get("flips", False))
+    validation.overlap = float(settings["final_overlap"])
+    validation.averages_flips = bool(settings["flips"])
     state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
     validation.segmenter.network.load_state_dict(state)
     rows = validation.rows()
@@ -190,10 +267,14 @@ def _judge(run: TrainingRun, validation: SegmentationValidation, best: Path) -> 
         "mean": summary,
         "rows": [asdict(row) for row in rows],
     }
-    with atomic_path(run.output / "validation.json") as temporary:
-        temporary.write_text(json.dumps(result, indent=1), encoding="utf-8")
+    run.desk.written(lambda: _write_json(run.output / "validation.json", result))
     short = {
         label: {k: round(m["mean"], 4) for k, m in metrics.items() if m["mean"] is not None}
         for label, metrics in summary.items()
     }
     run.report({"best": {"step": result["step"], **short}})
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pumit.training import recipe_file
-from pumit.training.parallel import rank
-from pumit.training.pretrain import make_folder, write_line
+from pumit.training import recipe_file, run_recipe
+from pumit.training.parallel import rank, world
 from pumit.training.recipe_file import Kinds
+from pumit.training.run_desk import RunDesk
 from pumit.training.schedule import Schedule
 
 # Keys that mean the same whatever `pumit train` trains; each task adds its own.
-COMMON_KINDS: Kinds = {**recipe_file.COMMON_KINDS, "task": (str,), "data": (dict,)}
+COMMON_KINDS: Kinds = {
+    **recipe_file.COMMON_KINDS,
+    "task": (str,),
+    "data": (dict,),
+    "register": (bool,),
+}
 
 
 @dataclass(frozen=True)
@@ -26,11 +32,13 @@ class TrainingRun:
         recipe: The whole recipe; of its keys only those of `COMMON_KINDS` are checked.
         source: The recipe's file name, for messages.
         folder: Where relative paths of the recipe begin.
-        output: Folder of the results; the first report makes it, so that bad input leaves none.
+        output: Folder of the results.
         schedule: Length and rates.
         device: Where the network is trained.
         workers: Processes that draw batches ahead.
         seed: Of everything random.
+        desk: Where the run reports, and hears that it shall pause or stop.
+        given: The recipe as the user gave it, to know a changed one.
     """
 
     recipe: dict[str, Any]
@@ -41,6 +49,8 @@ class TrainingRun:
     device: torch.device
     workers: int
     seed: int
+    desk: RunDesk = field(default_factory=RunDesk)
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -59,6 +69,28 @@ class TrainingRun:
 
     def report(self, record: dict[str, Any]) -> None:
         """Write one JSON line to standard output and to `log.jsonl`, in the first process."""
+        self.desk.report(record)
+
+    def settle(self, **planned: Any) -> None:
+        """Keep the recipe in the output folder with all that was decided; before training begins.
+
+        Args:
+            planned: Keys of the recipe that were decided or changed; None leaves one out.
+        """
         if self.is_first:
-            make_folder(self.output)
-            write_line(record, self.output)
+            full = run_recipe.full_recipe(self.recipe, self.schedule, planned)
+            self.desk.written(lambda: run_recipe.settle(self.output, self.given, full))
+
+    def at_case(self, doing: str, number: int) -> None:
+        """Between two cases that are prepared: say which one is next; pause or stop here.
+
+        Args:
+            doing: Such as "Looking at".
+            number: Of the case, from 1 on.
+
+        Raises:
+            RunStopped: If the run shall end.
+        """
+        self.desk.state("preparing", f"{doing} case {number}.")
+        if world() == 1:  # several have to agree, which they do between steps
+            self.desk.check()

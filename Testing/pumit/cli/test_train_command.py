@@ -32,7 +32,8 @@ def test_what_is_trained_can_predict(run: Any, tmp_path: Path) -> None:
     ran = run("train", path, "--data", tmp_path / "set", "-o", tmp_path / "out", "--steps", 1)
     assert ran.status == 0, ran.err
     lines = [json.loads(line) for line in ran.out.splitlines()]
-    assert [next(iter(line)) for line in lines] == ["data", "plan", "step", "step", "best"]
+    kinds = [next(iter(line)) for line in lines]
+    assert kinds == ["data", "plan", "step", "step", "step", "best", "model"]
     assert ran.out == (tmp_path / "out" / "log.jsonl").read_text()
     model = tmp_path / "out" / "made.safetensors"
     image = tmp_path / "set" / "images" / "case_0.nii.gz"

@@ -98,7 +98,7 @@ def test_a_classifier_learns_and_the_best_is_kept_with_its_measures(folder: Path
     assert recipe["step"] == max(scores, key=lambda step: scores[step])
     test = recipe["metrics"]["test"]
     assert (test["auc"], test["accuracy"]) == (1.0, 1.0)
-    assert log[-1]["test"] == test
+    assert log[-2]["test"] == test
     with (path.parent / "answers.csv").open(newline="", encoding="utf-8") as handle:
         rows = list(csv.DictReader(handle))
     assert [row["split"] for row in rows] == ["val"] * 8 + ["test"] * 8

@@ -1,0 +1,132 @@
+"""`pumit runs`: list trainings, see how one is, and pause, resume or stop it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pumit.errors import PumitError
+from pumit.io.run_files import (
+    SILENCE_SECONDS,
+    STATUS,
+    TEXT_LOG,
+    RunStatus,
+    ask,
+    list_runs,
+    read_status,
+    runs_folder,
+)
+
+LAST_LINES = 5
+# Longer than a step or a case of a validation usually takes.
+WAIT_SECONDS = SILENCE_SECONDS
+POLL_SECONDS = 0.25
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `pumit runs`."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="the runs in your folder of runs, the latest first")
+    listing.add_argument("folder", type=Path, nargs="?", help="another folder of runs")
+    helps = {
+        "status": "how a run is, and the last lines of its log",
+        "pause": "save, and wait until it is resumed",
+        "resume": "go on after a pause",
+        "stop": "save and end; `pumit train` with the same output goes on later",
+    }
+    for name, text in helps.items():
+        action = actions.add_parser(name, help=text)
+        action.add_argument("run", metavar="FOLDER|NAME", help="the run's folder, or its name")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run `pumit runs`."""
+    if args.action == "list":
+        _list(args.folder or runs_folder())
+        return 0
+    folder = find_run(args.run)
+    status = _status_of(folder)
+    if args.action == "status":
+        _show(folder, status)
+        return 0
+    if not status.is_alive:
+        raise PumitError(f"{folder.name} is not running: {describe(status)}")
+    if args.action == "resume" and status.state != "paused":
+        raise PumitError(f"{folder.name} is not paused: {describe(status)}")
+    ask(folder, args.action)
+    print(describe(_after(folder, args.action, status)))
+    return 0
+
+
+def find_run(text: str) -> Path:
+    """The folder of a run: a path, or the name of one in the folder of runs.
+
+    Raises:
+        PumitError: If there is none.
+    """
+    for folder in (Path(text), runs_folder() / text):
+        if (folder / STATUS).is_file():
+            return folder.absolute()
+    named = [folder for folder, status in list_runs() if status.name == text]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        folders = ", ".join(folder.name for folder in named)
+        raise PumitError(f"Several runs are called {text!r}; give one of the folders {folders}.")
+    raise PumitError(f"There is no run {text!r}; `pumit runs list` shows all, or give its folder.")
+
+
+def describe(status: RunStatus) -> str:
+    """How a run is, in a line."""
+    if status.is_interrupted:
+        saved = "start it again to go on where it was saved"
+        return f"interrupted at step {status.step} of {status.steps}; {saved}."
+    return f"{status.state}: {status.sentence}"
+
+
+def _status_of(folder: Path) -> RunStatus:
+    status = read_status(folder)
+    if status is None:
+        raise PumitError(f"{STATUS} in {folder.name} cannot be read; is it a folder of a run?")
+    return status
+
+
+def _list(folder: Path) -> None:
+    found = list_runs(folder)
+    if not found:
+        print("There are no runs.")
+        return
+    rows = [(f.name, s.name, s.task, describe(s)) for f, s in found]
+    _print_table([("FOLDER", "MODEL", "TASK", "STATE"), *rows])
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip())
+
+
+def _show(folder: Path, status: RunStatus) -> None:
+    print(f"{status.name or folder.name} ({status.task or 'training'}): {describe(status)}")
+    try:
+        lines = (folder / TEXT_LOG).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines[-LAST_LINES:]:
+        print(line)
+
+
+def _after(folder: Path, action: str, before: RunStatus) -> RunStatus:
+    """The status once the run has obeyed, or as it is when waiting took too long."""
+    wanted = {"pause": ("paused",), "stop": ("stopped", "finished")}.get(action, ())
+    until = time.monotonic() + WAIT_SECONDS
+    status = before
+    while time.monotonic() < until and status.is_alive:
+        has_obeyed = status.state in wanted if wanted else status.state != "paused"
+        if has_obeyed:
+            break
+        time.sleep(POLL_SECONDS)
+        status = _status_of(folder)
+    return status

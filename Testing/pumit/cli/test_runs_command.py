@@ -1,0 +1,87 @@
+"""`pumit runs` finds runs, says how they are, and asks them to pause, go on or stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pumit.cli import runs as runs_command
+from pumit.io.run_files import CONTROL, RunStatus, read_asked, write_status
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of runs with one that trains in this process."""
+    monkeypatch.setenv("PUMIT_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr(runs_command, "POLL_SECONDS", 0.01)
+    run = tmp_path / "runs" / "first"
+    run.mkdir(parents=True)
+    status = RunStatus("training", "Step 3 of 9.", name="liver", task="segmentation", steps=9)
+    write_status(run, status)
+    return run
+
+
+def obeying(folder: Path, state: Any) -> Callable[[], None]:
+    """A run that obeys, in a thread; call the result to wait for it."""
+
+    def obey() -> None:
+        until = time.monotonic() + 20
+        while time.monotonic() < until and read_asked(folder) is None:
+            time.sleep(0.01)
+        (folder / CONTROL).unlink()
+        write_status(folder, RunStatus(state, "As you wish."))
+
+    thread = threading.Thread(target=obey)
+    thread.start()
+    return thread.join
+
+
+def test_runs_are_listed(run: Any, folder: Path, tmp_path: Path) -> None:
+    gone = folder.with_name("second")
+    gone.mkdir()
+    write_status(
+        gone, replace(RunStatus("training", name="spleen", step=4, steps=8), pid=2**22 + 1)
+    )
+    lines = run("runs", "list").out.splitlines()
+    assert lines[0].split() == ["FOLDER", "MODEL", "TASK", "STATE"]
+    assert any(
+        line.split()[:4] == ["first", "liver", "segmentation", "training:"] for line in lines
+    )
+    assert any("interrupted at step 4 of 8" in line for line in lines)
+    (tmp_path / "empty").mkdir()
+    assert run("runs", "list", tmp_path / "empty").out == "There are no runs.\n"
+
+
+@pytest.mark.parametrize("name", ["first", "liver", "folder"])
+def test_status_is_told_by_folder_or_name(run: Any, folder: Path, name: str) -> None:
+    (folder / "log.txt").write_text("one\ntwo\n", encoding="utf-8")
+    ran = run("runs", "status", folder if name == "folder" else name)
+    assert ran.out == "liver (segmentation): training: Step 3 of 9.\none\ntwo\n"
+
+
+@pytest.mark.parametrize(("action", "state"), [("pause", "paused"), ("stop", "stopped")])
+def test_a_run_obeys(run: Any, folder: Path, action: str, state: str) -> None:
+    wait = obeying(folder, state)
+    ran = run("runs", action, "first")
+    wait()
+    assert ran.status == 0, ran.err
+    assert ran.out == f"{state}: As you wish.\n"
+
+
+def test_a_paused_run_goes_on(run: Any, folder: Path) -> None:
+    write_status(folder, RunStatus("paused"))
+    wait = obeying(folder, "training")
+    assert run("runs", "resume", "first").out == "training: As you wish.\n"
+    wait()
+
+
+def test_what_cannot_be_obeyed_is_refused(refused: Any, folder: Path) -> None:
+    assert "is not paused: training" in refused("runs", "resume", "first")
+    assert "no run 'third'" in refused("runs", "stop", "third")
+    write_status(folder, RunStatus("finished", "The model is liver.safetensors."))
+    assert "not running: finished: The model" in refused("runs", "pause", "first")

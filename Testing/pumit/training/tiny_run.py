@@ -1,0 +1,119 @@
+"""A training that takes a second, as `pumit train` does it: with a folder, status and logs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pumit.models.tensor_file import write_tensors
+from pumit.training.drawing_ahead import Draw
+from pumit.training.run_control import RunStopped
+from pumit.training.run_desk import RunDesk
+from pumit.training.run_session import run_session
+from pumit.training.schedule import Schedule
+from pumit.training.trainer import train
+from torch import Tensor, nn
+
+STEPS = 24
+SCHEDULE = Schedule(
+    steps=STEPS,
+    learning_rate=0.05,
+    warm_up=3,
+    decay=4,
+    log_every=1,
+    validate_every=8,
+    checkpoint_seconds=0.0,
+)
+forks = pytest.mark.skipif(sys.platform == "win32", reason="this system does not fork")
+
+
+def draw_line(da0: int, generator: torch.Generator, shared: torch.Generator) -> Tensor:
+    return torch.randn(8, 3, generator=generator)
+
+
+class LineTask:
+    """Fit a line; `each_step` is called before each."""
+
+    def __init__(self, each_step: Callable[[], None] = lambda: None) -> None:
+        torch.manual_seed(0)
+        self.network = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.Linear(8, 1))
+        self.each_step = each_step
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Tensor:
+        return draw_line(da0, generator, shared)
+
+    def ahead(self) -> Draw:
+        return draw_line
+
+    def forward(self, batch: Tensor) -> dict[str, Tensor]:
+        self.each_step()
+        return {"loss": (self.network(batch).squeeze(-1) - batch.sum(1)).float().square().mean()}
+
+
+def score(state: dict[str, Tensor]) -> dict[str, float]:
+    return {"score": float(sum(v.sum() for v in state.values()))}
+
+
+def train_line(
+    folder: Path,
+    desk: RunDesk,
+    *,
+    schedule: Schedule = SCHEDULE,
+    each_step: Callable[[], None] = lambda: None,
+    validate: Callable[[dict[str, Tensor]], dict[str, float]] = score,
+    **more: Any,
+) -> dict[str, Tensor]:
+    return train(
+        LineTask(each_step),
+        folder,
+        schedule,
+        seed=4,
+        degrees={0: 1.0},
+        report=desk.report,
+        validate=validate,
+        on_best=lambda state, step, found: write_tensors(folder / "best.safetensors", state, {}),
+        desk=desk,
+        **more,
+    )
+
+
+def run_line(folder: Path, **more: Any) -> dict[str, Tensor]:
+    """A whole start, as the command makes it."""
+    with run_session(folder, since=0.0) as desk:
+        state = train_line(folder, desk, **more)
+        desk.state("finished", "Finished.")
+    return state
+
+
+def started(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
+    """Do something in a process of its own, which has torch already."""
+
+    def alone() -> None:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
+        try:
+            work()
+        except RunStopped:
+            os._exit(7)
+        os._exit(0)
+
+    process = multiprocessing.get_context("fork").Process(target=alone)
+    process.start()
+    return process
+
+
+def wait_for(what: Callable[[], object], seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until, "it takes too long"
+        time.sleep(0.005)
