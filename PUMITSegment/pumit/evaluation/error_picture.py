@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from pumit.evaluation.simulated_user import deepest
 from pumit.export.views import View, views_through
 from pumit.io.atomic import atomic_path
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
-from pumit.volume import Volume
+from pumit.volume import Triple, Volume
 
 Mask = npt.NDArray[np.bool_]
 
@@ -66,7 +67,7 @@ def write_error_picture(
     shown = target.copy()
     for stage in stages:
         shown |= stage.mask
-    window = _window_around(shown)
+    window = window_around(shown)
     scan = volume.array if volume.array.ndim == 3 else volume.array[0]
     cut = replace(
         volume,
@@ -75,11 +76,7 @@ def write_error_picture(
         source=None,
     )
     truth = target[window]
-    bounds = np.percentile(scan[window][shown[window]], (0.5, 99.5))
-    low, high = np.percentile(scan[window], (1, 99.5)) if bounds[0] == bounds[1] else bounds
-    # Some room about the grey values of what is compared, for what lies beside it.
-    room = 0.4 * float(high - low)
-    grey = (float(low) - room, float(high) + room)
+    grey = grey_range(scan[window], shown[window])
     columns = 1 if cut.is_planar else 3
     figure = Figure(figsize=(columns * ROW_INCHES * 1.15, len(stages) * ROW_INCHES + 0.4), dpi=DPI)
     FigureCanvasAgg(figure)
@@ -90,9 +87,9 @@ def write_error_picture(
         through = deepest(error if error.any() else truth, cut.spacing_mm)
         for axes, view in zip(row, views_through(cut, through), strict=True):
             axes.imshow(view.cut(cut.array), cmap="gray", vmin=grey[0], vmax=grey[1],
-                        extent=_extent(view, cut.shape), interpolation="nearest")  # fmt: skip
-            _outline(axes, view, truth, TRUTH)
-            _outline(axes, view, answer, ANSWER)
+                        extent=extent_of(view, cut.shape), interpolation="nearest")  # fmt: skip
+            draw_outline(axes, view, truth, TRUTH)
+            draw_outline(axes, view, answer, ANSWER)
             for prompt in stage.prompts:
                 _draw(axes, view, cut, prompt)
             axes.set(xticks=[], yticks=[])
@@ -104,7 +101,20 @@ def write_error_picture(
         figure.savefig(temporary, format="png")
 
 
-def _window_around(mask: Mask) -> tuple[slice, ...]:
+def grey_range(scan: npt.NDArray[Any], shown: Mask) -> tuple[float, float]:
+    """Darkest and brightest grey value to show, from what is compared and some room about it.
+
+    Args:
+        scan: (D, H, W).
+        shown: What is compared, on the same grid, not empty.
+    """
+    bounds = np.percentile(scan[shown], (0.5, 99.5))
+    low, high = np.percentile(scan, (1, 99.5)) if bounds[0] == bounds[1] else bounds
+    room = 0.4 * float(high - low)
+    return (float(low) - room, float(high) + room)
+
+
+def window_around(mask: Mask) -> tuple[slice, ...]:
     """The box of a mask with some surroundings, as slices of the volume."""
     window = []
     for axis, size in enumerate(mask.shape):
@@ -115,20 +125,24 @@ def _window_around(mask: Mask) -> tuple[slice, ...]:
     return tuple(window)
 
 
-def _extent(view: View, shape: tuple[int, int, int]) -> tuple[float, float, float, float]:
+def extent_of(view: View, shape: tuple[int, int, int]) -> tuple[float, float, float, float]:
     """Left, right, bottom and top edge of a view, mm."""
     width, height = shape[view.right[0]] * view.spacing_mm[1], shape[view.down[0]]
     return (0.0, width, height * view.spacing_mm[0], 0.0)
 
 
-def _outline(axes: Axes, view: View, mask: Mask, color: str) -> None:
+def draw_outline(
+    axes: Axes, view: View, mask: Mask, color: str | Triple, *, style: str = "-"
+) -> None:
+    """Draw the border of a mask on a view."""
     plane = view.cut(mask)
     if not plane.any():
         return
     # One voxel of margin closes outlines at the border of the picture.
     x = (np.arange(plane.shape[1] + 2) - 0.5) * view.spacing_mm[1]
     y = (np.arange(plane.shape[0] + 2) - 0.5) * view.spacing_mm[0]
-    axes.contour(x, y, np.pad(plane, 1).astype(float), levels=[0.5], colors=[color], linewidths=1.2)
+    axes.contour(x, y, np.pad(plane, 1).astype(float), levels=[0.5], colors=[color], linewidths=1.2,
+                 linestyles=style)  # fmt: skip
 
 
 def _draw(axes: Axes, view: View, volume: Volume, prompt: Prompt) -> None:
