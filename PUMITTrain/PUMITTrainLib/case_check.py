@@ -16,6 +16,7 @@ from PUMITTrainLib.case_list import CaseList, ListedCase
 from PUMITTrainLib.case_row import CaseRow
 from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.draft import Draft
+from PUMITTrainLib.failures import sentenceOf
 from PUMITTrainLib.scene_snapshot import SceneSnapshot, snapshot, snapshotKey
 
 OnDone = Callable[[bool], None]
@@ -162,7 +163,7 @@ class CaseCheck:
             self._writeNext(cases, wanted, place + 1, edits, data, onReady)
 
         def refuse(error: Exception) -> None:
-            self.onRow(CaseRow(case.name, problems=(str(error),)))
+            self.onRow(CaseRow(case.name, problems=(sentenceOf(error),)))
             self._writeNext(cases, wanted, place + 1, edits, data, onReady)
 
         nodes = cases.volumes(case), cases.labelNode(case)

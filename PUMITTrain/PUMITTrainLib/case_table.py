@@ -7,13 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from PUMITSegmentLib.status import StatusBoard
+from PUMITSlicerLib.background import Background
 from slicer.i18n import tr as _
 
+from PUMITTrainLib.bundle_pairs import BundlePair, bundlePairs
 from PUMITTrainLib.case_check import CaseCheck
+from PUMITTrainLib.case_config import dataConfig
 from PUMITTrainLib.case_edits import CaseEdit, readClasses, readEdits, writeClasses, writeEdits
 from PUMITTrainLib.case_list import CaseList, ListedCase
 from PUMITTrainLib.case_row import CaseRow, CaseState, ClassRow
 from PUMITTrainLib.choices import CaseSource
+from PUMITTrainLib.failures import sentenceOf
 from PUMITTrainLib.scene_pairs import ScenePair, patientOf, scenePairs
 
 
@@ -25,11 +30,15 @@ class Found:
         classes: Classes that labels have.
         problems: Why the set cannot be used.
         doubts: What the user should look at.
+        patterns: How images and labels of a folder are called.
+        source: What a quick look at the folder found, in words.
     """
 
     classes: tuple[ClassRow, ...] = ()
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    patterns: tuple[str, str] = ("", "")
+    source: str = ""
 
 
 class CaseTable:
@@ -37,6 +46,8 @@ class CaseTable:
 
     Args:
         check: Reads the cases.
+        background: Reads bundles.
+        status: Told how it goes.
         parameters: Gives the module's parameters, or None while the scene changes.
         onChanged: Called after anything changed.
     """
@@ -44,10 +55,14 @@ class CaseTable:
     def __init__(
         self,
         check: CaseCheck,
+        background: Background,
+        status: StatusBoard,
         parameters: Callable[[], Any],
         onChanged: Callable[[], None],
     ) -> None:
         self._check = check
+        self._background = background
+        self._status = status
         self._parameters = parameters
         self._onChanged = onChanged
         check.onRow, check.onSummary, check.onChanged = self._takeRow, self._takeSummary, onChanged
@@ -164,6 +179,25 @@ class CaseTable:
         CaseList(parameters).addFiles(name or bareName(images[0]), images, label)
         self._onChanged()
 
+    def addBundle(self, path: str | Path) -> None:
+        """Add every volume of a Slicer bundle that has a segmentation; reads it on a thread."""
+        bundle = Path(path)
+
+        def take(pairs: list[BundlePair]) -> None:
+            for pair in pairs:
+                self.addFiles([pair.image], pair.label, pair.name)
+            self._status.done(
+                _("{count} cases of {name} are in the list.").format(
+                    count=len(pairs), name=bundle.name
+                )
+            )
+
+        def refuse(error: Exception) -> None:
+            self._status.problem(sentenceOf(error))
+
+        self._status.working(_("Looking into {name}...").format(name=bundle.name))
+        self._background.submit(lambda: bundlePairs(bundle), take, refuse)
+
     def setFolder(self, folder: str | Path) -> None:
         """Take the cases of a folder."""
         parameters = self._parameters()
@@ -261,32 +295,17 @@ class CaseTable:
 
         Cases that the user left out are no part of it, and edited patients and classes are.
         """
-        parameters = self._parameters()
-        edits = readEdits(parameters.caseEdits)
-        data: dict[str, Any] = {}
-        if parameters.source.isListed:
-            data["cases"] = [
-                _recipeCase(case.name, case.images, case.label, edits.get(case.name))
-                for case in CaseList(parameters).cases()
-                if not case.isOfScene and not edits.get(case.name, CaseEdit()).isExcluded
-            ]
-        elif edits and self._read and all(row.images for row in self._read.values()):
-            # Named one by one, for a folder knows nothing of what was changed.
-            data["cases"] = [
-                _recipeCase(row.name, row.images, row.label, edits.get(row.name), row.patient)
-                for row in self._read.values()
-                if not edits.get(row.name, CaseEdit()).isExcluded
-            ]
-        else:
-            data["folder"] = parameters.folder
-            if parameters.imagePattern:
-                data["images"] = parameters.imagePattern
-            if parameters.labelPattern:
-                data["labels"] = parameters.labelPattern
-        edited = readClasses(parameters.classEdits)
-        if edited is not None:
-            data["classes"] = [row.asRecipe() for row in edited]
-        return data
+        return dataConfig(self._parameters(), list(self._read.values()))
+
+    @property
+    def sourceSentence(self) -> str:
+        """What a quick look at the folder finds, without reading a scan; "" before that."""
+        return self._found.source
+
+    @property
+    def foundPatterns(self) -> tuple[str, str]:
+        """How images and labels of the folder are called; ("", "") where nobody knows."""
+        return self._found.patterns
 
     # Between the parts
 
@@ -299,6 +318,7 @@ class CaseTable:
             tuple(ClassRow.of(row) for row in summary.get("classes", ())),
             tuple(str(text) for text in summary.get("problems", ())),
             tuple(str(text) for text in summary.get("doubts", ())),
+            _pair(summary.get("patterns")),
         )
         self._onChanged()
 
@@ -344,23 +364,13 @@ def bareName(path: str | Path) -> str:
     return Path(text).name.partition(".")[0]
 
 
+def _pair(given: Any) -> tuple[str, str]:
+    isPair = isinstance(given, (list, tuple)) and len(given) == 2
+    return (str(given[0]), str(given[1])) if isPair else ("", "")
+
+
 def _edited(row: CaseRow, edit: CaseEdit | None) -> CaseRow:
     if edit is None:
         return row
     patient = row.patient if edit.patient is None else edit.patient
     return replace(row, isExcluded=edit.isExcluded, patient=patient)
-
-
-def _recipeCase(
-    name: str, images: Sequence[str], label: str, edit: CaseEdit | None, patient: str = ""
-) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name, "label": label}
-    if len(images) == 1:
-        row["image"] = images[0]
-    else:
-        row["images"] = list(images)
-    if edit is not None and edit.patient is not None:
-        patient = edit.patient
-    if patient:
-        row["patient"] = patient
-    return row

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pumit.io.run_files import runs_folder
 from PUMITSlicerLib.background import Background, QtBackground
+from PUMITSlicerLib.compute_offer import Offer, ask_offer
 from PUMITSlicerLib.compute_settings import ComputeMode, SettingsStore, slicer_settings
 from PUMITSlicerLib.dependencies import why_not_installed
 
@@ -27,6 +28,7 @@ class Collaborators:
         makeTimer: Given a callback, and whether it is called once.
         store: The user's settings, which PUMITSegment shares.
         whyNotInstalled: What is missing, in words, or ""; called on a thread.
+        askOffer: Lists devices of this machine; called on a thread.
         root: Where the runs of the user lie.
     """
 
@@ -36,6 +38,7 @@ class Collaborators:
     makeTimer: Callable[[Callable[[], None], bool], Timer]
     store: SettingsStore
     whyNotInstalled: Callable[[], str]
+    askOffer: Callable[[], Offer]
     root: Path
 
     def close(self) -> None:
@@ -53,5 +56,6 @@ def localCollaborators() -> Collaborators:
         QtTimer,
         slicer_settings(),
         lambda: why_not_installed(ComputeMode.LOCAL),
+        ask_offer,
         runs_folder(),
     )

@@ -53,7 +53,11 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self._follower = SceneFollower(self)
         self._check = CaseCheck(parts, self.status)
         self.setup = Setup(parts, self._tell)
-        self.cases = CaseTable(self._check, lambda: self.parameters, self._tell)
+        self.cases = CaseTable(
+            *(self._check, parts.background, self.status),
+            parameters=lambda: self.parameters,
+            onChanged=self._tell,
+        )
         self.planning = Planning(
             *(parts, self.status, self.cases, self._check),
             parameters=lambda: self.parameters,
@@ -104,6 +108,11 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
     def cancel(self) -> None:
         """Stop what is read, planned, exported or installed; a training goes on."""
         self.status.cancel()
+
+    @property
+    def devices(self) -> tuple[tuple[str, str], ...]:
+        """Name and title of what can compute; () until it is known, see `setup.askDevices`."""
+        return tuple((device.name, device.title) for device in self.setup.devices)
 
     # What the scene tells
 

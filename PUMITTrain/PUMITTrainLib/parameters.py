@@ -42,7 +42,7 @@ class TrainParameters:
     caseEdits: str = ""
     classEdits: str = ""
     goal: Goal = Goal.CLICKS
-    part: ClickPart = ClickPart.DECODER
+    part: ClickPart = ClickPart.ALL
     network: str = ""
     preset: Preset = Preset.BALANCED
     validationShare: Annotated[float, WithinRange(0.05, 0.5)] = 0.2

@@ -16,6 +16,7 @@ from PUMITTrainLib.case_check import CaseCheck
 from PUMITTrainLib.case_table import CaseTable
 from PUMITTrainLib.choices import Goal
 from PUMITTrainLib.collaborators import Collaborators
+from PUMITTrainLib.networks import NetworkChoice, networkChoices
 from PUMITTrainLib.recipe_check import RecipeCheck, RecipeProblem
 
 
@@ -76,6 +77,11 @@ class Planning:
         self.estimate: Estimate | None = None
         self.warnings: tuple[str, ...] = ()
         self.recipeText = ""
+
+    @property
+    def networks(self) -> tuple[NetworkChoice, ...]:
+        """Networks that can be chosen to segment automatically."""
+        return networkChoices()
 
     @property
     def isPlanning(self) -> bool:
@@ -245,13 +251,13 @@ def planConfig(parameters: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     if parameters.folds == 0:
         config["data"]["validation"] = round(parameters.validationShare, 3)
     else:
-        config["data"]["folds"] = parameters.folds
+        config["folds"] = parameters.folds
     if parameters.name.strip():
         config["name"] = parameters.name.strip()
     if parameters.device != "auto":
         config["device"] = parameters.device
     if parameters.goal is Goal.CLICKS:
-        config["train"] = parameters.part.value
+        config["part"] = parameters.part.value
     elif parameters.network:
         config["network"] = parameters.network
     return config

@@ -12,6 +12,7 @@ from PUMITSlicerLib.compute_settings import ComputeMode, load_settings, save_set
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.collaborators import Collaborators
+from PUMITTrainLib.result_scores import CaseScore, classMeans, readScores
 from PUMITTrainLib.runs import Runs
 
 CARD = "card.md"
@@ -79,6 +80,16 @@ class Results:
         named = [path.parent / name for name in _PICTURE.findall(self.cardText)]
         return tuple(picture for picture in named if picture.is_file())
 
+    @property
+    def scores(self) -> tuple[CaseScore, ...]:
+        """What the best model does on each validation case, the worst first."""
+        return () if self._runs.folder is None else readScores(self._runs.folder)
+
+    @property
+    def classScores(self) -> dict[str, float]:
+        """Mean Dice of each class, "mean" first."""
+        return classMeans(self.scores)
+
     def openCard(self) -> None:
         """Show the card in the program that the system has for it."""
         import qt
@@ -88,8 +99,6 @@ class Results:
 
     def use(self) -> None:
         """Let PUMITSegment compute with the model, and go there."""
-        import slicer
-
         model, view = self.model, self._runs.selected
         if not model or view is None:
             self._status.problem(_("There is no model yet; train first."))
@@ -105,7 +114,6 @@ class Results:
         save_settings(self._parts.store, settings)
         self._toSegment(lambda logic: logic.compute.changeSettings(settings))
         self._status.done(_("PUMIT Segment computes with {model} now.").format(model=model))
-        del slicer
 
     def _toSegment(self, act: Callable[[object], None]) -> None:
         import slicer

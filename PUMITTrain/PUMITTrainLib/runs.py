@@ -16,6 +16,7 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.curves import Curves, Overlay
+from PUMITTrainLib.failures import sentenceOf
 from PUMITTrainLib.run_look import Look, look
 from PUMITTrainLib.run_view import RunView
 from PUMITTrainLib.starter import Starter
@@ -258,8 +259,6 @@ class Runs:
             lambda: shutil.rmtree(folder),
             done,
             lambda error: self._status.problem(
-                _("{name} cannot be deleted ({kind}).").format(
-                    name=view.name, kind=type(error).__name__
-                )
+                _("{name} cannot be deleted: {why}").format(name=view.name, why=sentenceOf(error))
             ),
         )

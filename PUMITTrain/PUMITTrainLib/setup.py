@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
+from PUMITSlicerLib.compute_offer import Offer, OfferedDevice
+
 from PUMITTrainLib.collaborators import Collaborators
+
+logger = logging.getLogger(__name__)
 
 
 class Setup:
@@ -16,12 +21,15 @@ class Setup:
 
     Attributes:
         sentence: What is missing, in words; empty where nothing is, or it is not known yet.
+        devices: What can compute; empty until it is known.
     """
 
     def __init__(self, parts: Collaborators, onChanged: Callable[[], None]) -> None:
         self._parts = parts
         self._onChanged = onChanged
+        self._isOfferAsked = False
         self.sentence = ""
+        self.devices: tuple[OfferedDevice, ...] = ()
 
     @property
     def isMissing(self) -> bool:
@@ -31,6 +39,22 @@ class Setup:
     def check(self) -> None:
         """Find out, on a thread."""
         self._parts.background.submit(self._parts.whyNotInstalled, self._take)
+
+    def askDevices(self) -> None:
+        """Find out once what can compute, in a process; the automatic choice always works."""
+        if self._isOfferAsked or self.isMissing:
+            return
+        self._isOfferAsked = True
+
+        def take(offer: Offer) -> None:
+            self.devices = offer.devices
+            self._onChanged()
+
+        def fail(error: Exception) -> None:
+            logger.info("Devices are not listed: %s", type(error).__name__)
+            self._isOfferAsked = False
+
+        self._parts.background.submit(self._parts.askOffer, take, fail)
 
     def _take(self, sentence: str) -> None:
         if sentence != self.sentence:

@@ -121,6 +121,7 @@ class TrainScene:
 
     def __init__(self, root: Path, **replaced: Any) -> None:
         from PUMITSlicerLib.background import Background
+        from PUMITSlicerLib.compute_offer import Offer, OfferedDevice
         from PUMITSlicerLib.compute_settings import MemoryStore
         from PUMITTrainLib.collaborators import Collaborators
 
@@ -135,6 +136,7 @@ class TrainScene:
             "makeTimer": self.timers,
             "store": self.store,
             "whyNotInstalled": lambda: self.missing,
+            "askOffer": lambda: Offer((OfferedDevice("cpu", "Processor"),), ()),
             "root": root,
         }
         self.parts = Collaborators(**{**parts, **replaced})

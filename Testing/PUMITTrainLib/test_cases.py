@@ -1,0 +1,200 @@
+"""Cases from the scene, files, folders and bundles; what the user changes of them."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from train_scene import goodCase
+
+
+def names(train: Any) -> list[str]:
+    return [row.name for row in train.logic.cases.rows]
+
+
+def asked(train: Any) -> dict[str, Any]:
+    """The key `data` that `pumit data` was given."""
+    train.logic.cases.check()
+    train.settle()
+    return train.programs.last.config["data"]
+
+
+def test_labels_are_offered_with_the_volume_they_were_made_on(train: Any, scene: Any) -> None:
+    first, second = train.addVolume("CT"), train.addVolume("MR")
+    label = train.addSegmentation(second, "Segmentation")
+    (pair,) = train.logic.cases.offeredPairs()
+    assert (pair.volumes, pair.label) == ((second,), label)
+    assert pair.title == "MR: Segmentation"
+    label.SetNodeReferenceID(label.GetReferenceImageGeometryReferenceRole(), None)
+    assert not train.logic.cases.offeredPairs()
+    label.SetName("CT-label")
+    (pair,) = train.logic.cases.offeredPairs()
+    assert pair.volumes == (first,)
+    train.logic.cases.addScenePair(pair.volumes, pair.label)
+    assert not train.logic.cases.offeredPairs()
+
+
+def test_volumes_of_one_study_and_grid_are_channels(train: Any, scene: Any) -> None:
+    import slicer
+
+    t2, t1 = train.addVolume("T2"), train.addVolume("T1")
+    label = train.addSegmentation(t2)
+    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
+    study = hierarchy.CreateStudyItem(hierarchy.GetSceneItemID(), "Study")
+    for node in (t1, t2, label):
+        hierarchy.SetItemParent(hierarchy.GetItemByDataNode(node), study)
+    (pair,) = train.logic.cases.offeredPairs()
+    assert pair.volumes == (t1, t2)
+
+
+def test_scene_and_files_share_a_list_that_the_scene_keeps(train: Any, tmp_path: Path) -> None:
+    train.addCases(1)
+    train.logic.cases.addFiles([tmp_path / "scan0.nii.gz"], tmp_path / "scan0-label.nii.gz")
+    assert names(train) == ["scan0", "scan0_2"]
+    train.reopen()
+    assert names(train) == ["scan0", "scan0_2"]
+    data = asked(train)
+    assert [case["name"] for case in data["cases"]] == ["scan0_2", "scan0"]
+    assert data["cases"][0]["image"] == str(tmp_path / "scan0.nii.gz")
+    train.logic.cases.remove("scan0")
+    assert names(train) == ["scan0_2"]
+
+
+def test_deleted_node_is_said_and_others_are_read(train: Any, scene: Any) -> None:
+    train.addCases(2)
+    scene.RemoveNode(scene.GetFirstNodeByName("scan0"))
+    first, _second = train.logic.cases.rows
+    assert first.state.value == "bad"
+    assert [case["name"] for case in asked(train)["cases"]] == ["scan1"]
+
+
+def test_left_out_case_is_neither_written_nor_read(train: Any) -> None:
+    train.addCases(2)
+    train.logic.cases.setExcluded("scan0", True)
+    train.logic.cases.setPatient("scan1", " P7 ")
+    (case,) = asked(train)["cases"]
+    assert (case["name"], case["patient"]) == ("scan1", "P7")
+    assert [row.state.value for row in train.logic.cases.rows] == ["excluded", "unchecked"]
+    train.logic.cases.setExcluded("scan0", False)
+    assert len(train.logic.cases.kept) == 2
+
+
+def test_unchanged_scene_case_is_written_once(train: Any) -> None:
+    import slicer
+
+    train.addCases(2)
+    files = [Path(case["label"]) for case in asked(train)["cases"]]
+    train.answerCheck()
+    times = [file.stat().st_mtime_ns for file in files]
+    node = slicer.mrmlScene.GetFirstNodeByName("label1")
+    node.GetSegmentation().GetNthSegment(0).SetName("spleen")
+    asked(train)
+    changed = [file.stat().st_mtime_ns != t for file, t in zip(files, times, strict=True)]
+    assert changed == [False, True]
+
+
+def test_folder_is_named_case_by_case_once_one_is_left_out(train: Any, tmp_path: Path) -> None:
+    train.logic.cases.setFolder(tmp_path)
+    train.logic.parameters.imagePattern = "images/{case}.nii.gz"
+    data = asked(train)
+    assert data == {"folder": str(tmp_path), "images": "images/{case}.nii.gz"}
+    call = train.programs.last
+    for name in ("a", "b"):
+        call.say({**goodCase(name), "images": [f"{name}.nii.gz"], "label": f"{name}-l.nii.gz"})
+    call.end()
+    assert names(train) == ["a", "b"]
+    train.logic.cases.remove("a")
+    assert train.logic.cases.config()["cases"] == [
+        {"name": "b", "image": "b.nii.gz", "label": "b-l.nii.gz"}
+    ]
+
+
+def test_problems_are_shown_by_case_and_of_all(train: Any) -> None:
+    train.addCases(2)
+    asked(train)
+    call = train.programs.last
+    call.say({**goodCase("scan0"), "problems": ["The label is empty."]})
+    call.say({**goodCase("scan1"), "doubts": ["Its voxels are ten times as large."]})
+    summary = {"classes": [], "problems": ["Nothing can be learnt."], "doubts": ["Few."]}
+    call.say({"summary": summary})
+    call.end()
+    assert [row.state.value for row in train.logic.cases.rows] == ["bad", "doubtful"]
+    assert train.logic.cases.sentence == "2 cases of 2 patients, 1 can be used."
+    assert train.logic.runs.whyNoStart == "Nothing can be learnt."
+
+
+def test_check_that_fails_or_is_cancelled_is_said(train: Any) -> None:
+    train.addCases(1)
+    asked(train)
+    assert train.logic.cases.isChecking
+    train.logic.cancel()
+    assert train.programs.last.isCancelled
+    assert not train.logic.cases.isChecking
+    asked(train)
+    train.programs.last.end(2, "There is no folder 'x'; correct data.folder.")
+    assert train.status == "There is no folder 'x'; correct data.folder."
+    assert not train.logic.cases.isChecking
+
+
+def test_edited_classes_travel_and_can_be_taken_back(train: Any) -> None:
+    from PUMITTrainLib.case_row import ClassRow
+
+    train.addCases(1)
+    asked(train)
+    train.answerCheck()
+    cases = train.logic.cases
+    cases.setClass(0, ClassRow("Liver", (1,), ("hepar",), "", (1.0, 0.5, 0.0)))
+    cases.addClass(ClassRow("whole", (1, 2)))
+    assert cases.config()["classes"] == [
+        {"name": "Liver", "value": 1, "segments": ["hepar"], "color_rgb": [1.0, 0.5, 0.0]},
+        {"name": "whole", "values": [1, 2]},
+    ]
+    cases.removeClass(1)
+    assert [row.name for row in cases.classes] == ["Liver"]
+    cases.resetClasses()
+    assert [row.name for row in cases.classes] == ["liver"]
+
+
+SCENE = """<MRML>
+<Volume id="vtkMRMLScalarVolumeNode1" name="CT" references="storage:S1;"/>
+<Segmentation id="vtkMRMLSegmentationNode1" name="Organs"
+ references="storage:S2;referenceImageGeometryRef:vtkMRMLScalarVolumeNode1;"/>
+<VolumeArchetypeStorage id="S1" fileName="Data/CT.nrrd"/>
+<SegmentationStorage id="S2" fileName="Data/Organs.seg.nrrd"/>
+</MRML>"""
+
+
+def test_bundle_gives_its_pairs(train: Any, tmp_path: Path) -> None:
+    path = tmp_path / "scene.mrb"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("scene/scene.mrml", SCENE)
+    train.logic.cases.addBundle(path)
+    train.settle()
+    (case,) = train.logic.cases.config()["cases"]
+    assert case == {"name": "CT", "image": f"{path}#CT", "label": f"{path}#Organs"}
+
+
+@pytest.mark.parametrize("content", [b"", b"no bundle"])
+def test_broken_bundle_is_said(train: Any, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "scene.mrb"
+    path.write_bytes(content)
+    train.logic.cases.addBundle(path)
+    train.settle()
+    assert train.logic.status.current.activity.value == "problem"
+    assert not train.logic.cases.rows
+
+
+def test_scene_close_forgets_the_cases_and_leaves_no_draft(train: Any, scene: Any) -> None:
+    train.addCases(2)
+    asked(train)
+    call = train.programs.last
+    scene.Clear(0)
+    train.settle()
+    assert call.isCancelled
+    assert not train.logic.cases.rows
+    call.say(goodCase("scan0"))
+    assert not train.logic.cases.rows
+    train.logic.close()
+    assert not list(train.root.iterdir())
