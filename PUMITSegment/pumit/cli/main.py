@@ -24,6 +24,7 @@ COMMANDS = {
     "reconstruct": ("pumit.cli.reconstruct", "show what a tokenizer keeps of a scan"),
     "models": ("pumit.cli.models", "list, verify, fetch, export, import or remove models"),
     "data": ("pumit.cli.data", "look at labelled scans before training: what is wrong in words"),
+    "data": ("pumit.cli.data", "look at labelled scans before training: what is wrong in words"),
     "train": ("pumit.cli.train", "train a network on your own labelled scans"),
     "plan": ("pumit.cli.plan", "plan a training for your data and machine, with what it takes"),
     "runs": ("pumit.cli.runs", "list trainings; pause, resume or stop one"),

@@ -9,6 +9,7 @@ import numpy as np
 
 from pumit.errors import VolumeError
 from pumit.preprocessing.network_axes import Orientation
+from pumit.training.case_patterns import CaseProblem
 from pumit.training.case_reading import CaseFacts, facts_of, read_labelled
 from pumit.training.labelled_cases import LabelledSet, all_at_once
 
@@ -56,11 +57,11 @@ def examine(
             problems.append(str(error))
             continue
         facts.append(facts_of(read, classes=data.classes, orientation=orientation))
-    problems += _disagreements(facts, data)
+    problems += map(str, disagreements(facts, data))
     all_at_once(problems)
     names = [c.label.name for c in data.classes]
     channels = _channel_count(facts, data)
-    return DataFacts(tuple(facts), channels, (*data.doubts, *_doubts(facts, names)))
+    return DataFacts(tuple(facts), channels, (*data.doubts, *map(str, doubtful(facts, names))))
 
 
 def _channel_count(facts: Sequence[CaseFacts], data: LabelledSet) -> int:
@@ -69,45 +70,59 @@ def _channel_count(facts: Sequence[CaseFacts], data: LabelledSet) -> int:
     return len(data.channels) or max(set(counts), key=counts.count)
 
 
-def _disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[str]:
-    """What two cases contradict each other in."""
+def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CaseProblem]:
+    """What cases contradict each other in, and keeps them from being trained on together.
+
+    Args:
+        facts: Cases that can be read.
+        data: With the channels and classes that are wanted.
+    """
     if not facts:
         return []
     problems = []
     wanted = _channel_count(facts, data)
     for fact in facts:
         if fact.channels != wanted and not (data.repeats_single and fact.channels == 1):
-            problems.append(f"{fact.name}: has {fact.channels} channels in place of {wanted}")
+            text = f"has {fact.channels} channels in place of {wanted}"
+            problems.append(CaseProblem(fact.name, text))
     planar = [f.name for f in facts if 1 in f.shape]
     if 0 < len(planar) < len(facts):
-        problems.append(f"{planar[0]}: is one slice, others are volumes; train them apart")
+        text = "is one slice, others are volumes; train them apart"
+        problems.append(CaseProblem(planar[0], text))
     seen: dict[str, str] = {}
     for fact in facts:
         if fact.digest in seen:
-            problems.append(f"{fact.name}: is the same image as {seen[fact.digest]}; remove one")
+            text = f"is the same image as {seen[fact.digest]}; remove one"
+            problems.append(CaseProblem(fact.name, text))
         seen.setdefault(fact.digest, fact.name)
     if not any(sum(f.class_voxels[1:]) for f in facts):
-        problems.append("every label map is empty: there is nothing to learn")
+        problems.append(CaseProblem("", "every label map is empty: there is nothing to learn"))
     return problems
 
 
-def _doubts(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[str]:
-    """What may be right and is worth a look."""
+def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CaseProblem]:
+    """What may be right and is worth a look.
+
+    Args:
+        facts: Cases that can be read.
+        classes: Names of the classes.
+    """
     doubts = []
     median = np.median([f.spacing_mm for f in facts], axis=0)
     for fact in facts:
-        doubts += [f"{fact.name}: {doubt}" for doubt in fact.doubts]
+        doubts += [CaseProblem(fact.name, doubt) for doubt in fact.doubts]
         ratio = np.asarray(fact.spacing_mm) / median
         if ratio.max() >= SPACING_OUTLIER or ratio.min() <= 1 / SPACING_OUTLIER:
             shown = " x ".join(f"{s:.3g}" for s in fact.spacing_mm)
             typical = " x ".join(f"{s:.3g}" for s in median)
-            doubts.append(f"{fact.name}: spacing {shown} mm where {typical} mm is usual")
+            text = f"spacing {shown} mm where {typical} mm is usual"
+            doubts.append(CaseProblem(fact.name, text))
         missing = [n for n, v in zip(classes, fact.class_voxels[1:], strict=True) if v == 0]
         if len(missing) == len(classes):
-            doubts.append(f"{fact.name}: its label map is empty")
+            doubts.append(CaseProblem(fact.name, "its label map is empty"))
         elif missing:
-            doubts.append(f"{fact.name}: has no {', '.join(missing)}")
+            doubts.append(CaseProblem(fact.name, f"has no {', '.join(missing)}"))
     for i, name in enumerate(classes, start=1):
         if not any(f.class_voxels[i] for f in facts):
-            doubts.append(f"no case has any {name}")
+            doubts.append(CaseProblem("", f"no case has any {name}"))
     return doubts

@@ -15,23 +15,21 @@ from pumit.training.case_patterns import (
     IMAGE_PATTERN,
     LABEL_PATTERN,
     CaseProblem,
-    LabelledCase,
     Pairs,
     bare_name,
     guess_pairs,
     pair_files,
 )
+from pumit.training.case_patterns import LabelledCase as LabelledCase
 from pumit.training.class_proposal import ClassProposal
 from pumit.training.class_values import ClassValue, checked_classes, classes_from
 from pumit.training.object_cases import bundle_cases, dicom_cases
 from pumit.training.recipe_file import Kinds, check_keys
 
-__all__ = ["CaseProblem", "LabelledCase", "LabelledSet", "bare_name", "find_labelled_set"]
-
 SHOWN_PROBLEMS = 12
 
-# What a recipe's `data` says of where cases come from.
-SOURCE_KINDS: Kinds = {
+# What a recipe's `data` says of where cases come from, and of who trains and who validates.
+DATA_KINDS: Kinds = {
     "folder": (str,),
     "images": (str,),
     "labels": (str,),
@@ -40,6 +38,11 @@ SOURCE_KINDS: Kinds = {
     "classes": (dict, list),
     "channels": (list,),
     "repeat_single_channel": (bool,),
+    "patient": (str,),
+    "training": (list,),
+    "validation": (list, int, float),
+    "fold": (str,),
+    "share": (int, float),
 }
 CASE_KINDS: Kinds = {
     "name": (str,),

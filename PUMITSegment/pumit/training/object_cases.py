@@ -163,8 +163,9 @@ def _case_name(folder: Path, scan: Path, label: Path) -> str:
 
 
 def _label_name(folder: Path, label: Path) -> str:
+    """Unlike a case's name, which a patient's other segmentation may have."""
     parts = label.relative_to(folder).parts
-    return parts[0] if len(parts) > 1 else bare_name(label)
+    return bare_name(label) if len(parts) == 1 else f"{parts[0]} {bare_name(label)}"
 
 
 def bundle_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProblem]]:

@@ -23,12 +23,8 @@ from pumit.training.class_values import (
 from pumit.training.data_check import DataFacts, examine
 from pumit.training.data_plan import DataPlan, plan_for
 from pumit.training.data_split import Split, split_cases
-from pumit.training.labelled_cases import (
-    SOURCE_KINDS,
-    LabelledCase,
-    LabelledSet,
-    find_labelled_set,
-)
+from pumit.training.labelled_cases import DATA_KINDS as DATA_KINDS
+from pumit.training.labelled_cases import LabelledCase, LabelledSet, find_labelled_set
 from pumit.training.prepared_cases import PreparedCase
 from pumit.training.recipe_file import Kinds, check_keys
 from pumit.training.segmentation_source import SegmentationSource
@@ -44,14 +40,6 @@ SEGMENTATION_KINDS: Kinds = {
     "balanced_share": (int, float),
     "augmentation": (dict, bool),
     "validation": (dict,),
-}
-DATA_KINDS: Kinds = {
-    **SOURCE_KINDS,
-    "patient": (str,),
-    "training": (list,),
-    "validation": (list, int, float),
-    "fold": (str,),
-    "share": (int, float),
 }
 VALIDATION_KINDS: Kinds = {"overlap": (int, float), "final_overlap": (int, float), "flips": (bool,)}
 BALANCED_SHARE = 0.75  # random to class-balanced patches as 1 to 3, as published

@@ -1,0 +1,125 @@
+"""`pumit data`: look at labelled scans, and say what is wrong with them, before training."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumit.errors import PumitError
+
+if TYPE_CHECKING:
+    from pumit.training.data_survey import CaseReport, SetReport
+
+MOST_CLASSES_SHOWN = 6
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `pumit data`."""
+    parser.add_argument(
+        "source",
+        help="a YAML recipe with data, or a folder: pairs, dataset.json, DICOM with DICOM-SEG or "
+        "RTSTRUCT, Slicer scenes (.mrb)",
+    )
+    parser.add_argument("--images", metavar="PATTERN", help="such as 'images/{case}_{channel}.*'")
+    parser.add_argument("--labels", metavar="PATTERN", help="such as 'labels/{case}.*'")
+    parser.add_argument("--thumbnails", type=Path, metavar="DIR", help="write a picture a case")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON a case")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run `pumit data`; problems are its answer, not its failure."""
+    from pumit.cli.progress import progress_bar
+    from pumit.training.data_survey import DataSurvey
+    from pumit.training.labelled_cases import find_cases
+
+    data, folder = _data(Path(args.source))
+    data |= {key: getattr(args, key) for key in ("images", "labels") if getattr(args, key)}
+    found = find_cases(data, lambda text: _path(folder, text))
+    if not found.data.cases and not found.problems:
+        raise PumitError("The data set holds no case; check the folder and its patterns.")
+    if args.thumbnails is not None:
+        _make(args.thumbnails)
+    survey = DataSurvey(found, thumbnails=args.thumbnails)
+    reports = []
+    with progress_bar(quiet=args.json) as step:
+        step("Looking", 0.0)
+        for number, report in enumerate(survey.reports(), start=1):
+            step(report.case, number / len(survey))
+            if args.json:
+                print(json.dumps(report.as_row()), flush=True)
+            reports.append(report)
+    summary = survey.summary()
+    if args.json:
+        print(json.dumps({"summary": summary.as_row()}), flush=True)
+    else:
+        _print(reports, summary)
+    return 0
+
+
+def _data(source: Path) -> tuple[dict[str, Any], Path]:
+    """Keys of `data`, and where relative paths begin."""
+    from pumit.io.slicer_bundle import is_bundle
+
+    if source.is_dir() or is_bundle(source):
+        return {"folder": str(source)}, Path.cwd()
+    if not source.is_file():
+        raise PumitError(f"There is no folder or recipe {source.name!r}; check the path.")
+    from pumit.training.labelled_cases import DATA_KINDS
+    from pumit.training.recipe_file import check_keys, read_yaml
+
+    recipe = read_yaml(source)
+    data = recipe.get("data")
+    if not isinstance(data, dict):
+        raise PumitError(f"{source.name} needs data: a folder or a list of cases.")
+    check_keys(data, DATA_KINDS, "data")
+    return dict(data), source.parent
+
+
+def _path(folder: Path, text: str) -> Path:
+    path = Path(text).expanduser()
+    return path if path.is_absolute() else folder / path
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or "the system refused"
+        raise PumitError(f"Cannot make the folder {folder.name!r}: {reason}.") from None
+
+
+def _print(reports: list[CaseReport], summary: SetReport) -> None:
+    """A table for people: a line a case, what is wrong with it below."""
+    width = min(max((len(r.case) for r in reports), default=4), 40)
+    print(f"{'case':<{width}}  {'voxels':<15}  {'spacing mm':<20}  ch  classes")
+    for report in reports:
+        shape = _times(report.shape, "d")
+        spacing = _times(report.spacing_mm, ".4g")
+        classes = _classes(report.classes)
+        print(
+            f"{report.case:<{width}}  {shape:<15}  {spacing:<20}  {report.channels:<2}  {classes}"
+        )
+        for text in report.problems:
+            print(f"{'':<{width}}  ! {text}")
+        for text in report.doubts:
+            print(f"{'':<{width}}  ? {text}")
+    print(f"\nfound as {summary.layout}; {summary.usable} of {summary.cases} cases can be used")
+    for name in summary.voxels:
+        print(f"  {name}: {summary.voxels[name]:,} voxels in {summary.in_cases[name]} cases")
+    told = {f"{r.case}: {text}" for r in reports for text in (*r.problems, *r.doubts)}
+    for mark, texts in (("!", summary.problems), ("?", summary.doubts)):
+        for text in texts:
+            if text not in told:
+                print(f"  {mark} {text}")
+
+
+def _times(numbers: tuple[float, ...] | None, form: str) -> str:
+    return "-" if numbers is None else " x ".join(format(n, form) for n in numbers)
+
+
+def _classes(counts: dict[str, int]) -> str:
+    shown = [f"{name} {count:,}" for name, count in list(counts.items())[:MOST_CLASSES_SHOWN]]
+    more = len(counts) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

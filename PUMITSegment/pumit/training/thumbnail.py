@@ -1,0 +1,80 @@
+"""A small picture of a case: the slice in the middle of its labels, with these in colour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from pumit.io.atomic import atomic_path
+from pumit.preprocessing.channels import grey
+from pumit.preprocessing.network_axes import NetworkAxes
+from pumit.volume import Triple, Volume
+
+SIDE = 160  # pixels of the longer side
+OPACITY = 0.45
+WINDOW_PERCENTILES = (1.0, 99.5)
+SUPERIOR = 2  # of the axes L, P, S
+
+
+def write_thumbnail(
+    path: Path, volume: Volume, labels: npt.NDArray[np.uint8] | None, colors: Sequence[Triple]
+) -> None:
+    """Write a PNG, the patient's left on the right and the head or the front on top.
+
+    Args:
+        path: File to write.
+        volume: The scan; of several channels the first, of colour its grey.
+        labels: (D, H, W), i in the i-th colour; None where there are none.
+        colors: Each part in 0..1.
+
+    Raises:
+        ExportError: If the file cannot be written.
+    """
+    axes = NetworkAxes.of(volume)
+    image = axes.apply(grey(volume, 0))
+    masks = None if labels is None else axes.apply(labels)
+    k = _middle(masks, len(image))
+    picture = _scaled(np.asarray(image[k], dtype=np.float32))
+    overlay = np.zeros(picture.shape, np.uint8) if masks is None else masks[k]
+    _, row_mm, column_mm = (volume.spacing_mm[a] for a in axes.order)
+    # The rows run towards the back, or towards the head, which belongs on top.
+    along = np.abs(volume.direction.T[::-1][axes.order[1]])
+    if int(along.argmax()) == SUPERIOR:
+        picture, overlay = picture[::-1], overlay[::-1]
+    size = _size(picture.shape, row_mm, column_mm)
+    shown = Image.fromarray(np.ascontiguousarray(picture)).resize(size, Image.Resampling.BILINEAR)
+    drawn = Image.fromarray(np.ascontiguousarray(overlay)).resize(size, Image.Resampling.NEAREST)
+    table = np.zeros((256, 3), dtype=np.float32)
+    table[1 : len(colors) + 1] = np.asarray(colors[:255], dtype=np.float32).reshape(-1, 3) * 255
+    index = np.asarray(drawn)
+    rgb = np.repeat(np.asarray(shown, dtype=np.float32)[..., None], 3, axis=-1)
+    share = np.where(index > 0, OPACITY, 0.0)[..., None]
+    rgb = rgb * (1 - share) + table[index] * share
+    with atomic_path(path) as temporary:
+        Image.fromarray(rgb.round().astype(np.uint8)).save(temporary, format="PNG")
+
+
+def _middle(labels: npt.NDArray[np.uint8] | None, depth: int) -> int:
+    """The slice that halves the labelled voxels; without any the middle one."""
+    if labels is not None:
+        counts = np.array([np.count_nonzero(part) for part in labels])
+        if counts.any():
+            return int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
+    return depth // 2
+
+
+def _scaled(image: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    low, high = np.percentile(image, WINDOW_PERCENTILES)
+    scaled = (image - low) / max(float(high - low), 1e-6)
+    return (scaled.clip(0, 1) * 255).astype(np.uint8)
+
+
+def _size(shape: tuple[int, ...], row_mm: float, column_mm: float) -> tuple[int, int]:
+    """Width and height in pixels, with the proportions of the body."""
+    height, width = shape[0] * row_mm, shape[1] * column_mm
+    scale = SIDE / max(height, width)
+    return max(1, round(width * scale)), max(1, round(height * scale))
