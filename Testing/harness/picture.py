@@ -9,6 +9,7 @@ import numpy as np
 import slicer
 from Qt import QtCore, QtGui, QtWidgets
 
+from harness.plot_view import PlotView
 from harness.slice_view import SliceView
 from harness.three_d_view import ThreeDView
 from harness.view_widgets import toQImage
@@ -18,13 +19,14 @@ _GAP = 2
 _COLORS = {"Red": "#f34a33", "Green": "#6eb04b", "Yellow": "#edd54c", "1": "#7483c4"}
 # Slicer's four-up: axial and 3D above, coronal and sagittal below.
 _PLACES = {"Red": 0, "1": 1, "Green": 2, "Yellow": 3}
+View = SliceView | ThreeDView | PlotView
 # Ends of the R, A and S axes.
 _ENDS = ("RL", "AP", "SI")
 
 
 def compose(
     panel: QtWidgets.QWidget | None,
-    views: Sequence[SliceView | ThreeDView],
+    views: Sequence[View],
     path: str | Path,
     size: tuple[int, int] = (1500, 900),
 ) -> np.ndarray:
@@ -69,9 +71,9 @@ def _drawPanel(painter: QtGui.QPainter, panel: QtWidgets.QWidget, height: int) -
     return width
 
 
-def _cells(
-    views: Sequence[SliceView | ThreeDView], left: int, width: int, height: int
-) -> list[QtCore.QRect]:
+def _cells(views: Sequence[View], left: int, width: int, height: int) -> list[QtCore.QRect]:
+    if any(isinstance(view, PlotView) for view in views):
+        return _besidePlots(len(views), left, width, height)
     columns = 1 if len(views) == 1 else 2
     rows = 1 if len(views) < 3 else 2
     free = list(range(columns * rows))
@@ -94,7 +96,19 @@ def _cells(
     ]
 
 
-def _drawView(painter: QtGui.QPainter, view: SliceView | ThreeDView, cell: QtCore.QRect) -> None:
+def _besidePlots(count: int, left: int, width: int, height: int) -> list[QtCore.QRect]:
+    """The first view on the left, the plots one below the other on the right."""
+    half = (width - left - _GAP) // 2
+    rows = max(count - 1, 1)
+    cellHeight = (height - _GAP * (rows - 1)) // rows
+    plots = [
+        QtCore.QRect(left + half + _GAP, row * (cellHeight + _GAP), half, cellHeight)
+        for row in range(count - 1)
+    ]
+    return [QtCore.QRect(left, 0, half, height), *plots]
+
+
+def _drawView(painter: QtGui.QPainter, view: View, cell: QtCore.QRect) -> None:
     bar = QtCore.QRect(cell.x(), cell.y(), cell.width(), _BAR)
     inside = cell.adjusted(0, _BAR, 0, 0)
     view.resize(inside.width(), inside.height())

@@ -22,7 +22,7 @@ def lossCurves(curves) -> list[Curve]:
         return []
     return [
         Curve("", curves.loss, _LOSS_FAINT),
-        Curve(_("mean"), smoothed(curves.loss), _LOSS, isStrong=True),
+        Curve(_("running mean"), smoothed(curves.loss), _LOSS, isStrong=True),
     ]
 
 

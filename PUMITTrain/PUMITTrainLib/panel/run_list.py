@@ -10,7 +10,7 @@ from PUMITTrainLib.panel.table_cells import AMBER, RED, Cell, TableCells
 from PUMITTrainLib.panel.times import agoInWords
 from PUMITTrainLib.run_view import RunState, RunView
 
-_WIDTHS = (130, 130, 90)
+_WIDTHS = (134, 124, 70)
 _MOST_ROWS = 5
 
 
@@ -29,7 +29,7 @@ class RunList:
         self._question = question
         self._shown: tuple[RunView, ...] = ()
         self._isShowing = False
-        self._cells = TableCells(ui.runTable, [_("Run"), _("State"), _("Last heard of")])
+        self._cells = TableCells(ui.runTable, [_("Run"), _("State"), _("Last seen")])
         for column, width in enumerate(_WIDTHS):
             ui.runTable.setColumnWidth(column, width)
         ui.runTable.verticalHeader().setDefaultSectionSize(22)

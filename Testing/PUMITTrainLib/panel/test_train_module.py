@@ -1,0 +1,219 @@
+"""The unmodified module from the first case to the result, and what a careless user does to it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pumit.io.run_files import RunStatus, write_status
+from train_module import TrainModule
+
+CASE, REMARKS = range(2)
+
+
+@pytest.fixture
+def module(loadModule: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module, shown; see `TrainModule`."""
+    made = TrainModule(tmp_path / "runs", loadModule, monkeypatch)
+    yield made
+    made.close()
+
+
+def addToTable(module: TrainModule, count: int = 2) -> None:
+    """Cases of the scene, by the button, and read."""
+    for number in range(count):
+        module.addSegmentation(module.addVolume(f"scan{number}", seed=number), f"label{number}")
+    module.process()
+    module.press(module.ui.addCasesButton)
+    module.settle()
+    module.answerCheck()
+    module.settle()
+
+
+def start(module: TrainModule) -> Path:
+    """Press Start, answer the plan, and let the process say that it trains."""
+    module.press(module.ui.startButton)
+    module.settle()
+    module.answerPlan()
+    module.settle()
+    folder = module.launcher.launched[-1][0]
+    say(module, folder)
+    return folder
+
+
+def say(module: TrainModule, folder: Path, state: str = "training", **more: Any) -> None:
+    """Let the process of a run say something."""
+    given = {"sentence": "Step 10 of 40.", "name": "mine", "step": 10, "steps": 40}
+    write_status(folder, RunStatus(state, **{**given, **more}))
+    module.look()
+    module.process()
+
+
+# --- the way through ------------------------------------------------------------------------------
+
+
+def test_from_the_scene_to_a_training_that_runs(module: TrainModule) -> None:
+    ui = module.ui
+    assert ui.casesSection.text == "1. Cases: none yet"
+    addToTable(module)
+    assert ui.casesSection.text == "1. Cases: 2 to train on"
+    assert module.cell(ui.caseTable, 0, REMARKS).text() == "good"
+    assert module.cell(ui.classTable, 0, 1).text() == "liver"
+    module.press(ui.planButton)
+    module.settle()
+    module.answerPlan()
+    module.settle()
+    assert "A minute." in ui.estimateLabel.text
+    assert "Few cases." in ui.estimateLabel.text
+    module.press(ui.startButton)
+    module.settle()
+    (launched,) = module.launcher.launched
+    say(module, launched[0])
+    assert ui.runSection.text == "3. Run: training, 25 %"
+    say(module, launched[0], "finished", step=40, model="mine.safetensors", registered="mine")
+    assert ui.resultSection.text.startswith("4. Result: mine")
+    assert ui.useButton.enabled
+
+
+def test_opening_the_panel_reads_plans_and_starts_nothing(module: TrainModule) -> None:
+    assert module.programs.calls == []
+    assert module.launcher.launched == []
+
+
+# --- careless -------------------------------------------------------------------------------------
+
+
+def test_start_pressed_twice_is_one_training(module: TrainModule) -> None:
+    addToTable(module)
+    module.press(module.ui.startButton)
+    module.press(module.ui.startButton)
+    module.settle()
+    module.press(module.ui.startButton)
+    module.answerPlan()
+    module.settle()
+    module.press(module.ui.startButton)
+    module.settle()
+    assert len(module.launcher.launched) == 1
+
+
+def test_the_run_goes_on_when_its_scene_is_closed(module: TrainModule) -> None:
+    import slicer
+
+    addToTable(module)
+    folder = start(module)
+    slicer.mrmlScene.Clear()
+    module.settle()
+    assert module.ui.casesSection.text == "1. Cases: none yet"
+    module.logic.runs.select(folder)
+    say(module, folder, step=20)
+    assert module.ui.runSection.text == "3. Run: training, 50 %"
+
+
+def test_a_module_that_is_closed_and_opened_again_finds_its_run(module: TrainModule) -> None:
+    addToTable(module)
+    folder = start(module)
+    module.reopen()
+    say(module, folder, step=20)
+    assert module.logic.runs.selected.folder == folder
+    assert module.ui.runSection.text == "3. Run: training, 50 %"
+    assert module.ui.stopButton.enabled
+
+
+def test_a_scan_that_is_deleted_is_said_in_its_row(module: TrainModule) -> None:
+    import slicer
+
+    addToTable(module)
+    slicer.mrmlScene.RemoveNode(slicer.util.getNode("scan1"))
+    module.settle()
+    assert "deleted" in module.cell(module.ui.caseTable, 1, REMARKS).text()
+    assert module.ui.casesSection.text == "1. Cases: 1 to train on, 1 with problems"
+
+
+def test_the_parameter_node_may_be_deleted(module: TrainModule) -> None:
+    import slicer
+
+    addToTable(module)
+    slicer.mrmlScene.RemoveNode(module.logic.parameters.parameterNode)
+    module.settle()
+    assert module.ui.caseTable.rowCount == 0
+    assert module.ui.addCasesButton.enabled
+    module.press(module.ui.addCasesButton)
+    assert module.ui.caseTable.rowCount == 2
+
+
+def test_cases_removed_while_they_are_read_leave_an_empty_table(module: TrainModule) -> None:
+    for number in range(2):
+        module.addSegmentation(module.addVolume(f"scan{number}", seed=number), f"label{number}")
+    module.process()
+    module.press(module.ui.addCasesButton)
+    module.settle()
+    module.ui.caseTable.selectAll()
+    module.press(module.ui.removeCasesButton)
+    module.answerCheck()
+    module.settle()
+    assert module.ui.caseTable.rowCount == 0
+    assert not module.ui.startButton.enabled
+
+
+def test_the_scene_closed_while_it_is_planned(module: TrainModule) -> None:
+    import slicer
+
+    addToTable(module)
+    module.press(module.ui.planButton)
+    module.settle()
+    slicer.mrmlScene.Clear()
+    module.settle()
+    assert not module.logic.planning.isPlanning
+    assert module.ui.planButton.text == "Plan"
+
+
+def test_leaving_the_module_while_it_trains_changes_nothing(module: TrainModule) -> None:
+    addToTable(module)
+    folder = start(module)
+    module.gui.exit()
+    write_status(folder, RunStatus("training", "Step 30 of 40.", "mine", step=30, steps=40))
+    module.gui.enter()
+    module.settle()
+    module.process()
+    assert module.ui.runSection.text == "3. Run: training, 75 %"
+
+
+def test_an_error_of_a_program_is_a_sentence_in_the_panel(module: TrainModule) -> None:
+    addToTable(module)
+    module.press(module.ui.planButton)
+    module.settle()
+    module.programs.last.end(2, "No patch of this scan fits into 2 GiB of memory.")
+    module.settle()
+    assert "No patch of this scan fits" in module.ui.statusLabel.text
+    assert module.ui.planButton.text == "Plan"
+
+
+@pytest.fixture
+def importedAsBefore() -> Iterator[None]:
+    """Undoes what a reload imported: other tests hold classes of the modules before it."""
+    before = dict(sys.modules)
+    yield
+    for name in [name for name in sys.modules if name.startswith("PUMITTrain")]:
+        del sys.modules[name]
+    sys.modules.update({n: m for n, m in before.items() if n.startswith("PUMITTrain")})
+
+
+@pytest.mark.usefixtures("importedAsBefore")
+def test_reloading_the_module_keeps_the_cases(
+    module: TrainModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import slicer
+    from PUMITSlicerLib.background import Background
+
+    addToTable(module)
+    monkeypatch.setenv("PUMIT_RUNS", str(module.root))
+    module.gui.onReload()
+    gui = slicer.util.getModuleWidget("PUMITTrain")
+    assert gui is not module.gui
+    assert gui.panel.ui.caseTable.rowCount == 2
+    assert isinstance(gui.logic.background, Background)
+    gui.enter()
+    assert gui.logic.background.drain(60)

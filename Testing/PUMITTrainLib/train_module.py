@@ -1,0 +1,68 @@
+"""The unmodified module with its panel, whose programs and processes a test plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shown_panel import ShownPanel
+from train_scene import TrainScene
+
+MODULE = Path(__file__).resolve().parents[2] / "PUMITTrain" / "PUMITTrain.py"
+
+
+class TrainModule(TrainScene, ShownPanel):
+    """The module as Slicer loads it.
+
+    Attributes:
+        gui: The object that Slicer asks to enter, exit and clean up.
+    """
+
+    def __init__(self, root: Path, loadModule: Any, monkeypatch: Any) -> None:
+        import PUMITTrainLib.logic
+
+        self._loadModule = loadModule
+        # The module makes its own logic, and this what it computes with.
+        monkeypatch.setattr(PUMITTrainLib.logic, "localCollaborators", lambda: self.parts)
+        TrainScene.__init__(self, root)
+
+    def open(self) -> None:
+        import slicer
+        from PUMITTrainLib.panel.setup_section import SetupSection
+        from shown_panel import WIDTH
+
+        self.module = self._loadModule(MODULE)
+        self.frame = self.module.widgetRepresentation()
+        self.gui = slicer.util.getModuleWidget("PUMITTrain")
+        self.panel, self.logic = self.gui.panel, self.gui.logic
+        self.ui = self.panel.ui
+        assert isinstance(self.panel.setupSection, SetupSection)
+        self.frame.resize(WIDTH, 1600)
+        self.frame.show()
+        self.gui.enter()
+        self.settle()
+
+    def settle(self) -> None:
+        TrainScene.settle(self)
+        self.process()
+
+    def tell(self) -> None:
+        self.logic._tell()
+        self.process()
+
+    def reopen(self) -> None:
+        """Close the module, and open it again in the same Slicer: the runs go on."""
+        from harness.modules import unloadModule
+        from PUMITSlicerLib.background import Background
+
+        self.gui.exit()
+        unloadModule("PUMITTrain")
+        assert self.background.drain(20)
+        # What was closed takes no more work.
+        self.background = Background()
+        object.__setattr__(self.parts, "background", self.background)
+        self.open()
+
+    def close(self) -> None:
+        """Leave the module; after a reload the panel is another one."""
+        self.module.widgetRepresentation().self().exit()

@@ -1,0 +1,110 @@
+"""A plot view: the scene's charts, series and tables, drawn by VTK as Slicer's widget does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import slicer
+import vtk
+from vtk.util.numpy_support import vtk_to_numpy
+
+_KINDS = {
+    slicer.vtkMRMLPlotSeriesNode.PlotTypeLine: vtk.vtkChart.LINE,
+    slicer.vtkMRMLPlotSeriesNode.PlotTypeScatter: vtk.vtkChart.LINE,
+    slicer.vtkMRMLPlotSeriesNode.PlotTypeBar: vtk.vtkChart.BAR,
+    slicer.vtkMRMLPlotSeriesNode.PlotTypeScatterBar: vtk.vtkChart.BAR,
+}
+
+
+class PlotView:
+    """A plot view that tests look at.
+
+    Slicer's own, qMRMLPlotView, is a widget in C++ that slicer-core does not bring; what it reads
+    from the nodes is read here: type, columns, colour, width, marker, titles and legend.
+
+    Args:
+        name: The view node's singleton tag.
+        size: Width and height in pixels.
+
+    Attributes:
+        name: As given.
+    """
+
+    def __init__(self, name: str, size: tuple[int, int] = (500, 400)) -> None:
+        self.name = name
+        self._view = vtk.vtkContextView()
+        self._view.GetRenderWindow().SetOffScreenRendering(1)
+        self._view.GetRenderWindow().SetMultiSamples(0)
+        self._view.GetRenderer().SetBackground(1.0, 1.0, 1.0)
+        self._chart = vtk.vtkChartXY()
+        self._view.GetScene().AddItem(self._chart)
+        self.resize(*size)
+
+    @property
+    def viewNode(self) -> Any:
+        """The vtkMRMLPlotViewNode, or None where the layout has no such view."""
+        return slicer.mrmlScene.GetSingletonNode(self.name, "vtkMRMLPlotViewNode")
+
+    @property
+    def chartNode(self) -> Any:
+        """The chart that the view shows, or None."""
+        node = self.viewNode
+        chartID = node.GetPlotChartNodeID() if node is not None else None
+        return slicer.mrmlScene.GetNodeByID(chartID) if chartID else None
+
+    def resize(self, width: int, height: int) -> None:
+        """Give the view another size in pixels."""
+        self._view.GetRenderWindow().SetSize(width, height)
+
+    def image(self) -> np.ndarray:
+        """The view as drawn now, shape (height, width, 3), uint8, first row on top."""
+        self._fill()
+        self._view.Render()
+        grabber = vtk.vtkWindowToImageFilter()
+        grabber.SetInput(self._view.GetRenderWindow())
+        grabber.ReadFrontBufferOff()
+        grabber.SetInputBufferTypeToRGB()
+        grabber.Update()
+        output = grabber.GetOutput()
+        width, height, _ = output.GetDimensions()
+        pixels = vtk_to_numpy(output.GetPointData().GetScalars())
+        return pixels.reshape(height, width, 3)[::-1].copy()
+
+    def save(self, path: str | Path) -> None:
+        """Write the view as a PNG."""
+        from PIL import Image
+
+        Image.fromarray(self.image()).save(path)
+
+    def close(self) -> None:
+        """Free the window."""
+        self._view.GetRenderWindow().Finalize()
+
+    def _fill(self) -> None:
+        self._chart.ClearPlots()
+        node = self.chartNode
+        if node is None:
+            return
+        self._chart.SetTitle(node.GetTitle() or "")
+        self._chart.SetShowLegend(bool(node.GetLegendVisibility()))
+        self._chart.GetAxis(vtk.vtkAxis.BOTTOM).SetTitle(node.GetXAxisTitle() or "")
+        self._chart.GetAxis(vtk.vtkAxis.LEFT).SetTitle(node.GetYAxisTitle() or "")
+        for index in range(node.GetNumberOfPlotSeriesNodes()):
+            self._draw(slicer.mrmlScene.GetNodeByID(node.GetNthPlotSeriesNodeID(index)))
+        self._chart.RecalculateBounds()
+
+    def _draw(self, series: Any) -> None:
+        tableNode = series.GetTableNode() if series is not None else None
+        if tableNode is None or tableNode.GetNumberOfRows() == 0:
+            return
+        plot = self._chart.AddPlot(_KINDS[series.GetPlotType()])
+        columns = (series.GetXColumnName(), series.GetYColumnName())
+        plot.SetInputData(tableNode.GetTable(), *columns)
+        plot.SetLabel(series.GetName())
+        plot.SetColorF(*series.GetColor())
+        plot.SetWidth(series.GetLineWidth())
+        if isinstance(plot, vtk.vtkPlotPoints):
+            plot.SetMarkerStyle(series.GetMarkerStyle())
+            plot.SetMarkerSize(series.GetMarkerSize())
