@@ -108,7 +108,7 @@ def plan_for(
     """
     check_keys(given, PLAN_KINDS, "plan")
     facts = usual_cases(facts)
-    spacing = _spacing(given["spacing_mm"]) if "spacing_mm" in given else target_spacing(facts)
+    spacing = wanted_spacing(facts, given)
     shapes = [resized_shape(f.shape, f.spacing_mm, spacing) for f in facts]
     d, h, w = (int(n) for n in np.round(np.median(shapes, axis=0)))
     voxels = int(given.get("step_voxels", step_voxels))
@@ -171,6 +171,15 @@ def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) ->
         spacing[~is_single & (spacing < finest * COARSER)] *= COARSER
     d, h, w = (float(s) for s in spacing.round(4))
     return (d, h, w)
+
+
+def wanted_spacing(facts: Sequence[CaseFacts], given: Mapping[str, Any]) -> Triple:
+    """The spacing that a recipe's `plan` fixes, else the one that fits the cases.
+
+    Raises:
+        PumitError: If the recipe's cannot be used.
+    """
+    return _spacing(given["spacing_mm"]) if "spacing_mm" in given else target_spacing(facts)
 
 
 def target_spacing(facts: Sequence[CaseFacts]) -> Triple:

@@ -21,7 +21,7 @@ from pumit.training.class_values import (
     region_table,
 )
 from pumit.training.data_check import DataFacts, examine
-from pumit.training.data_plan import DataPlan, plan_for
+from pumit.training.data_plan import DataPlan, plan_for, wanted_spacing
 from pumit.training.data_split import Split, split_cases
 from pumit.training.labelled_cases import DATA_KINDS as DATA_KINDS
 from pumit.training.labelled_cases import LabelledCase, LabelledSet, find_labelled_set
@@ -29,7 +29,12 @@ from pumit.training.prepared_cases import PreparedCase
 from pumit.training.recipe_file import Kinds, check_keys
 from pumit.training.segmentation_source import SegmentationSource
 from pumit.training.segmentation_task import SegmentationTask
-from pumit.training.trainable_networks import DEFAULT_NETWORK, network_sizes, patch_divisor
+from pumit.training.trainable_networks import (
+    DEFAULT_NETWORK,
+    fitted_sizes,
+    network_sizes,
+    patch_divisor,
+)
 from pumit.training.training_run import COMMON_KINDS
 
 logger = logging.getLogger(__name__)
@@ -144,15 +149,23 @@ def plan_segmentation(
     patients = {c.name: p for c in data.cases if (p := getattr(c, "patient", ""))}
     names = [case.name for case in data.cases]
     split = split_cases(names, recipe["data"], seed=seed, patients=patients)
-    given, network = recipe.get("network_sizes", {}), _network(recipe)
+    used = [fact for fact in facts.cases if fact.name in set(split.training)]
+    network = _network(recipe)
+    chosen = recipe.get("plan", {})
+    given = fitted_sizes(
+        network,
+        recipe.get("network_sizes", {}),
+        wanted_spacing(used, chosen),
+        patch=chosen.get("patch_size", ()),
+    )
     plan = plan_for(
-        [fact for fact in facts.cases if fact.name in set(split.training)],
+        used,
         divisor=patch_divisor(network, given),
         channels=facts.channels,
         channel_names=data.channels,
         orientation=_orientation(recipe),
         step_voxels=step_voxels,
-        given=recipe.get("plan", {}),
+        given=chosen,
     )
     sizes = network_sizes(
         network,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ from pumit.training.initial_encoder import begin_with_encoder
 logger = logging.getLogger(__name__)
 
 DEFAULT_NETWORK = "pumit_segmentation_small"
+TOKEN = 16  # voxels of a token in-plane
+MOST_FLAT = 2  # halvings of that, for its depth where slices are far apart
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,41 @@ def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
         return (stride, stride, stride)
     d, h, w = {**RECIPES[name].sizes, **sizes}["fixed_patch"]
     return (2 * d, 2 * h, 2 * w)  # the coarsest level of the pyramid has half the tokens' grid
+
+
+def fitted_sizes(
+    name: str,
+    given: Mapping[str, Any],
+    spacing_mm: tuple[float, float, float],
+    *,
+    patch: Sequence[Any] = (),
+) -> dict[str, Any]:
+    """Sizes that follow from the spacing where a recipe leaves them open.
+
+    The tokens of the small network are about as deep as they are wide in millimetres, as those of
+    the published network are at its spacing.
+
+    Args:
+        name: Of the network.
+        given: Sizes that the recipe changes.
+        spacing_mm: Voxel size (d, h, w) that the network sees.
+        patch: What the network sees at once (d, h, w), where the recipe says it: tokens are no
+            deeper than fits.
+
+    Returns:
+        `given`, and `fixed_patch` where the network takes it from the data.
+    """
+    if name != DEFAULT_NETWORK or "fixed_patch" in given:
+        return dict(given)
+    ratio = spacing_mm[0] / math.sqrt(spacing_mm[1] * spacing_mm[2])
+    halvings = min(max(round(math.log2(ratio)), 0), MOST_FLAT)
+    if len(patch) == 3 and all(isinstance(n, int) for n in patch):
+        # More than one step of the coarsest level has to lie in the patch.
+        steps = {n: 2 * (TOKEN >> n) for n in range(MOST_FLAT + 1)}
+        wide = math.prod(patch[1:]) // (2 * TOKEN) ** 2
+        fits = [n for n, d in steps.items() if patch[0] % d == 0 and patch[0] // d * wide > 1]
+        halvings = max(halvings, min(fits, default=MOST_FLAT))
+    return {**given, "fixed_patch": [TOKEN >> halvings, TOKEN, TOKEN]}
 
 
 def network_sizes(

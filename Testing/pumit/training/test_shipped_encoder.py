@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from pumit.models.checkpoint import load_checkpoint, read_recipe
 from pumit.models.index import find_model
@@ -10,9 +11,12 @@ from pumit.training.initial_encoder import begin_with_encoder
 from pumit.training.trainable_networks import begin_with, build_segmentation
 
 
-def test_it_begins_the_small_segmentation_network_and_classifier() -> None:
+@pytest.mark.parametrize("depth", [4, 16])
+def test_it_begins_the_small_segmentation_network_and_classifier(depth: int) -> None:
     shipped = load_checkpoint(find_model("vit")).state["vit.blocks.3.mlp.w1.weight"].float()
-    segmentation = build_segmentation("pumit_segmentation_small", {"num_classes": 3})
+    segmentation = build_segmentation(
+        "pumit_segmentation_small", {"num_classes": 3, "fixed_patch": (depth, 16, 16)}
+    )
     begin_with(segmentation, "vit")
     classifier = build_network("pumit_classifier_small")
     begin_with_encoder(classifier.vit, "vit")

@@ -17,6 +17,7 @@ from pumit.training.data_plan import checked_patch
 from pumit.training.trainable_networks import (
     begin_with,
     build_segmentation,
+    fitted_sizes,
     network_sizes,
     patch_divisor,
 )
@@ -70,6 +71,32 @@ def test_other_families_go_on_with_other_classes_and_channels(tmp_path: Path, na
     assert len(kept) + len(changed) == len(state)
     with pytest.raises(CheckpointError, match="not the one that this recipe trains"):
         begin_with(network, saved(tmp_path)[0])
+
+
+@pytest.mark.parametrize(
+    ("spacing", "patch", "depth"),
+    [
+        ((1.0, 1.0, 1.0), (), 16),
+        ((0.7, 1.0, 1.0), (), 16),
+        ((2.0, 1.0, 1.0), (), 8),
+        ((5.0, 0.7, 0.7), (), 4),
+        ((1.0, 1.0, 1.0), (24, 32, 32), 4),
+        ((1.0, 1.0, 1.0), (48, 64, 64), 8),
+        ((1.0, 1.0, 1.0), (16, 32, 32), 4),
+        ((1.0, 1.0, 1.0), (32, 64, 32), 16),
+        ((1.0, 1.0, 1.0), ("x",), 16),
+    ],
+)
+def test_tokens_are_as_deep_as_they_are_wide(
+    spacing: tuple[float, float, float], patch: tuple[Any, ...], depth: int
+) -> None:
+    assert fitted_sizes(NAME, {}, spacing, patch=patch)["fixed_patch"] == [depth, 16, 16]
+
+
+def test_sizes_that_a_recipe_names_stay() -> None:
+    given = {"fixed_patch": [8, 8, 8]}
+    assert fitted_sizes(NAME, given, (1.0, 1.0, 1.0)) == given
+    assert fitted_sizes("pumit_segmentation_btcv", {}, (1.0, 1.0, 1.0)) == {}
 
 
 def saved(folder: Path, **sizes: Any) -> tuple[str, dict[str, torch.Tensor]]:
