@@ -42,7 +42,7 @@ class FieldBatch:
         rounds: How often the user is answered.
         rng: Randomness of the simulated user's corrections.
         states: What the user starts with, per target.
-        is_real: (T,) bool, whether it was cut from one of the scans.
+        is_real: (T,) bool, whether it was cut from one of the scans, with its labels.
     """
 
     image: Tensor
@@ -114,14 +114,14 @@ class FieldSource:
             _ = scan.image.levels
 
     def _scene(self, da0: int, generator: torch.Generator) -> tuple[Scene, bool]:
-        """A scene, and whether it is of a real scan."""
+        """A scene, and whether it is of a real scan with labels."""
         size, share = self.field_size, self.real_share
         share = share if isinstance(share, float) else share.get(da0, 0.0)
         if self.scans is not None and torch.rand((), generator=generator) < share:
             for _ in range(4):
                 scene = self.scans.draw(da0, size, generator)
                 if scene is not None:
-                    return scene, True
+                    return scene, scene.is_labelled
         return draw_scene(da0, size, generator, self.device), False
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> FieldBatch:

@@ -13,7 +13,7 @@ import torch
 from pumit.inference.field_planner import FieldPlanner
 from pumit.inference.responder import Settings
 from pumit.preprocessing.fields import PLANAR_DEGREE, Field, field_shape
-from pumit.training.real_scans import RealScan, label_targets, vary
+from pumit.training.real_scans import RealScan, label_targets, pseudo_targets, vary
 from pumit.training.synthesis.scene import Scene
 
 # Over the in-plane spacing of a field that the session would look at. Its fields have a third more
@@ -22,6 +22,8 @@ COARSER = (0.85, 1.6)
 TURN = math.radians(12)  # standard deviation
 OFF_CENTRE = 0.2  # of the field, at most
 LEAST_SEEN = 0.3  # of a field must lie in the scan
+ELSEWHERE = 0.25  # of the scenes ask for something else that the scan shows
+SHARED = 0.2  # of something else may be labelled
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class OwnScans:
     """Draw scenes at the places and sizes that inference looks at.
 
     Unlike `RealScans`, which shows a network as much as possible of a few scans, scans stay as they
-    lie, their grey values nearly as they are, and only their structures are targets: a lab's scans
-    are alike, and its classes are what it wants to be answered.
+    lie and their grey values nearly as they are: a lab's scans are alike. Some scenes ask for what
+    is beside the structures; they are not labelled, and tell what is to be answered as before.
 
     Args:
         scans: Scans with the structures to be asked for.
@@ -92,11 +94,22 @@ class OwnScans:
             return None
         assert scan.labels is not None
         labels = scan.labels.sample_nearest(where, rotation)
-        targets = label_targets(scan, labels, look.structure, rng)
+        is_labelled = rng.random() >= ELSEWHERE
+        if is_labelled:
+            targets = label_targets(scan, labels, look.structure, rng)
+        else:
+            ratio = 1.0 if da0 == PLANAR_DEGREE else where.slice_ratio
+            found = pseudo_targets(image, inside, ratio, rng)
+            targets = [t for t in found if float((labels[t] > 0).float().mean()) <= SHARED]
         if not targets:
             return None
         return Scene(
-            vary(image, rng, inverted=0.0), targets, where.slice_ratio, inside, is_upright=True
+            vary(image, rng, inverted=0.0),
+            targets,
+            where.slice_ratio,
+            inside,
+            is_upright=True,
+            is_labelled=is_labelled,
         )
 
 

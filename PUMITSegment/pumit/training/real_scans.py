@@ -151,7 +151,7 @@ class RealScans:
         if scan.labels is not None and value:
             targets = label_targets(scan, scan.labels.sample_nearest(field, rotation), value, rng)
         if not targets or rng.random() < 0.3:
-            targets += _pseudo_targets(image, inside, 1.0 if da0 == 5 else ratio, rng)
+            targets += pseudo_targets(image, inside, 1.0 if da0 == 5 else ratio, rng)
         if not targets:
             return None
         return Scene(vary(image, rng), targets, ratio)
@@ -189,7 +189,7 @@ def label_targets(
     return targets
 
 
-def _pseudo_targets(
+def pseudo_targets(
     image: Tensor, inside: Tensor, ratio: float, rng: np.random.Generator
 ) -> list[Tensor]:
     """What a user could click on where nobody has labelled: bands or regions of one scale."""

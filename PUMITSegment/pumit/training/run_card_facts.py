@@ -162,7 +162,9 @@ def class_facts(recipe: Mapping[str, Any]) -> tuple[ClassFact, ...]:
 
 
 def segmentation_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) -> Scores:
-    """What `validation.json` of a segmentation run says."""
+    """What `validation.json` of a segmentation run says, or of one that learnt to be clicked on."""
+    if any("clicks" in row for row in content["rows"]):
+        return click_scores(content, numbers)
     rows = [MetricRow(**row) for row in content["rows"]]
     by_case: dict[str, dict[str, float | None]] = {}
     for row in rows:
@@ -174,6 +176,30 @@ def segmentation_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) 
         mean = sum(present) / len(present) if present else None
         scores.append(CaseScore(case, {**values, "mean": mean}))
     return Scores(summarize(rows), worst_first(scores, "mean"), step=content.get("step"))
+
+
+def click_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) -> Scores:
+    """What `validation.json` of a promptable run says."""
+    rows = content["rows"]
+    means: dict[str, dict[str, Mean]] = {}
+    by_case: dict[str, dict[str, float | None]] = {}
+    for label in dict.fromkeys(str(row["label"]) for row in rows):
+        of_class = [row for row in rows if row["label"] == label]
+        last = min(len(row["clicks"]) for row in of_class)
+        means[label] = {
+            "before, after 1 click": mean_of([row["before"][0] for row in of_class]),
+            "after 1 click": mean_of([row["clicks"][0] for row in of_class]),
+            f"before, after {last} clicks": mean_of([row["before"][last - 1] for row in of_class]),
+            f"after {last} clicks": mean_of([row["clicks"][last - 1] for row in of_class]),
+        }
+        for row in of_class:
+            by_case.setdefault(numbers[row["case"]], {})[label] = float(row["clicks"][0])
+    scores = []
+    for case, values in by_case.items():
+        present = [v for v in values.values() if v is not None]
+        scores.append(CaseScore(case, {**values, "mean": sum(present) / len(present)}))
+    caption = "Dice after one click"
+    return Scores(means, worst_first(scores, "mean"), step=content.get("step"), caption=caption)
 
 
 def worst_first(scores: Sequence[CaseScore], column: str) -> tuple[CaseScore, ...]:

@@ -27,10 +27,10 @@ def thick() -> OwnScans:
     return OwnScans([scan((5.0, 1.0, 1.0), {1: (1,), 2: (2,)})], SIZE)
 
 
-def scenes(own: OwnScans, da0: int, count: int = 12) -> list[Scene]:
+def scenes(own: OwnScans, da0: int, count: int = 16) -> list[Scene]:
     generator = torch.Generator().manual_seed(0)
     drawn = [own.draw(da0, SIZE, generator) for _ in range(count)]
-    return [scene for scene in drawn if scene is not None]
+    return [scene for scene in drawn if scene is not None and scene.is_labelled]
 
 
 def test_degrees_are_those_of_inference(thick: OwnScans) -> None:
@@ -106,3 +106,16 @@ def test_batches_say_which_fields_are_real_and_where_their_scan_ends(thick: OwnS
     assert seen == {True, False}
     other = source.draw(4, torch.Generator().manual_seed(0), torch.Generator().manual_seed(0))
     assert not other.is_real.any()
+
+
+def test_some_scenes_ask_for_what_nobody_labelled(thick: OwnScans) -> None:
+    generator = torch.Generator().manual_seed(0)
+    drawn = [thick.draw(2, SIZE, generator) for _ in range(40)]
+    asides = [scene for scene in drawn if scene is not None and not scene.is_labelled]
+    assert 0 < len(asides) < 30
+    labelled = [scene.targets[0] for scene in scenes(thick, 2)]
+    # Structures are bright; what lies beside them is noise.
+    bright = np.mean([t.float().mean() for t in labelled])
+    assert bright > 0
+    for scene in asides:
+        assert scene.targets

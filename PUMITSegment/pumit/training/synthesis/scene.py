@@ -28,6 +28,7 @@ class Scene:
         slice_ratio: Slice spacing over in-plane spacing, at least 1; very large in 2D.
         inside: 1 where the image lies in the scan, 0 beyond; None where all of it does.
         is_upright: Whether it lies as its scanner's images always lie, and is to stay so.
+        is_labelled: Whether its targets are what somebody wants, not merely places to click.
     """
 
     image: Tensor
@@ -35,6 +36,7 @@ class Scene:
     slice_ratio: float
     inside: Tensor | None = None
     is_upright: bool = False
+    is_labelled: bool = True
 
 
 def slice_ratio_for(da0: int, generator: torch.Generator) -> float:
