@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pumit.errors import AmbiguousSeriesError, VolumeError
 from pumit.io.channel_files import joined_channels
@@ -46,7 +48,8 @@ def _read_one(path: Path, label: Path | None) -> Volume:
         found = None if label is None else label_object(label)
         series = {uid for uid, _ in error.series}
         if found is None or found.series not in series:
-            raise
+            text = str(error).removesuffix(".")
+            raise VolumeError(f"{text}; write it as {file.name}#IDENTIFIER.") from None
         return read_volume(file, series=found.series)
 
 
@@ -73,6 +76,27 @@ def read_labels(path: Path, image: Volume) -> LabelFile:
     if found is None:
         return _on_grid(read_label_file(file), image)
     return _read_object(found, image)
+
+
+def read_all_labels(paths: Sequence[Path], image: Volume) -> LabelFile:
+    """Read files with different segments of one scan as one; see `read_labels`.
+
+    Raises:
+        VolumeError: If one cannot be read, or one of several names no segments.
+    """
+    files = [read_labels(path, image) for path in paths]
+    if len(files) == 1:
+        return files[0]
+    layers: list[npt.NDArray[Any]] = []
+    segments: list[LabelledSegment] = []
+    for path, file in zip(paths, files, strict=True):
+        if not file.is_named:
+            raise VolumeError(f"{path.name} names no segments; several labels need names.")
+        first = sum(len(layer) for layer in layers)
+        layers.append(file.volume.array.reshape(-1, *image.shape))
+        segments += [replace(s, layer=s.layer + first) for s in file.segments]
+    volume = replace(image, array=np.concatenate(layers), source=None)
+    return LabelFile(volume, tuple(segments), tuple(d for f in files for d in f.doubts))
 
 
 def _read_object(found: LabelObject, image: Volume) -> LabelFile:
@@ -124,8 +148,3 @@ def announced_segments(path: Path) -> tuple[LabelledSegment, ...]:
         if named:
             return named
     return read_label_file(file).segments
-
-
-def has_voxels(labels: LabelFile) -> bool:
-    """Whether anything is labelled."""
-    return bool(np.any(labels.volume.array))

@@ -70,19 +70,26 @@ class LabelledCase:
             `io.file_part`.
         label: The label map, `.seg.nrrd`, DICOM-SEG, RTSTRUCT or `scene.mrb#Segmentation`.
         patient: Whose scan it is, where the data tell; never shown.
+        more_labels: Further files with other segments of the same scan.
     """
 
     name: str
     images: tuple[Path, ...]
     label: Path
     patient: str = ""
+    more_labels: tuple[Path, ...] = ()
+
+    @property
+    def labels(self) -> tuple[Path, ...]:
+        """All files with labels."""
+        return (self.label, *self.more_labels)
 
     @property
     def files(self) -> tuple[Path, ...]:
         """Files and folders on the disk."""
         from pumit.io.file_part import split_part
 
-        return tuple(split_part(path)[0] for path in (*self.images, self.label))
+        return tuple(split_part(path)[0] for path in (*self.images, *self.labels))
 
 
 @dataclass(frozen=True)

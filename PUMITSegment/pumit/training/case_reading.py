@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import VolumeError
-from pumit.io.label_source import announced_segments, read_labels, read_scan
+from pumit.io.label_source import announced_segments, read_all_labels, read_scan
 from pumit.preprocessing.channels import image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
 from pumit.training.case_patterns import LabelledCase
@@ -80,7 +80,7 @@ def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> Labelled
     """
     try:
         volume = read_scan(case.images, case.label)
-        file = read_labels(case.label, volume)
+        file = read_all_labels(case.labels, volume)
         found = class_labels(file, classes)
     except (VolumeError, OSError) as error:
         raise VolumeError(f"{case.name}: {one_line(error)}") from None
@@ -130,4 +130,4 @@ def facts_of(
 
 def unnamed_classes(case: LabelledCase) -> list[int]:
     """Values of a label map other than 0, for a recipe that names none."""
-    return [segment.value for segment in announced_segments(case.label)]
+    return [s.value for label in case.labels for s in announced_segments(label)]

@@ -14,6 +14,7 @@ from pumit.training.case_reading import CaseFacts, facts_of, read_labelled
 from pumit.training.labelled_cases import LabelledSet, all_at_once
 
 SPACING_OUTLIER = 10.0  # times the median
+SHOWN_CLASSES = 6
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,12 @@ def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CasePro
     return problems
 
 
+def has_no(classes: Sequence[str]) -> str:
+    """Which classes a case lacks, as a predicate."""
+    more = f" and {len(classes) - SHOWN_CLASSES} more" if len(classes) > SHOWN_CLASSES else ""
+    return f"has no {', '.join(classes[:SHOWN_CLASSES])}{more}"
+
+
 def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CaseProblem]:
     """What may be right and is worth a look.
 
@@ -121,7 +128,7 @@ def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CasePro
         if len(missing) == len(classes):
             doubts.append(CaseProblem(fact.name, "its label map is empty"))
         elif missing:
-            doubts.append(CaseProblem(fact.name, f"has no {', '.join(missing)}"))
+            doubts.append(CaseProblem(fact.name, has_no(missing)))
     for i, name in enumerate(classes, start=1):
         if not any(f.class_voxels[i] for f in facts):
             doubts.append(CaseProblem("", f"no case has any {name}"))

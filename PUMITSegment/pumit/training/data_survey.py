@@ -10,15 +10,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.export.classes import class_terminology
-from pumit.io.label_source import read_labels, read_scan
+from pumit.io.label_source import read_all_labels, read_scan
 from pumit.training.case_patterns import CaseProblem, LabelledCase
 from pumit.training.case_reading import CaseFacts, LabelledVolume, facts_of, one_line
 from pumit.training.class_matching import class_labels
 from pumit.training.class_proposal import ClassProposal
 from pumit.training.class_values import ClassValue, region_table
-from pumit.training.data_check import disagreements, doubtful
+from pumit.training.data_check import disagreements, doubtful, has_no
 from pumit.training.labelled_cases import FoundCases
 from pumit.training.thumbnail import write_thumbnail
 from pumit.volume import Triple, Volume
@@ -158,7 +160,7 @@ class DataSurvey:
             report.doubts.append("its label map is empty")
         elif self._proposal is None:
             missing = [name for name, count in report.classes.items() if not count]
-            report.doubts += [f"has no {', '.join(missing)}"] if missing else []
+            report.doubts += [has_no(missing)] if missing else []
         else:
             report.classes = {name: n for name, n in report.classes.items() if n}
         self._facts.append(facts)
@@ -168,7 +170,7 @@ class DataSurvey:
     ) -> LabelledVolume | None:
         """Labels in terms of classes; None where they cannot be used, which is reported."""
         try:
-            file = read_labels(case.label, volume)
+            file = read_all_labels(case.labels, volume)
             if self._proposal is not None:
                 self._proposal.add(case.name, file.segments)
             if not self.classes:
@@ -199,8 +201,6 @@ class DataSurvey:
         """Labels as numbers of classes; of regions that overlap the innermost."""
         members = region_table(self.classes)
         innermost = [max((i for i, m in enumerate(c, start=1) if m), default=0) for c in members.T]
-        import numpy as np
-
         return np.array(innermost, dtype=np.uint8)[read.labels]
 
     def _colors(self) -> dict[str, Triple]:

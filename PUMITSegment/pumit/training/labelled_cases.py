@@ -48,7 +48,7 @@ CASE_KINDS: Kinds = {
     "name": (str,),
     "image": (str, list),
     "images": (list,),
-    "label": (str,),
+    "label": (str, list),
     "patient": (str, int),
 }
 
@@ -227,7 +227,8 @@ def with_proposed_classes(data: LabelledSet) -> LabelledSet:
     proposal, problems = ClassProposal(), []
     for case in data.cases:
         try:
-            proposal.add(case.name, announced_segments(case.label))
+            for label in case.labels:
+                proposal.add(case.name, announced_segments(label))
         except VolumeError as error:
             problems.append(f"{case.name}: {' '.join(str(error).split()).removesuffix('.')}")
     all_at_once(problems)
@@ -253,14 +254,16 @@ def _listed_cases(
         check_keys(row, CASE_KINDS, f"case {number} of data.cases")
         given = row.get("images", row.get("image", []))
         images = tuple(resolve(str(i)) for i in (given if isinstance(given, list) else [given]))
-        if not images or "label" not in row:
+        drawn = row.get("label", [])
+        labels = tuple(resolve(str(i)) for i in (drawn if isinstance(drawn, list) else [drawn]))
+        if not images or not labels:
             name = str(row.get("name", f"case {number}"))
             problems.append(CaseProblem(name, "needs the keys image and label"))
             continue
-        label = resolve(row["label"])
         name = str(row.get("name", bare_name(images[0])))
-        absent = [path.name for path in (*images, label) if not file_exists(path)]
+        absent = [path.name for path in (*images, *labels) if not file_exists(path)]
         problems += [CaseProblem(name, f"there is no file {file}") for file in absent]
         if not absent:
-            cases.append(LabelledCase(name, images, label, str(row.get("patient", ""))))
+            patient = str(row.get("patient", ""))
+            cases.append(LabelledCase(name, images, labels[0], patient, labels[1:]))
     return cases, problems

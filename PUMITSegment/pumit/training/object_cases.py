@@ -108,14 +108,16 @@ def _pair(
     cases = []
     for uid, items in sorted(drawn.items(), key=lambda pair: pair[1][0].path):
         scan = series[uid]
-        for item in sorted(items, key=lambda o: (o.written, o.path)):
-            stem = _case_name(folder, scan.folder, item.path)
+        for group in _apart(items):
+            stem = _case_name(folder, scan.folder, group[0].path)
             names[stem] += 1
             name = stem if names[stem] == 1 else f"{stem} {names[stem]}"
             number = scan.text("PatientID")
             # Who it is stays unsaid; the first case of a patient stands for all.
             patient = patients.setdefault(number, name) if number else ""
-            cases.append(LabelledCase(name, (_scan_path(scan, uid, series),), item.path, patient))
+            labels = [item.path for item in group]
+            image = _scan_path(scan, uid, series)
+            cases.append(LabelledCase(name, (image,), labels[0], patient, tuple(labels[1:])))
     labelled = {_top(folder, series[uid].folder) for uid in drawn}
     for uid, scan in series.items():
         top = _top(folder, scan.folder)
@@ -123,6 +125,20 @@ def _pair(
             labelled.add(top)
             problems.append(CaseProblem(top, "has no DICOM-SEG or RTSTRUCT"))
     return cases, problems
+
+
+def _apart(items: Sequence[LabelObject]) -> list[list[LabelObject]]:
+    """Objects of one scan that name different segments belong together; others are two readings."""
+    groups: list[list[LabelObject]] = []
+    for item in sorted(items, key=lambda o: (o.written, o.path)):
+        names = {s.name.casefold() for s in item.segments}
+        free = (g for g in groups if not names & {s.name.casefold() for o in g for s in o.segments})
+        group = next(free, None)
+        if group is None:
+            groups.append([item])
+        else:
+            group.append(item)
+    return groups
 
 
 def _scan_of(
