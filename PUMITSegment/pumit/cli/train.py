@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_training_options(parser, "runs/train")
     parser.add_argument("--data", metavar="PATH", help="the data set, if not the recipe's")
     parser.add_argument("--fold", help="which part validates, such as 1/5")
+    parser.add_argument("--folds", type=int, help="cross-validation: train so many parts in turn")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
             device=args.device,
             workers=args.workers,
             since=since,
+            folds=args.folds,
         )
     except RunStopped as stop:
         print(f"pumit train: {stop}", file=sys.stderr)

@@ -46,12 +46,12 @@ def split_cases(
 ) -> Split:
     """Divide a data set.
 
-    Of a recipe's `data` it reads `validation` (names, or a share of the patients; 0 trains on all
-    and validates on none), `training` (names, where not all others), `fold` ("2 of 5"), `share`
-    (part of the training patients that are used; a smaller share is contained in a larger one) and
-    `patient` (a regular expression whose first group, or all that it matches in a name, is the
-    patient). Without `patient` the patients are those that the data tell, else they are guessed
-    from the names, and that is said.
+    Of a recipe's `data` it reads `validation` (names, or a share of the patients; none or 0 trains
+    on all), `training` (names, where not all others), `fold` ("2 of 5"), `share` (part of the
+    training patients that are used; a smaller share is contained in a larger one) and `patient` (a
+    regular expression whose first group, or all that it matches in a name, is the patient).
+    Without `patient` the patients are those that the data tell, else they are guessed from the
+    names, and that is said.
 
     Args:
         names: Of all cases.
@@ -80,6 +80,8 @@ def split_cases(
         raise PumitError("No case is left to train on; validate on fewer of them.")
     # Cases are named, not patients: what the data tell may be an identifier, and notes are logged.
     crossing = [g for g in groups.values() if {*g} & taken and {*g} & {*training}]
+    if not validation:
+        notes.append("nobody is validated on: how good the model is stays unknown")
     notes += [f"{', '.join(g)} are of one patient, trained and validated on" for g in crossing]
     return Split(tuple(sorted(training)), tuple(sorted(validation)), tuple(notes))
 
@@ -117,7 +119,7 @@ def _held_out(
     if isinstance(chosen, (list, tuple)):
         if "fold" in data:
             raise PumitError("Give either data.fold or a list data.validation, not both.")
-        return _known(names, chosen, "data.validation")
+        return _known(names, chosen, "data.validation") if chosen else []
     groups = _shuffled(patients, seed)
     if "fold" in data:
         held = groups[_fold(data["fold"], len(groups)) :: _folds(data["fold"])]

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
+from pumit.training.cross_validation import PARTS, asked_for, cross_validate
 from pumit.training.pretrain import start_processes
 from pumit.training.recipe_file import check_keys, read_yaml, schedule_kinds
 from pumit.training.run_desk import RunDesk
@@ -66,6 +67,8 @@ def finetune(
     device: str | None = None,
     workers: int | None = None,
     since: float | None = None,
+    folds: int | None = None,
+    part: Mapping[str, Any] | None = None,
 ) -> Path:
     """Train by a recipe, resuming where `output` holds an earlier part of the run.
 
@@ -80,6 +83,8 @@ def finetune(
         device: "auto", "cpu", "cuda" or "cuda:1", if not what the recipe says.
         workers: Processes that draw ahead, if not what the recipe says.
         since: When the user asked for it, Unix time; None for now.
+        folds: Parts of a cross-validation, if not what the recipe says.
+        part: Keys of the recipe to replace in one of the trainings of a cross-validation.
 
     Returns:
         The best checkpoint.
@@ -89,8 +94,21 @@ def finetune(
             folder, or the folder holds a run of another recipe.
         RunStopped: If the run was stopped; it is saved, and the same call goes on.
     """
-    with run_session(output, since=time.time() if since is None else since) as desk:
+    since = time.time() if since is None else since
+    if part is None and (asked := asked_for(path, folder, output, data, folds, since)):
+
+        def train_part(below: Path, chosen: Mapping[str, Any], registers: bool) -> Path:
+            more = {"register": registers and asked.recipe.get("register", True)}
+            merged = {**(data or {}), **chosen}
+            alike: dict[str, Any] = {"device": device, "workers": workers, "overrides": overrides}
+            return finetune(
+                path, below, folder=folder, data=merged, since=since, part=more, **alike
+            )
+
+        return cross_validate(asked, train_part)
+    with run_session(output, since=since) as desk:
         recipe = _read(path, data or {}, overrides or {}, desk)
+        recipe = {k: v for k, v in recipe.items() if k not in PARTS} | dict(part or {})
         changes = {"device": device, "workers": workers}
         recipe |= {key: value for key, value in changes.items() if value is not None}
         check_keys({"workers": recipe.get("workers", 0)}, COMMON_KINDS, "the command line")

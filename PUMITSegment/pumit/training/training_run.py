@@ -21,6 +21,8 @@ COMMON_KINDS: Kinds = {
     "task": (str,),
     "data": (dict,),
     "register": (bool,),
+    "folds": (int,),
+    "final_model": (bool,),
 }
 
 

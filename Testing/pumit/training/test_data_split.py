@@ -55,10 +55,12 @@ def test_two_cases_are_divided() -> None:
     assert len(split.training) == len(split.validation) == 1
 
 
-def test_all_can_be_trained_on() -> None:
-    split = split_cases(NAMES, {"validation": 0.0}, seed=0)
+@pytest.mark.parametrize("nobody", [0.0, []])
+def test_all_can_be_trained_on(nobody: float | list[str]) -> None:
+    split = split_cases(NAMES, {"validation": nobody}, seed=0)
     assert split.training == tuple(sorted(NAMES))
     assert split.validation == ()
+    assert "stays unknown" in split.warnings[-1]
 
 
 def test_patients_that_the_data_tell_stay_together() -> None:
@@ -89,7 +91,7 @@ def test_patient_on_both_sides_is_told_of() -> None:
     ("data", "message"),
     [
         ({"validation": ["p1_3"]}, "near: 'p1_1'"),
-        ({"validation": []}, "empty"),
+        ({"training": []}, "empty"),
         ({"validation": 1.0}, "from 0 to below 1"),
         ({"validation": ["p1_0"], "training": ["p1_0"]}, "trained and validated on"),
         ({"validation": NAMES}, "No case is left"),

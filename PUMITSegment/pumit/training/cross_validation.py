@@ -1,0 +1,316 @@
+"""Cross-validation: every patient is validated on once, by a model that never saw him."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pumit.errors import PumitError
+from pumit.evaluation.segmentation_metrics import MetricRow, summarize
+from pumit.io.atomic import atomic_path
+from pumit.io.run_files import RECIPE, ask, read_asked, read_status
+from pumit.training.data_split import Split, split_cases
+from pumit.training.labelled_cases import find_labelled_set
+from pumit.training.recipe_file import check_keys, read_yaml
+from pumit.training.recipe_text import recipe_text
+from pumit.training.run_desk import RunDesk
+from pumit.training.run_recipe import with_absolute_paths
+from pumit.training.run_session import run_session
+from pumit.training.segmentation_plan import check_segmentation_recipe
+
+logger = logging.getLogger(__name__)
+
+RESULT = "cross_validation.json"
+FINAL = "final"
+LOOK_SECONDS = 1.0  # between two looks at the part that trains
+PARTS = ("folds", "final_model")  # keys of a recipe that are for the whole, not for its parts
+
+# Trains in a folder with some keys of `data` replaced; returns the best checkpoint.
+TrainPart = Callable[[Path, Mapping[str, Any], bool], Path]
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """What is asked for.
+
+    Attributes:
+        recipe: All of it.
+        folds: How many parts.
+        output: Folder; each part has one below it.
+        resolve: Makes paths of the recipe's texts.
+        since: When the user asked for it, Unix time.
+    """
+
+    recipe: Mapping[str, Any]
+    folds: int
+    output: Path
+    resolve: Callable[[str], Path]
+    since: float
+
+    @property
+    def trains_on_all(self) -> bool:
+        """Whether a model of all cases is made at the end."""
+        return bool(self.recipe.get("final_model", False))
+
+    @property
+    def parts(self) -> int:
+        """How many trainings there are."""
+        return self.folds + self.trains_on_all
+
+
+def asked_for(
+    path: Path,
+    folder: Path | None,
+    output: Path,
+    data: Mapping[str, Any] | None,
+    folds: int | None,
+    since: float,
+) -> CrossValidation | None:
+    """The cross-validation that a recipe or the command line asks for, if there is one.
+
+    Args:
+        path: YAML recipe.
+        folder: Where its relative paths begin; None for its own folder.
+        output: Folder of the results.
+        data: Keys of the recipe's `data` to replace.
+        folds: How many parts, if not what the recipe says.
+        since: When the user asked for it, Unix time.
+
+    Raises:
+        PumitError: If it is no segmentation, whose folds alone can be compared.
+    """
+    recipe = read_yaml(path)
+    count = recipe.get("folds") if folds is None else folds
+    if count is None:
+        return None
+    check_keys({"folds": count}, {"folds": (int,)}, path.name)
+    if recipe.get("task", "segmentation") != "segmentation":
+        raise PumitError(f"folds in {path.name} need task: segmentation.")
+    home = path.parent if folder is None else folder
+
+    def resolve(text: str) -> Path:
+        given = Path(text).expanduser()
+        return given if given.is_absolute() else home / given
+
+    recipe["data"] = {**recipe.get("data", {}), **(data or {})}
+    check_segmentation_recipe({**recipe, "folds": count}, path.name)
+    return CrossValidation({**recipe, "folds": count}, count, output, resolve, since)
+
+
+def cross_validate(asked: CrossValidation, train_part: TrainPart) -> Path:
+    """Train fold after fold; started again, it goes on where it was.
+
+    In the output folder: `fold_1` and so on, each a whole run; `cross_validation.json` with the
+    metrics of every case by the model that did not see it, and their means with 95 % bootstrap
+    intervals over cases; with `final_model: true` in the recipe, `final`, trained on all cases.
+
+    Args:
+        asked: What is to be trained.
+        train_part: Trains one of the parts; its last argument says whether the model is to be
+            entered in the user's index.
+
+    Returns:
+        The model of all cases where there is one, else that of the best fold.
+
+    Raises:
+        PumitError: If the recipe does not fit, or there are fewer patients than folds.
+        RunStopped: If it was stopped; the same call goes on.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise PumitError("A cross-validation runs in one process; train its folds one by one.")
+    splits = fold_splits(asked)
+    with run_session(asked.output, since=asked.since) as desk:
+        _tell_beginning(desk, asked, splits)
+        whole = with_absolute_paths(asked.recipe, asked.resolve)
+        desk.written(lambda: _write(asked.output / RECIPE, recipe_text(whole)))
+        made = []
+        for number, split in enumerate(splits, start=1):
+            data = {"training": list(split.training), "validation": list(split.validation)}
+            made.append(_part(desk, asked, number, f"fold_{number}", data, train_part))
+        result = pooled([asked.output / f"fold_{n}" for n in range(1, asked.folds + 1)])
+        desk.written(lambda: _write(asked.output / RESULT, json.dumps(result, indent=1)))
+        desk.report({"cross_validation": _short(result)})
+        best = made[_best(result)]
+        if asked.trains_on_all:
+            everyone = sorted({*splits[0].training, *splits[0].validation})
+            data = {"training": everyone, "validation": []}
+            best = _part(desk, asked, asked.parts, FINAL, data, train_part)
+        if desk.journal is not None:
+            desk.journal.tell(model=best.relative_to(asked.output).as_posix(), left_seconds=0.0)
+        desk.state("finished", f"Finished. {_sentence(result)}")
+    return best
+
+
+def fold_splits(asked: CrossValidation) -> list[Split]:
+    """Who trains and who validates in each fold.
+
+    Where the recipe names who trains, as a planned one does, all whom it names take part, and
+    nobody else.
+
+    Raises:
+        PumitError: If the recipe holds out by another rule too, or there are too few patients.
+    """
+    data = dict(asked.recipe.get("data", {}))
+    if asked.folds < 2:
+        raise PumitError(f"A cross-validation needs at least 2 folds, got {asked.folds}.")
+    if "fold" in data:
+        raise PumitError("Give either folds or data.fold, not both.")
+    found = find_labelled_set(data, asked.resolve)
+    names = [case.name for case in found.cases]
+    if "training" in data:
+        held = data.get("validation")
+        named = {*data["training"], *(held if isinstance(held, list) else [])}
+        unknown = sorted(named - set(names))
+        if unknown:
+            raise PumitError(f"data.training names {unknown[0]!r}, which is no case.")
+        names = [name for name in names if name in named]
+    patients = {c.name: p for c in found.cases if (p := getattr(c, "patient", ""))}
+    kept = {"patient": data["patient"]} if "patient" in data else {}
+    seed = int(asked.recipe.get("seed", 0))
+    return [
+        split_cases(names, {**kept, "fold": f"{n} of {asked.folds}"}, seed=seed, patients=patients)
+        for n in range(1, asked.folds + 1)
+    ]
+
+
+def pooled(folders: Sequence[Path]) -> dict[str, Any]:
+    """Metrics of all folds together.
+
+    Args:
+        folders: Of finished folds, each with a `validation.json`.
+
+    Returns:
+        `folds` with the means of each, `mean` of all cases by class and metric with intervals, and
+        `rows`, one for each case and class, with its fold.
+    """
+    rows: list[dict[str, Any]] = []
+    folds = []
+    for number, folder in enumerate(folders, start=1):
+        judged = json.loads((folder / "validation.json").read_text(encoding="utf-8"))
+        rows += [{**row, "fold": number} for row in judged["rows"]]
+        folds.append({"fold": number, "step": judged["step"], "mean": judged["mean"]})
+    plain = [MetricRow(**{k: v for k, v in row.items() if k != "fold"}) for row in rows]
+    mean = {
+        label: {metric: asdict(value) for metric, value in metrics.items()}
+        for label, metrics in summarize(plain).items()
+    }
+    return {"folds": folds, "mean": mean, "rows": rows}
+
+
+def _part(
+    desk: RunDesk,
+    asked: CrossValidation,
+    number: int,
+    name: str,
+    data: Mapping[str, Any],
+    train_part: TrainPart,
+) -> Path:
+    """Train one of the parts, or take what an earlier start made of it."""
+    folder = asked.output / name
+    status = read_status(folder)
+    if status is not None and status.state == "finished" and status.model:
+        return folder / Path(status.model).name
+    title = f"Fold {number} of {asked.folds}" if name != FINAL else "The model of all cases"
+    desk.check()
+    desk.event("fold", f"{title} begins.", fold=number)
+    with _Relay(desk, asked, folder, number, title):
+        return train_part(folder, data, name == FINAL)
+
+
+class _Relay:
+    """Passes on what is asked of the whole to the part that trains, and how that goes."""
+
+    def __init__(
+        self, desk: RunDesk, asked: CrossValidation, folder: Path, number: int, title: str
+    ) -> None:
+        self._desk, self._asked, self._folder = desk, asked, folder
+        self._number, self._title = number, title
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pumit-folds", daemon=True)
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End."""
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(LOOK_SECONDS):
+            try:
+                self._pass_on()
+            except PumitError as error:  # such as a full disk; the next look tries again
+                logger.debug("%s", error)
+
+    def _pass_on(self) -> None:
+        word = read_asked(self._asked.output)
+        if word is not None:
+            ask(self._folder, word)
+            self._desk.control.obeyed()
+        status = read_status(self._folder)
+        if status is None or self._desk.journal is None or not status.is_alive:
+            return
+        before, parts = self._number - 1, self._asked.parts
+        left = status.left_seconds
+        if left is not None:
+            left += (parts - self._number) * (status.seconds + left)
+        self._desk.journal.tell(
+            state=status.state,
+            sentence=f"{self._title}: {status.sentence}",
+            step=before * status.steps + status.step,
+            steps=parts * status.steps,
+            left_seconds=left,
+        )
+
+
+def _tell_beginning(desk: RunDesk, asked: CrossValidation, splits: Sequence[Split]) -> None:
+    if desk.journal is not None:
+        recipe = asked.recipe
+        desk.journal.tell(
+            name=str(recipe.get("name", "model")), task=str(recipe.get("task", "segmentation"))
+        )
+    names = [list(split.validation) for split in splits]
+    desk.report({"folds": names, "warnings": list(splits[0].warnings)})
+
+
+def _best(result: Mapping[str, Any]) -> int:
+    """Index of the fold with the highest mean Dice."""
+    scores = [fold["mean"].get("mean", {}).get("dice", {}).get("mean") for fold in result["folds"]]
+    return max(range(len(scores)), key=lambda i: -1.0 if scores[i] is None else scores[i])
+
+
+def _short(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        label: {k: round(m["mean"], 4) for k, m in metrics.items() if m["mean"] is not None}
+        for label, metrics in result["mean"].items()
+    }
+
+
+def _sentence(result: Mapping[str, Any]) -> str:
+    """Dice of all folds in words."""
+    found = result["mean"].get("mean", {}).get("dice", {})
+    if found.get("mean") is None:
+        return "No validation case has any class."
+    interval = ""
+    if found.get("low") is not None:
+        interval = f" (95 % interval {found['low']:.3f} to {found['high']:.3f})"
+    return f"Dice {found['mean']:.3f}{interval} over {found['cases']} cases."
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -1,0 +1,141 @@
+"""Every case is validated on once; folds are found again, and pooled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from labelled_scans import TINY_SIZES, write_pairs
+from pumit.errors import PumitError
+from pumit.io.run_files import ask, read_log, read_status
+from pumit.training.cross_validation import RESULT, asked_for, fold_splits, pooled
+from pumit.training.finetune import finetune
+from pumit.training.run_control import RunStopped
+
+RECIPE: dict[str, Any] = {
+    "name": "made",
+    "folds": 2,
+    "final_model": True,
+    "register": False,
+    "network_sizes": TINY_SIZES,
+    "data": {"folder": "set", "classes": {"ball": 1, "box": 2}},
+    "plan": {"patch_size": [16, 32, 32], "batch_size": 2},
+    "augmentation": False,
+    "device": "cpu",
+    "threads": 1,
+    "validation": {"overlap": 0.0, "final_overlap": 0.0},
+    "schedule": {"steps": 1},
+}
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump({**RECIPE, **changes}))
+    return path
+
+
+@pytest.mark.slow
+def test_folds_are_trained_pooled_and_found_again(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "set", 3)
+    path, out = written(tmp_path), tmp_path / "out"
+    best = finetune(path, out)
+    assert best == out / "final" / "made.safetensors"
+    found = json.loads((out / RESULT).read_text())
+    assert sorted({row["case"] for row in found["rows"]}) == ["case_0", "case_1", "case_2"]
+    assert len(found["rows"]) == 6
+    assert found["mean"]["mean"]["dice"]["cases"] == 3
+    assert [fold["fold"] for fold in found["folds"]] == [1, 2]
+    status = read_status(out)
+    assert status is not None
+    assert status.state == "finished"
+    assert status.model == "final/made.safetensors"
+    # Started again from what it wrote, nothing is trained anew.
+    stamps = {p: p.stat().st_mtime_ns for p in out.glob("*/last.safetensors")}
+    assert len(stamps) == 3
+    assert finetune(out / "recipe.yaml", out) == best
+    assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
+
+
+def test_what_is_asked_of_the_whole_reaches_the_part(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "set", 2)
+    schedule = {"steps": 10_000, "validate_every": 0}
+    path, out = written(tmp_path, schedule=schedule, final_model=False), tmp_path / "out"
+    from threading import Thread
+
+    def stop_when_it_trains() -> None:
+        while (status := read_status(out)) is None or status.state != "training":
+            pass
+        assert status.sentence.startswith("Fold 1 of 2: Step")
+        ask(out, "stop")
+
+    watcher = Thread(target=stop_when_it_trains)
+    watcher.start()
+    with pytest.raises(RunStopped):
+        finetune(path, out)
+    watcher.join()
+    status = read_status(out)
+    assert status is not None
+    assert status.state == "stopped"
+    assert (out / "fold_1" / "last.safetensors").is_file()
+    assert "Fold 1 of 2 begins." in [r.get("sentence") for r in read_log(out)[0]]
+
+
+def test_patients_stay_in_one_fold(tmp_path: Path) -> None:
+    for i in range(6):
+        for part in ("images", "labels"):
+            file = tmp_path / "set" / part / f"p{i // 2}_{i}.nii.gz"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+    path = written(tmp_path, folds=3)
+    asked = asked_for(path, None, tmp_path / "out", None, None, 0.0)
+    assert asked is not None
+    held = [split.validation for split in fold_splits(asked)]
+    assert sorted(held) == [("p0_0", "p0_1"), ("p1_2", "p1_3"), ("p2_4", "p2_5")]
+    # What a planned recipe does not name takes no part.
+    named = {**RECIPE["data"], "training": ["p0_0", "p0_1"], "validation": ["p1_2"]}
+    asked = asked_for(written(tmp_path, data=named), None, tmp_path / "out", None, 2, 0.0)
+    assert asked is not None
+    assert sorted(n for s in fold_splits(asked) for n in s.validation) == ["p0_0", "p0_1", "p1_2"]
+
+
+def test_folds_of_different_cases_are_pooled_over_cases(tmp_path: Path) -> None:
+    for fold, scores in enumerate([(0.5, 0.7), (0.9,)], start=1):
+        rows = [
+            {"case": f"{fold}{i}", "label": "a", "dice": s, "assd_mm": None, "hd_mm": None}
+            | {"hd95_mm": None, "predicted_voxels": 1, "true_voxels": 1}
+            for i, s in enumerate(scores)
+        ]
+        folder = tmp_path / str(fold)
+        folder.mkdir()
+        content = {"rows": rows, "step": 3, "mean": {}}
+        (folder / "validation.json").write_text(json.dumps(content))
+    found = pooled([tmp_path / "1", tmp_path / "2"])
+    dice = found["mean"]["a"]["dice"]
+    assert dice["mean"] == pytest.approx(0.7)
+    assert dice["low"] < 0.7 < dice["high"]
+    assert [row["fold"] for row in found["rows"]] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"folds": 1}, "at least 2"),
+        ({"folds": 9}, "needs 9 patients"),
+        ({"folds": "five"}, "folds in recipe.yaml"),
+        ({"task": "classification"}, "task: segmentation"),
+        ({"data": {**RECIPE["data"], "fold": "1 of 2"}}, "not both"),
+        ({"data": {**RECIPE["data"], "training": ["x"]}}, "is no case"),
+        ({"fold": 3}, "did you mean folds"),
+    ],
+    ids=str,
+)
+def test_impossible_folds_are_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    write_pairs(tmp_path / "set", 2)
+    with pytest.raises(PumitError, match=message):
+        finetune(written(tmp_path, **changes), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
