@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from threading import Thread
+from time import sleep
 from typing import Any
 
 import pytest
@@ -63,11 +65,9 @@ def test_what_is_asked_of_the_whole_reaches_the_part(tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 2)
     schedule = {"steps": 10_000, "validate_every": 0}
     path, out = written(tmp_path, schedule=schedule, final_model=False), tmp_path / "out"
-    from threading import Thread
-
     def stop_when_it_trains() -> None:
         while (status := read_status(out)) is None or status.state != "training":
-            pass
+            sleep(0.1)
         assert status.sentence.startswith("Fold 1 of 2: Step")
         ask(out, "stop")
 
