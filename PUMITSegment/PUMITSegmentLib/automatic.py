@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from pumit.errors import PumitError
+from pumit.segmentation import LabelMap
 from pumit.server.remote_models import AutomaticAnswer
 from pumit.volume import Floats
 from PUMITSlicerLib.mrml import VolumeFrame
@@ -46,12 +47,14 @@ class FoundStructures:
         missing: Names of those that do not.
         model: The model's name.
         version: The model's own version.
+        overlap: Whether structures may share voxels, as regions of a tumour do.
     """
 
     structures: tuple[FoundStructure, ...]
     missing: tuple[str, ...]
     model: str
     version: str
+    overlap: bool = False
 
     def sentence(self) -> str:
         """What was found, for the status line."""
@@ -69,25 +72,28 @@ class FoundStructures:
 
 def prepareStructures(answer: AutomaticAnswer) -> FoundStructures:
     """Divide an answer into its classes: the slow part, for any thread but the GUI's."""
-    labels, classes = answer.found.labels, answer.found.classes
-    whole = Box((0, 0, 0), labels.shape)
-    occupied = Box.around(labels)
-    crop = labels[occupied.within(whole)] if not occupied.isEmpty else labels[:0]
-    counts = np.bincount(crop.ravel(), minlength=len(classes) + 1)
+    found = answer.found
+    whole = Box((0, 0, 0), found.labels.shape)
+    occupied = Box.around(found.labels)
+    inside = occupied if not occupied.isEmpty else Box((0, 0, 0), (0, 0, 0))
+    places = inside.within(whole)
+    regions = None if found.regions is None else found.regions[places]
+    crop = LabelMap(found.labels[places], found.classes, regions)
     structures, missing = [], []
-    for value, label in enumerate(classes, start=1):
-        if not counts[value]:
+    for number, label in enumerate(found.classes, start=1):
+        mask = crop.mask(number)
+        box = Box.around(mask, occupied.start)
+        if box.isEmpty:
             missing.append(label.name)
             continue
-        mask = crop == value
-        box = Box.around(mask, occupied.start)
         voxels = np.ascontiguousarray(mask[box.within(occupied)]).view(np.uint8)
-        prepared = PreparedMask(labels.shape, box, voxels)
+        prepared = PreparedMask(found.labels.shape, box, voxels)
         color = label.color_rgb or (0.5, 0.68, 0.5)
         structures.append(
-            FoundStructure(label.name, label.terminology, color, prepared, int(counts[value]))
+            FoundStructure(label.name, label.terminology, color, prepared, int(voxels.sum()))
         )
-    return FoundStructures(tuple(structures), tuple(missing), answer.model, answer.version)
+    overlap = found.regions is not None
+    return FoundStructures(tuple(structures), tuple(missing), answer.model, answer.version, overlap)
 
 
 def addStructures(
@@ -128,8 +134,11 @@ def addStructures(
             if structure.terminology:
                 segment.SetTerminology(structure.terminology)
             setProvenance(segment, provenance)
-            # The structures of one answer never overlap: only what was there before may be hit.
             writer.write(segmentationNode, added[-1], structure.mask, volumeNode, overwrite)
+        if found.overlap and overwrite is not OverwriteMode.NONE:
+            # Only what was there before may be hit: a region gets back what a later one took.
+            for segmentID, structure in zip(added, found.structures, strict=True):
+                writer.write(segmentationNode, segmentID, structure.mask, volumeNode)
     except PumitError:
         for segmentID in added:
             segmentation.RemoveSegment(segmentID)

@@ -173,7 +173,7 @@ class LabelMap:
     def __post_init__(self) -> None:
         if self.regions is None:
             return
-        bits = 8 * self.regions.dtype.itemsize
+        bits = 8 * self.regions.dtype.itemsize if self.regions.dtype.kind == "u" else 0
         if self.regions.shape != self.labels.shape or bits < len(self.classes):
             raise VolumeError(
                 f"Regions of shape {self.regions.shape} and {bits} bits cannot hold "

@@ -119,6 +119,36 @@ def test_existing_segments_stay_voxel_by_voxel(w, writer) -> None:
     assert segmentation.GetSegmentation().GetSegment("A").GetName() == "A"
 
 
+def nestedAnswer(shape: tuple[int, int, int]) -> AutomaticAnswer:
+    regions = np.zeros(shape, dtype=np.uint8)
+    regions[2:8, 3:12, 4:15] = 1
+    regions[4:6, 5:8, 6:9] = 3
+    classes = (ClassLabel("Whole"), ClassLabel("Core"), ClassLabel("Cyst"))
+    return AutomaticAnswer(LabelMap.of_regions(regions, classes), "tumour", "1")
+
+
+@pytest.mark.parametrize("mode", ["NONE", "ALL"])
+def test_regions_in_each_other_are_whole_segments(w, writer, mode) -> None:
+    from PUMITSegmentLib.automatic import addStructures, prepareStructures
+    from PUMITSegmentLib.segments.writer import OverwriteMode
+
+    volume = w.addScan()
+    segmentation = w.addSegmentation(volume)
+    writer.write(segmentation, "A", w.ball(), volume)
+    answer = nestedAnswer(w.SHAPE)
+    found = prepareStructures(answer)
+    assert found.missing == ("Cyst",)
+    added = addStructures(found, segmentation, volume, writer, OverwriteMode[mode])
+    for number, segmentID in enumerate(added, start=1):
+        np.testing.assert_array_equal(
+            writer.read(segmentation, segmentID, volume), answer.found.mask(number)
+        )
+    isTaken = mode == "ALL"
+    other = writer.read(segmentation, "A", volume)
+    expected = w.ball() & ~answer.found.mask(1) if isTaken else w.ball()
+    np.testing.assert_array_equal(other, expected)
+
+
 def test_where_one_cannot_be_written_none_is_added(w, writer) -> None:
     from PUMITSegmentLib.automatic import addStructures, prepareStructures
 

@@ -35,7 +35,9 @@ async def segment_automatically(
     """Label the session's volume, or a region of it, with a model of `/capabilities`.
 
     The array `labels` covers the half-open box `bbox` of the volume's grid, both left out where
-    nothing was found. A cancelling request names the job's segment, `pumit:automatic`.
+    nothing was found. Of a model whose classes overlap the array `regions` covers it too: bit
+    i - 1 of a voxel says whether it lies in class i, of which `labels` has the last. A cancelling
+    request names the job's segment, `pumit:automatic`.
     """
 
     def work(session: PromptSession, job: Job) -> bytes:
@@ -54,8 +56,13 @@ async def segment_automatically(
             "bbox": box,
             "classes": describe(answer.classes),
         }
-        crop = () if box is None else tuple(slice(start, stop) for start, stop in box)
-        return pack_bundle(meta, {} if box is None else {"labels": answer.labels[crop]})
+        if box is None:
+            return pack_bundle(meta, {})
+        crop = tuple(slice(start, stop) for start, stop in box)
+        arrays: dict[str, Array] = {"labels": answer.labels[crop]}
+        if answer.regions is not None:
+            arrays["regions"] = answer.regions[crop]
+        return pack_bundle(meta, arrays)
 
     bundle = await state.predict(request, lease, protocol.AUTOMATIC_JOB, work)
     return Response(bundle, media_type=protocol.OCTET_STREAM)

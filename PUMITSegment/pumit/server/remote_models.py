@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from pumit.errors import ExportError, ServiceError
+from pumit.errors import ExportError, ServiceError, VolumeError
 from pumit.inference.familiarity import Familiarity
 from pumit.inference.token_use import Reconstruction, TokenUse
 from pumit.segmentation import ClassLabel, LabelMap
@@ -29,7 +30,8 @@ class AutomaticAnswer:
     """What an automatic model found.
 
     Attributes:
-        found: Labels on the volume's grid; each class brings its terminology entry and colour.
+        found: Labels on the volume's grid, and regions where classes overlap; each class brings
+            its terminology entry and colour.
         model: The model's name.
         version: The model's own version.
     """
@@ -91,23 +93,24 @@ class ModelMethods(ABC):
             progress=progress,
         )
         shape = self.volume.shape
-        meta, arrays = unpack_bundle(content, max_bytes=2 * math.prod(shape))
+        # Two bytes for a label, eight for the regions of a voxel.
+        meta, arrays = unpack_bundle(content, max_bytes=8 * math.prod(shape))
         try:
             classes = tuple(
                 ClassLabel(row["name"], row["terminology"], tuple(row["color_rgb"]))
                 for row in meta["classes"]
             )
-            labels = np.zeros(shape, dtype=np.uint8 if len(classes) < 256 else np.uint16)
-            if meta["bbox"] is not None:
-                box = tuple(slice(int(start), int(stop)) for start, stop in meta["bbox"])
-                _expect(arrays["labels"], labels[box].shape)
-                labels[box] = arrays["labels"]
+            labels = _placed(meta["bbox"], arrays.get("labels"), shape)
             if labels.max(initial=0) > len(classes):
                 raise ValueError("a label without a class")
+            regions = None
+            if "regions" in arrays:
+                regions = _placed(meta["bbox"], arrays["regions"], shape)
+            found = LabelMap(labels, classes, regions)
             version = str(meta["version"])
-        except (KeyError, TypeError, ValueError, ExportError) as error:
+        except (KeyError, TypeError, ValueError, ExportError, VolumeError) as error:
             raise ServiceError(f"The server's answer cannot be read: {error}.") from None
-        return AutomaticAnswer(LabelMap(labels, classes), model, version)
+        return AutomaticAnswer(found, model, version)
 
     def reconstruct(
         self,
@@ -157,6 +160,21 @@ class ModelMethods(ABC):
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ServiceError(f"The server's answer cannot be read: {error}.") from None
+
+
+def _placed(
+    bounds: Any, inside: Array | None, shape: tuple[int, int, int]
+) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """What fills a box of a grid that is 0 elsewhere; without a box nothing does."""
+    if bounds is None:
+        return np.zeros(shape, dtype=np.uint8)
+    if inside is None or inside.dtype.kind != "u":
+        raise ValueError("no whole numbers for its box")
+    whole = np.zeros(shape, dtype=inside.dtype)
+    box = tuple(slice(int(start), int(stop)) for start, stop in bounds)
+    _expect(inside, whole[box].shape)
+    whole[box] = inside
+    return whole
 
 
 def _expect(array: Array, shape: tuple[int, ...]) -> None:

@@ -167,6 +167,7 @@ class FakeEngine:
         return [
             ModelCard("fake", "promptable", "1", "Paints."),
             ModelCard("organs", "automatic", "2", "Two thresholds.", organs),
+            ModelCard("nested", "automatic", "5", "A region in another.", organs),
             ModelCard("slow", "automatic", "3", "Takes until it is cancelled.", organs),
             ModelCard("tokens", "tokenizer", "4", "Halves everything."),
         ]
@@ -201,9 +202,11 @@ class FakeEngine:
             low, high = index.min(0) - 1e-6, index.max(0) + 1e-6
             at = np.stack(np.indices(volume.shape), -1)
             labels *= ((at >= low) & (at <= high)).all(-1)
+        labels = labels.reshape(volume.shape).astype(np.uint8)
+        if model == "nested":  # the first class holds the second
+            return LabelMap.of_regions(np.choose(labels, [0, 1, 3]).astype(np.uint8), card.classes)
         return LabelMap(
-            labels.reshape(volume.shape).astype(np.uint8),
-            card.classes or (ClassLabel("Structure 1"), ClassLabel("Structure 2")),
+            labels, card.classes or (ClassLabel("Structure 1"), ClassLabel("Structure 2"))
         )
 
     def reconstruct(

@@ -61,6 +61,15 @@ def test_labels_equal_those_of_the_library(session: RemoteSession, volume: Volum
     assert spot.color_rgb == (0.5, 0.25, 1.0)
 
 
+def test_regions_in_each_other_travel_whole(session: RemoteSession, volume: Volume) -> None:
+    found = session.segment_automatically("nested").found
+    flat = direct(volume).labels
+    np.testing.assert_array_equal(found.labels, flat)
+    np.testing.assert_array_equal(found.mask(1), flat > 0)
+    np.testing.assert_array_equal(found.mask(2), flat > 1)
+    assert 0 < found.mask(2).sum() < found.mask(1).sum()
+
+
 def test_a_region_travels_by_its_eight_corners(session: RemoteSession, volume: Volume) -> None:
     index = [(d, h, w) for d in (2, 5) for h in (3, 12) for w in (4, 20)]
     corners = volume.index_to_world(index)
