@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tempfile
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from PUMITTrainLib.collaborators import Collaborators
 # So long after the last key that was pressed.
 _QUIET_MS = 600
 _QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
-_WORD = re.compile(r"^\s*(?:-\s*)?(?:must|([A-Za-z_]\w*)) (?:in|must)")
 
 
 @dataclass(frozen=True)
@@ -129,8 +127,4 @@ def lineOf(text: str, sentence: str) -> int:
     for number, line in enumerate(text.splitlines(), start=1):
         for key in re.findall(r"([A-Za-z_]\w*)\s*:", line.partition("#")[0]):
             keys.setdefault(key, number)
-    for word in words:
-        if word in keys:
-            return keys[word]
-    near = [m for word in quoted for m in difflib.get_close_matches(word, list(keys), n=1)]
-    return keys[near[0]] if near else 0
+    return next((keys[word] for word in words if word in keys), 0)

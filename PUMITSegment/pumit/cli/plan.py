@@ -26,12 +26,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("-o", "--output", type=Path, help="write the recipe to this file")
     parser.add_argument("--json", action="store_true", help="estimate and recipe as one object")
+    parser.add_argument("--check", action="store_true", help="check a recipe's keys, and no more")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit plan`."""
-    from pumit.training.planner import plan_training
     from pumit.training.recipe_file import read_yaml
+
+    if args.check:
+        from pumit.training.recipe_check import check_recipe
+
+        check_recipe(read_yaml(args.config), args.config.name)
+        return 0
+    from pumit.training.planner import plan_training
     from pumit.training.recipe_text import recipe_text
 
     is_folder = args.config.is_dir()

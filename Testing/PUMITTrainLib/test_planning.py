@@ -1,0 +1,165 @@
+"""Plans, and recipes that are edited and checked while they are typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RECIPE = "task: segmentation\ndata:\n  folder: x\nschedule:\n  steps: 40  # few\n"
+
+
+@pytest.fixture
+def planned(train: Any) -> Any:
+    train.addCases(1)
+    train.logic.planning.make()
+    train.settle()
+    train.answerPlan(RECIPE)
+    return train
+
+
+def test_broken_yaml_is_known_at_once(planned: Any) -> None:
+    planning = planned.logic.planning
+    planning.setRecipeText("task: segmentation\ndata: [1, 2\nschedule:\n")
+    assert planning.recipeProblem.line in (2, 3)
+    assert planned.logic.runs.whyNoStart == planning.recipeProblem.sentence
+    planning.resetRecipe()
+    assert not planning.isEdited
+
+
+def test_wrong_key_is_found_with_its_line(planned: Any) -> None:
+    planning, calls = planned.logic.planning, planned.programs.calls
+    before = len(calls)
+    planning.setRecipeText(RECIPE.replace("steps", "step"))
+    planning.setRecipeText(RECIPE.replace("steps", "stepz"))
+    assert len(calls) == before
+    planned.timers.ring()
+    (call,) = calls[before:]
+    assert call.arguments[0] == "plan"
+    assert call.arguments[-1] == "--check"
+    assert "stepz" in Path(call.arguments[1]).read_text()
+    call.end(2, "Unknown key 'stepz' in schedule; did you mean steps?")
+    assert planning.recipeProblem.line == 5
+    assert "did you mean steps?" in planned.logic.runs.whyNoStart
+    assert not Path(call.arguments[1]).exists()
+    planning.setRecipeText(RECIPE.replace("40", "50"))
+    planned.timers.ring()
+    planned.programs.last.end()
+    assert planning.recipeProblem is None
+
+
+def test_edited_recipe_is_what_runs(planned: Any) -> None:
+    text = RECIPE.replace("40", "50")
+    planned.logic.planning.setRecipeText(text)
+    planned.logic.runs.start()
+    planned.settle()
+    ((folder, _arguments),) = planned.launcher.launched
+    assert (folder / "recipe.yaml").read_text() == text
+
+
+def test_edits_are_not_lost_by_a_changed_setting(planned: Any) -> None:
+    planned.logic.planning.setRecipeText(RECIPE.replace("40", "50"))
+    planned.logic.parameters.validationShare = 0.3
+    planned.logic.runs.start()
+    planned.settle()
+    assert not planned.launcher.launched
+    assert "loses the edits" in planned.status
+    planned.logic.parameters.validationShare = 0.2
+    planned.logic.runs.start()
+    planned.settle()
+    assert len(planned.launcher.launched) == 1
+
+
+def test_second_run_gets_a_folder_and_files_of_its_own(planned: Any) -> None:
+    planned.logic.runs.start()
+    planned.settle()
+    first = planned.launcher.launched[-1][0]
+    planned.logic.runs.start(evenIfBusy=True)
+    planned.settle()
+    planned.answerPlan()
+    planned.settle()
+    second = planned.launcher.launched[-1][0]
+    assert first != second
+    assert sorted(p.name for p in (first / "data").iterdir()) == sorted(
+        p.name for p in (second / "data").iterdir()
+    )
+
+
+def test_choices_reach_the_plan(train: Any) -> None:
+    from PUMITTrainLib.choices import ClickPart, Goal, Preset
+
+    train.addCases(1)
+    parameters = train.logic.parameters
+    parameters.goal, parameters.part = Goal.CLICKS, ClickPart.ADAPTERS
+    parameters.preset, parameters.folds, parameters.name = Preset.THOROUGH, 5, "hearts"
+    train.logic.planning.make()
+    train.settle()
+    call = train.programs.last
+    assert {"thorough", "clicks"} <= set(call.arguments)
+    config = call.config
+    assert (config["part"], config["folds"], config["name"]) == ("adapters", 5, "hearts")
+    assert "validation" not in config["data"]
+    parameters.goal, parameters.network, parameters.folds = Goal.AUTOMATIC, "basic_unet", 0
+    train.logic.planning.cancel()
+    train.logic.planning.make()
+    train.settle()
+    config = train.programs.last.config
+    assert (config["network"], config["data"]["validation"]) == ("basic_unet", 0.2)
+    assert "part" not in config
+
+
+def test_plan_that_fails_says_why_and_can_be_asked_again(train: Any) -> None:
+    train.addCases(1)
+    train.logic.planning.make()
+    train.settle()
+    train.programs.last.end(2, "The data cannot be used: scan0: no label.")
+    assert train.status == "The data cannot be used: scan0: no label."
+    assert not train.logic.planning.isPlanning
+    train.logic.planning.make()
+    train.settle()
+    assert train.logic.planning.isPlanning
+    train.logic.cancel()
+    assert train.programs.last.isCancelled
+    assert not train.logic.planning.isPlanning
+
+
+def test_networks_on_offer_can_be_trained(train: Any) -> None:
+    from pumit.training.trainable_networks import trainable_names
+
+    assert {choice.name for choice in train.logic.planning.networks} == set(trainable_names())
+
+
+def test_devices_are_asked_for_once(train: Any) -> None:
+    train.logic.setup.askDevices()
+    train.settle()
+    assert train.logic.devices == (("cpu", "Processor"),)
+
+
+def test_missing_packages_keep_a_run_from_starting(train: Any) -> None:
+    train.addCases(1)
+    train.missing = "To compute on this machine, torch must be installed into Slicer's Python."
+    train.logic.enter()
+    train.settle()
+    assert train.logic.setup.isMissing
+    train.logic.runs.start()
+    assert train.status == train.missing
+    train.missing = ""
+    train.logic.setup.check()
+    train.settle()
+    assert not train.logic.runs.whyNoStart
+
+
+@pytest.mark.parametrize(
+    ("sentence", "line"),
+    [
+        ("Unknown key 'foldr' in data; did you mean folder?", 3),
+        ("steps in schedule must be a usable int, got 'x'.", 5),
+        ("Nothing of this is in it.", 0),
+    ],
+)
+def test_line_of_a_sentence(train: Any, sentence: str, line: int) -> None:
+    from PUMITTrainLib.recipe_check import lineOf
+
+    text = RECIPE.replace("folder", "foldr")
+    assert lineOf(text, sentence) == line

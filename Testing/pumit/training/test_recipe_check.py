@@ -1,0 +1,45 @@
+"""A recipe's keys are checked as a whole, without its data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pumit.errors import PumitError
+from pumit.training.recipe_check import check_recipe
+
+RECIPE: dict[str, Any] = {
+    "task": "segmentation",
+    "data": {"folder": "nowhere", "classes": [{"name": "liver", "value": 1}]},
+    "plan": {"batch_size": 2},
+    "schedule": {"steps": 10},
+}
+CLICKS: dict[str, Any] = {"task": "promptable", "data": {"folder": "nowhere"}, "part": "decoder"}
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, CLICKS])
+def test_recipe_without_its_data_is_fine(recipe: dict[str, Any]) -> None:
+    check_recipe(recipe, "recipe.yaml")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        ({**RECIPE, "shedule": {}}, "schedule"),
+        ({**RECIPE, "schedule": {"stepz": 1}}, "steps"),
+        ({**RECIPE, "plan": {"batchsize": 1}}, "batch_size"),
+        ({**RECIPE, "data": {"folder": "x", "clases": {}}}, "classes"),
+        ({**RECIPE, "data": {"cases": [{"imag": "a", "label": "b"}]}}, "image"),
+        ({**RECIPE, "data": {"folder": "x", "classes": [{"nam": "a"}]}}, "name"),
+        ({**CLICKS, "parts": "all"}, "part"),
+        ({**CLICKS, "part": "head"}, "decoder"),
+    ],
+)
+def test_right_key_is_named(recipe: dict[str, Any], said: str) -> None:
+    with pytest.raises(PumitError, match=said):
+        check_recipe(recipe, "recipe.yaml")
+
+
+def test_unknown_task_is_refused() -> None:
+    with pytest.raises(PumitError, match="promptable"):
+        check_recipe({"task": "cook"}, "recipe.yaml")
