@@ -62,16 +62,18 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
         layers = LabelLayers(image.shape, len(segments))
         doubts: list[str] = []
         found = []
-        anything = False
+        has_contours = anything = False
         for number, segment in segments.items():
             planes, ignored = _planes(contours.get(number, []), image, segment.name)
             if ignored:
-                doubts.append(f"RTSTRUCT: {segment.name} has {ignored} points or open lines too")
+                text = f"has {ignored} points or open lines, which enclose nothing"
+                doubts.append(f"RTSTRUCT: {segment.name} {text}")
             mask, told = _filled(planes, image, segment.name)
+            has_contours |= bool(planes)
             anything |= bool(mask.any())
             doubts += told
             found.append(replace(segment, layer=layers.add(segment.value, mask)))
-        if any(contours.values()) and not anything:
+        if has_contours and not anything:
             raise VolumeError(
                 "no contour of the RTSTRUCT encloses a voxel of the image; it was drawn on another "
                 "scan."
