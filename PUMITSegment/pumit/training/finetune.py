@@ -117,7 +117,7 @@ def finetune(
         if run.is_first:
             registers = bool(run.recipe.get("register", True))
             write_result(desk, output, best, registers=registers)
-            desk.state("finished", f"Finished. The model is {best.name}.")
+            desk.finish(f"Finished. The model is {best.name}.")
         if dist.is_initialized():
             dist.destroy_process_group()
     return best

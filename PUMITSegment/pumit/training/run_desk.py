@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,6 +84,12 @@ class RunDesk:
         if self.journal is not None:
             self.journal.state(state, sentence)
 
+    def finish(self, sentence: str) -> None:
+        """Say that all is done."""
+        if self.journal is not None:
+            self.journal.write_text(sentence)
+            self.journal.tell(state="finished", sentence=sentence, left_seconds=0.0)
+
     def training(self) -> None:
         """Say that steps are taken, which one, and how long it will take."""
         if self.journal is None:
@@ -149,15 +156,15 @@ class RunDesk:
             except DiskFullError as error:
                 if self.journal is None:
                     raise
-                what = str(error)
-            wanted = self._sleep("disk full", f"{what} {ADVICE}", self._room)
+                what, folder = str(error), self.journal.folder
+                room = partial(self._room, folder, _free(folder))
+            wanted = self._sleep("disk full", f"{what} {ADVICE}", room)
             if wanted == "stop":
                 raise RunStopped(f"Stopped while the disk was full. {what}")
 
-    def _room(self) -> Word | None:
-        """Wait for room; returns what is wanted, where that comes first."""
-        folder = Path() if self.journal is None else self.journal.folder
-        before, began = _free(folder), time.monotonic()
+    def _room(self, folder: Path, before: int) -> Word | None:
+        """Wait for more room than before; returns what is wanted, where that comes first."""
+        began = time.monotonic()
         while True:
             wanted = self.control.wait(ROOM_SECONDS)
             has_room = _free(folder) > before + ROOM_BYTES

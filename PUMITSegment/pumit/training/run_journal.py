@@ -98,8 +98,7 @@ class RunJournal:
         except (OSError, ValueError):
             # Whoever started the run has gone; the run has not.
             self._is_heard = False
-            with suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _mute()
 
     def _append(self, name: str, line: str) -> None:
         self._waiting[name].append(line + "\n")
@@ -122,6 +121,12 @@ class RunJournal:
             logger.debug("the log cannot be written: %s", error.strerror)
             return
         waiting.clear()
+
+
+def _mute() -> None:
+    """Let standard output lead nowhere, lest Python complains of it at its end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end_last_line(log: Path) -> None:

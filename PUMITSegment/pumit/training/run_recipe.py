@@ -151,7 +151,9 @@ def settle(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]) -> N
     known = _recipes(folder) if any(folder.rglob(LAST)) else []
     known = [r for r in [*known, plain(given)] if r != full]
     recipes = [*(r for i, r in enumerate(known) if r not in known[:i]), plain(full)]
-    text = yaml.safe_dump(plain(full), sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.safe_dump(
+        plain(full), sort_keys=False, allow_unicode=True, width=100, default_flow_style=None
+    )
     with atomic_path(folder / STARTED, durable=True) as temporary:
         temporary.write_text(json.dumps({"recipes": recipes}, indent=1), encoding="utf-8")
     with atomic_path(folder / RECIPE, durable=True) as temporary:
