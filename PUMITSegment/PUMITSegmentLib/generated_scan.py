@@ -5,6 +5,7 @@ It needs neither a network nor torch, looks the same on every computer, and take
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,8 @@ LEFT_LOBE = ((42, -46, -4), (30, 26, 52))
 TUMOUR = ((32, -22, -86), (18, 17, 17), 48.0)
 _NOISE_HU = 13.0
 _SEED = 20
+# By how much the organs of other patients lie elsewhere, mm, and are larger or smaller.
+_SHIFT_MM, _GROWTH = 7.0, 0.15
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +50,14 @@ class GeneratedScan:
     masks: dict[str, Mask]
 
 
-def generatedScan() -> GeneratedScan:
-    """Generate the scan; the same one every time."""
-    draw = _Canvas(np.random.default_rng(_SEED))
+def generatedScan(patient: int = 0) -> GeneratedScan:
+    """Generate the scan of a patient; the same one every time.
+
+    Args:
+        patient: 0 for the one that the tutorial shows; the organs of others lie a little
+            elsewhere, and are larger or smaller.
+    """
+    draw = _Canvas(np.random.default_rng(_SEED + patient), _placement(patient))
     _z, h, w = draw.mm
     body = np.hypot(h / 118, w / 162) + draw.wobble(60, 0.012)
     hu = np.full(SHAPE, -1000.0, dtype=np.float32)
@@ -77,11 +85,29 @@ def generatedScan() -> GeneratedScan:
     return GeneratedScan(volume, masks)
 
 
+# Given the centre of an organ in mm: by how much it is shifted, and its radii are multiplied.
+_Placement = Callable[[tuple[float, ...]], tuple[Floats, Floats]]
+
+
+def _placement(patient: int) -> _Placement:
+    def place(centre: tuple[float, ...]) -> tuple[Floats, Floats]:
+        if patient == 0:
+            return np.zeros(3), np.ones(3)
+        # Parts of an organ that lie close together move together.
+        near = int(np.dot(np.round(np.divide(centre, 90.0)) + 5, (1, 11, 121)))
+        generator = np.random.default_rng((_SEED, patient, near))
+        shift = generator.uniform(-_SHIFT_MM, _SHIFT_MM, 3)
+        return shift, generator.uniform(1 - _GROWTH, 1 + _GROWTH, 3)
+
+    return place
+
+
 class _Canvas:
     """Coordinates and smooth randomness on the scan's grid."""
 
-    def __init__(self, generator: np.random.Generator) -> None:
+    def __init__(self, generator: np.random.Generator, place: _Placement) -> None:
         self.generator = generator
+        self._place = place
         axes = [
             ((np.arange(n) - (n - 1) / 2) * s).astype(np.float32)
             for n, s in zip(SHAPE, SPACING_MM, strict=True)
@@ -101,7 +127,8 @@ class _Canvas:
 
     def ball(self, centre: tuple[float, ...], radii: tuple[float, ...], rugged: float) -> Mask:
         """An ellipsoid with an uneven surface."""
-        parts = zip(self.mm, centre, radii, strict=True)
+        shift, growth = self._place(centre)
+        parts = zip(self.mm, np.add(centre, shift), np.multiply(radii, growth), strict=True)
         squares = [((axis - c) / r) ** 2 for axis, c, r in parts]
         return np.sqrt(squares[0] + squares[1] + squares[2]) < 1 + self.wobble(45, rugged)
 

@@ -9,6 +9,7 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.case_row import CaseState
 from PUMITTrainLib.choices import CaseSource
+from PUMITTrainLib.example_cases import ExampleCases
 
 
 class Place(enum.Enum):
@@ -61,7 +62,13 @@ class SourceSection:
         for selector in (ui.sceneVolumeSelector, ui.sceneLabelSelector):
             selector.connect("currentNodeChanged(vtkMRMLNode*)", self.refresh)
         ui.addCasesButton.connect("clicked()", self._onAdd)
+        self._example = ExampleCases(logic.background, logic.status, self.refresh)
+        ui.exampleButton.connect("clicked()", self._example.add)
         self._showRows()
+
+    def close(self) -> None:
+        """Add nothing more."""
+        self._example.cancel()
 
     def takeUp(self) -> None:
         """Show the place that the scene remembers; after the parameter node changed."""
@@ -98,6 +105,10 @@ class SourceSection:
             "Add the cases of this place to the table; every one is read and checked"
         )
         ui.sourceHintLabel.text = self._hint()
+        # For who opens the module to see what it is; nobody else needs it.
+        isEmpty = not self._offered and not logic.cases.rows
+        ui.exampleButton.visible = self._place is Place.SCENE and isEmpty
+        ui.exampleButton.enabled = not self._example.isRunning and parameters is not None
 
     def _readWhatIsNew(self) -> None:
         cases = self._logic.cases

@@ -66,6 +66,7 @@ class TrainWidget:
         """Leave nothing behind: no observer, no timer, no plot; trainings go on."""
         self._again.stop()
         self.statusLine.close()
+        self.casesSection.source.close()
         self.learnSection.close()
         self.runSection.close()
         self.setupSection.close()

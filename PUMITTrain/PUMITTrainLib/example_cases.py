@@ -1,0 +1,104 @@
+"""Generated scans with their organs as segments: something to train on for who has nothing yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import slicer
+from PUMITSegmentLib.segments.terms import newSegment
+from PUMITSegmentLib.status import StatusBoard
+from PUMITSlicerLib.background import Background, Job
+from PUMITSlicerLib.mrml import addVolumeNode, ijkToRas, orientedImage
+from slicer.i18n import tr as _
+
+if TYPE_CHECKING:
+    from PUMITSegmentLib.generated_scan import GeneratedScan
+
+COUNT = 6
+ORGANS = ("liver", "spleen", "left kidney", "right kidney")
+# As abdomens are usually looked at.
+_WINDOW, _LEVEL = 400, 40
+_BINARY = "Binary labelmap"
+
+
+class ExampleCases:
+    """Adds the example to the scene, one scan after the other, each made on a thread.
+
+    Args:
+        background: Runs what takes time.
+        status: Told how far it is.
+        onDone: Called when all are in the scene.
+    """
+
+    def __init__(
+        self, background: Background, status: StatusBoard, onDone: Callable[[], None]
+    ) -> None:
+        self._background = background
+        self._status = status
+        self._onDone = onDone
+        self._job: Job | None = None
+
+    @property
+    def isRunning(self) -> bool:
+        """Whether scans are being made."""
+        return self._job is not None and self._job.isActive
+
+    def add(self, count: int = COUNT) -> None:
+        """Add so many patients; does nothing while it is at it."""
+        if not self.isRunning:
+            self._make(1, count)
+
+    def cancel(self) -> None:
+        """Add no more; what was added stays."""
+        if self.isRunning:
+            self._job.cancel()
+            self._status.waiting(_("Cancelled; what was added stays in the scene."))
+
+    def _make(self, patient: int, count: int) -> None:
+        self._status.working(
+            _("Making scan {number} of {count}...").format(number=patient, count=count),
+            (patient - 1) / count,
+            self.cancel,
+        )
+
+        def make() -> GeneratedScan:
+            from PUMITSegmentLib.generated_scan import generatedScan
+
+            return generatedScan(patient)
+
+        def take(scan: GeneratedScan) -> None:
+            addCase(_("Example {number}").format(number=patient), scan)
+            if patient < count:
+                self._make(patient + 1, count)
+            else:
+                said = _("{count} generated abdomens are in the scene: press Add.")
+                self._status.done(said.format(count=count))
+                self._onDone()
+
+        self._job = self._background.submit(
+            make, take, lambda error: self._status.problem(str(error))
+        )
+
+
+def addCase(name: str, scan: GeneratedScan) -> tuple[Any, Any]:
+    """Add a generated scan and a segmentation of its organs to the scene.
+
+    Returns:
+        The new volume node and segmentation node.
+    """
+    volumeNode = addVolumeNode(name, scan.volume)
+    display = volumeNode.GetDisplayNode()
+    display.SetAutoWindowLevel(False)
+    display.SetWindowLevel(_WINDOW, _LEVEL)
+    node = slicer.mrmlScene.AddNewNodeByClass(
+        "vtkMRMLSegmentationNode", _("{name} segmentation").format(name=name)
+    )
+    node.CreateDefaultDisplayNodes()
+    node.SetReferenceImageGeometryParameterFromVolumeNode(volumeNode)
+    for organ in ORGANS:
+        segmentID = newSegment(node, organ)
+        image = slicer.vtkOrientedImageData()
+        image.DeepCopy(orientedImage(scan.masks[organ], ijkToRas(volumeNode)))
+        node.GetSegmentation().GetSegment(segmentID).AddRepresentation(_BINARY, image)
+    return volumeNode, node
