@@ -16,6 +16,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from pumit.inference.session import InteractiveSession
 from pumit.training.finetune import finetune
 from pumit.volume import Volume
 
-CLICKS = 5
 TARGETS = 3
 TEST_EVERY = 3  # of the sorted hippocampus scans each third is held out: 8 of 24
 ACDC_TEST_PATIENTS = ("patient041", "patient051")
@@ -91,7 +91,7 @@ def tested(task: str, data: Path) -> Iterator[Case]:
         yield (name, *read_case(folder / name))
 
 
-def clicks_on(segmenter: Segmenter, cases: Iterator[Case]) -> list[dict[str, Any]]:
+def clicks_on(segmenter: Segmenter, cases: Iterator[Case], clicks: int) -> list[dict[str, Any]]:
     """Dice after each click, for the largest structures of each case."""
     rows = []
     session = InteractiveSession(segmenter)
@@ -99,7 +99,7 @@ def clicks_on(segmenter: Segmenter, cases: Iterator[Case]) -> list[dict[str, Any
         session.set_volume(volume)
         for label in targets_of(labels, TARGETS):
             session.reset()
-            scores, _ = click_until(session, labels == label, CLICKS)
+            scores, _ = click_until(session, labels == label, clicks)
             rows.append({"case": name, "label": label, "clicks": [round(s, 4) for s in scores]})
     return rows
 
@@ -139,11 +139,13 @@ def means(rows: list[dict[str, Any]]) -> npt.NDArray[np.float64]:
 
 def tell(title: str, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
     cases = len({row["case"] for row in before})
-    for name, rows in (("before", before), ("after", after)):
-        shown = "  ".join(f"{means(rows)[n - 1]:6.3f}" for n in SHOWN)
+    first, then = means(before), means(after)
+    counts = [n for n in SHOWN if n <= min(len(first), len(then))]
+    for name, rows, dice in (("before", before, first), ("after", after, then)):
+        shown = "  ".join(f"{dice[n - 1]:6.3f}" for n in counts)
         print(f"  {title:<14}{cases:>4} cases {len(rows):>4} targets  {name:<8}{shown}")
-    change = means(after) - means(before)
-    print(f"  {'':<39}{'change':<8}" + "  ".join(f"{change[n - 1]:+6.3f}" for n in SHOWN))
+    change = "  ".join(f"{then[n - 1] - first[n - 1]:+6.3f}" for n in counts)
+    print(f"  {'':<39}{'change':<8}{change}")
 
 
 def main() -> None:
@@ -151,13 +153,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the scans")
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--only", choices=("hippocampus", "acdc"))
+    parser.add_argument("--other-clicks", type=int, default=max(SHOWN), help="on other anatomy")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--change", default="{}", help="keys of the recipe, as YAML")
     parser.add_argument("--schedule", default="{}", help="keys of its schedule, as YAML")
     args = parser.parse_args()
     args.data = args.data.resolve()
     for task in (args.only,) if args.only else ("hippocampus", "acdc"):
-        used = kept(args.output / f"{task}_time.json", lambda task=task: train(task, args))
+        used = kept(args.output / f"{task}_time.json", partial(train, task, args))
         default = load_segmenter("default", device="cpu")
         tuned = load_segmenter(args.output / task / f"{task}.safetensors", device="cpu")
         share = tuned.recipe.get("tuned_share")
@@ -167,13 +170,14 @@ def main() -> None:
             f"{', '.join(map(str, SHOWN))} clicks"
         )
         for group in (task, "others"):
+            clicks = args.other_clicks if group == "others" else max(SHOWN)
             before = kept(
                 args.output / f"before_{group}.json",
-                lambda group=group, model=default: clicks_on(model, tested(group, args.data)),
+                partial(clicks_on, default, tested(group, args.data), clicks),
             )
             after = kept(
                 args.output / f"{task}_{group}.json",
-                lambda group=group, model=tuned: clicks_on(model, tested(group, args.data)),
+                partial(clicks_on, tuned, tested(group, args.data), clicks),
             )
             tell(group, before, after)
             if group == "others":
