@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 
 from pumit.errors import VolumeError
 from pumit.evaluation.error_picture import draw_outline, extent_of, grey_range, window_around
@@ -95,9 +96,10 @@ def write_class_error_picture(
             draw_outline(panel, view, one.truth, one.color_rgb, style=TRUTH_STYLE)
             draw_outline(panel, view, one.answer, one.color_rgb)
         panel.set(xticks=[], yticks=[])
+        panel.spines[:].set_visible(False)
         panel.text(
             0.015, 0.985, view.name, transform=panel.transAxes, color=TEXT, fontsize=9,
-            ha="left", va="top",
+            ha="left", va="top", path_effects=[withStroke(linewidth=2, foreground=BACKGROUND)],
         )  # fmt: skip
     _legend(figure, inside)
     figure.text(0.012, 1 - 0.5 * HEADER_INCHES / figure.get_figheight(), title, color=TEXT,
@@ -157,6 +159,6 @@ def _legend(figure: Figure, classes: Sequence[ClassMasks]) -> None:
         Line2D([], [], color=TEXT, lw=1.4, ls=TRUTH_STYLE, label="label"),
         Line2D([], [], color=TEXT, lw=1.4, label="answer"),
     ]
-    shared = {"frameon": False, "labelcolor": TEXT, "fontsize": 9, "borderaxespad": 0.2}
+    shared = {"frameon": False, "labelcolor": TEXT, "fontsize": 9, "borderaxespad": 0.5}
     figure.legend(handles=entries, loc="lower left", ncols=_PER_LINE, **shared)
     figure.add_artist(figure.legend(handles=styles, loc="upper right", ncols=2, **shared))

@@ -136,7 +136,8 @@ def _second_axis(axes: Axes, label: str, pairs: Sequence[tuple[float, float]]) -
     if len(x) < 2 or (np.diff(x) <= 0).any() or (np.diff(other) < 0).any():
         return
     low, high = axes.get_xlim()
-    places, values = [], []
+    places: list[float] = []
+    values: list[str] = []
     for value in MaxNLocator(MOST_TICKS).tick_values(other[0], other[-1]):
         place = float(np.interp(value, other, x))
         is_free = not places or place - places[-1] > (high - low) / (2 * MOST_TICKS)

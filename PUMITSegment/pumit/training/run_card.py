@@ -14,7 +14,8 @@ from pumit.io.atomic import atomic_path
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.user_index import CARD, CARD_DATA
 from pumit.training.run_card_curves import write_curves
-from pumit.training.run_card_facts import Scores, read_json, segmentation_scores
+from pumit.training.run_card_facts import case_numbers
+from pumit.training.run_card_images import classified_facts, numbered
 from pumit.training.run_card_record import (
     CardPicture,
     RunCard,
@@ -23,13 +24,13 @@ from pumit.training.run_card_record import (
     numbers_of,
     read_recipe_file,
 )
+from pumit.training.run_card_scores import ANSWERS, answered_names, fold_of, scores_of
 from pumit.training.run_card_text import card_text
-from pumit.training.run_card_worst import draw_worst_cases
+from pumit.training.run_card_worst import draw_worst_cases, draw_worst_clicks
 
 logger = logging.getLogger(__name__)
 
 CURVES = "curves.png"
-VALIDATION = "validation.json"
 NUMBERS = "case_numbers.json"
 
 
@@ -54,33 +55,29 @@ def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None
     checkpoint = load_checkpoint(best_checkpoint)
     rate = checkpoint.recipe.get("training", {}).get("learning_rate")
     log = RunLog.read(folder, learning_rate=rate)
-    numbers = numbers_of(log)
     recipe = read_recipe_file(folder)
+    classified = classified_facts(recipe) if (folder / ANSWERS).is_file() else {}
+    numbers = numbers_of(log) or case_numbers([*answered_names(folder), *classified])
     target = pick_device(device or str(recipe.get("device", "auto")))
     card = gather(folder, best_checkpoint, checkpoint, log, target, numbers)
-    card = replace(card, scores=_scores(folder, numbers), curves=_curves(folder, log, card))
-    if card.kind == "automatic" and card.scores is not None and "data" in recipe:
-        card = replace(
-            card,
-            worst=_worst(folder, best_checkpoint, recipe, card, numbers, str(target)),
-        )
+    if classified:
+        card = replace(card, cases=numbered(classified, numbers))
+    scores = scores_of(folder, numbers)
+    card = replace(
+        card,
+        fold=card.fold or fold_of(folder),
+        scores=scores[0] if scores else None,
+        further_scores=tuple(scores[1:]),
+        curves=_curves(folder, log, card),
+    )
+    if scores and scores[0].split == "validation" and "data" in recipe:
+        worst = _worst(folder, best_checkpoint, recipe, card, numbers, str(target))
+        card = replace(card, worst=worst)
     _write_json(folder / NUMBERS, {number: name for name, number in numbers.items()})
     _write_json(folder / CARD_DATA, asdict(card))
     with atomic_path(folder / CARD) as temporary:
         temporary.write_text(card_text(card), encoding="utf-8")
     return folder / CARD
-
-
-def _scores(folder: Path, numbers: dict[str, str]) -> Scores | None:
-    """What was measured case by case; None where that is absent, or of other data."""
-    try:
-        content = read_json((folder / VALIDATION).read_text(encoding="utf-8"))
-        return None if content is None else segmentation_scores(content, numbers)
-    except FileNotFoundError:
-        return None
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        logger.warning("%s cannot be used (%s)", VALIDATION, type(error).__name__)
-        return None
 
 
 def _curves(folder: Path, log: RunLog, card: RunCard) -> CardPicture | None:
@@ -100,9 +97,11 @@ def _worst(
     device: str,
 ) -> tuple[CardPicture, ...]:
     """Pictures of the worst cases; none where the data are not to be found any more."""
-    assert card.scores is not None
+    draw = {"automatic": draw_worst_cases, "promptable": draw_worst_clicks}.get(card.kind)
+    if draw is None or card.scores is None:
+        return ()
     try:
-        return draw_worst_cases(folder, best, recipe, card.scores, numbers, card.classes, device)
+        return draw(folder, best, recipe, card.scores, numbers, card.classes, device)
     except PumitError as error:
         logger.warning("the worst cases cannot be drawn (%s)", type(error).__name__)
         return ()

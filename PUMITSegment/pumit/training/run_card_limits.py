@@ -80,7 +80,7 @@ def _of_the_scores(card: RunCard) -> list[str]:
     if unseen:
         names = ", ".join(unseen)
         found.append(f"No validation case has these, so nothing is known of them: {names}.")
-    if card.scores.split == "validation" and not card.of_role("test"):
+    if card.scores.split != "test" and not card.further_scores:
         found.append(
             "Its weights were chosen by the very cases that it was measured on, so the figures are "
             "a little too good."

@@ -11,6 +11,7 @@ from pumit.evaluation.segmentation_metrics import Mean
 from pumit.training.run_card_facts import CaseFact, Scores, fingerprint_of_all
 from pumit.training.run_card_limits import count_of, limits_of
 from pumit.training.run_card_record import TASK_OF_KIND, RunCard
+from pumit.training.run_card_scores import note_of
 from pumit.training.run_sentences import duration
 
 MOST_ROWS = 60
@@ -71,6 +72,8 @@ def _quality(card: RunCard) -> list[str]:
         return [*parts, f"Its cases were not measured one by one: the training {reason}."]
     for scores in (card.scores, *card.further_scores):
         parts += _scores(card, scores)
+    note = note_of(card.metrics)
+    parts += [note] if note else []
     if card.worst:
         parts.append("### The worst cases")
         parts += [f"![{p.title}]({p.file})\n\n{p.title}" for p in card.worst]
@@ -83,9 +86,15 @@ def _scores(card: RunCard, scores: Scores) -> list[str]:
     cases = count_of(count, f"{scores.split} case")
     step = "" if scores.step is None else f", with the weights of step {scores.step}"
     trained = "which were trained on too" if _is_seen(card) else "which were not trained on"
+    measured = f"Measured on {cases}{fold}, {trained}{step}."
+    if scores.split == "cross-validation":
+        measured = (
+            f"This model has seen all of its {count_of(count, 'case')}. Models like it were "
+            "measured in a cross-validation, each on cases that it had not seen."
+        )
     head = (
-        f"Measured on {cases}{fold}, {trained}{step}. Means over the cases; in brackets the 95 % "
-        "bootstrap interval, where there are two cases or more."
+        f"{measured} Means over the cases; in brackets the 95 % bootstrap interval, where there "
+        "are two cases or more."
     )
     columns = list(dict.fromkeys(m for row in scores.means.values() for m in row))
     shown = [c for c in columns if c in MEASURES] or columns
@@ -96,8 +105,9 @@ def _scores(card: RunCard, scores: Scores) -> list[str]:
     parts = [head, table(["", *map(_measure, shown), "cases"], rows)]
     names = list(dict.fromkeys(column for case in scores.cases for column in case.values))
     listed = [(c.case, *(_number(c.values.get(n)) for n in names)) for c in scores.cases]
+    noun = f"{scores.split} case" if scores.split in ("validation", "test") else "case"
     more = f" (of {count} the worst {MOST_ROWS})" if count > MOST_ROWS else ""
-    title = f"Each {scores.split} case, the worst first{more}; {scores.caption}:"
+    title = f"Each {noun}, the worst first{more}; {scores.caption}:"
     return [*parts, title, table(["case", *names], listed[:MOST_ROWS])] if listed else parts
 
 
