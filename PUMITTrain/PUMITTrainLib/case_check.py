@@ -246,7 +246,7 @@ def _ofScene(parameters: Any) -> list[ListedCase]:
 def caseRow(record: Mapping[str, Any]) -> CaseRow:
     """A case as `pumit data --json` tells of it."""
     thumbnail = record.get("thumbnail")
-    images = record.get("images", ())
+    label = record.get("label") or ()
     return CaseRow(
         name=str(record["case"]),
         title=str(record["case"]),
@@ -259,8 +259,8 @@ def caseRow(record: Mapping[str, Any]) -> CaseRow:
         classes={str(k): int(v) for k, v in (record.get("classes") or {}).items()},
         problems=tuple(str(text) for text in record.get("problems", ())),
         doubts=tuple(str(text) for text in record.get("doubts", ())),
-        images=tuple(str(image) for image in images),
-        label=str(record.get("label") or ""),
+        images=tuple(str(image) for image in record.get("images") or ()),
+        labels=(label,) if isinstance(label, str) else tuple(str(file) for file in label),
     )
 
 

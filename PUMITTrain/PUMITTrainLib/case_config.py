@@ -17,8 +17,8 @@ def dataConfig(parameters: Any, read: Sequence[CaseRow]) -> dict[str, Any]:
 
     Args:
         parameters: The module's.
-        read: Cases of the folder as they were read; a folder of which the user left a case out is
-            named case by case, for it knows nothing of what was changed.
+        read: Cases of the folder as they were read; where the user changed a patient they are
+            named one by one, for a folder knows nothing of that.
     """
     edits = readEdits(parameters.caseEdits)
 
@@ -28,15 +28,15 @@ def dataConfig(parameters: Any, read: Sequence[CaseRow]) -> dict[str, Any]:
     data: dict[str, Any] = {}
     if parameters.source.isListed:
         data["cases"] = [
-            recipeCase(case.name, case.images, case.label, editOf(case.name))
+            recipeCase(case.name, case.images, (case.label,), editOf(case.name))
             for case in CaseList(parameters).cases()
             if not case.isOfScene and not editOf(case.name).isExcluded
         ]
-    elif edits and read and all(row.images for row in read):
+    elif any(edit.patient is not None for edit in edits.values()) and read:
         data["cases"] = [
-            recipeCase(row.name, row.images, row.label, editOf(row.name), row.patient)
+            recipeCase(row.name, row.images, row.labels, editOf(row.name), row.patient)
             for row in read
-            if not editOf(row.name).isExcluded
+            if row.images and row.labels and not editOf(row.name).isExcluded
         ]
     else:
         data["folder"] = parameters.folder
@@ -44,6 +44,9 @@ def dataConfig(parameters: Any, read: Sequence[CaseRow]) -> dict[str, Any]:
             data["images"] = parameters.imagePattern
         if parameters.labelPattern:
             data["labels"] = parameters.labelPattern
+        left = sorted(name for name, edit in edits.items() if edit.isExcluded)
+        if left:
+            data["leave_out"] = left
     edited = readClasses(parameters.classEdits)
     if edited is not None:
         data["classes"] = [row.asRecipe() for row in edited]
@@ -51,11 +54,15 @@ def dataConfig(parameters: Any, read: Sequence[CaseRow]) -> dict[str, Any]:
 
 
 def recipeCase(
-    name: str, images: Sequence[str], label: str, edit: CaseEdit, patient: str = ""
+    name: str,
+    images: Sequence[str],
+    labels: Sequence[str],
+    edit: CaseEdit,
+    patient: str = "",
 ) -> dict[str, Any]:
     """A case for a recipe; its patient as the user says, else as was found."""
     row: dict[str, Any] = {"name": name}
     row |= {"image": images[0]} if len(images) == 1 else {"images": list(images)}
-    row["label"] = label
+    row["label"] = labels[0] if len(labels) == 1 else list(labels)
     patient = patient if edit.patient is None else edit.patient
     return {**row, "patient": patient} if patient else row

@@ -37,7 +37,7 @@ class CaseRow:
         problems: Why it cannot be used, a sentence each.
         doubts: What the user should look at, a sentence each.
         images: Files with its channels; empty where nobody says.
-        label: File with its label; empty where nobody says.
+        labels: Files with its labels; empty where nobody says.
     """
 
     name: str
@@ -53,7 +53,7 @@ class CaseRow:
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
-    label: str = ""
+    labels: tuple[str, ...] = ()
 
     @property
     def state(self) -> CaseState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +15,12 @@ from PUMITTrainLib.bundle_pairs import BundlePair, bundlePairs
 from PUMITTrainLib.case_check import CaseCheck
 from PUMITTrainLib.case_config import dataConfig
 from PUMITTrainLib.case_edits import CaseEdit, readClasses, readEdits, writeClasses, writeEdits
+from PUMITTrainLib.case_found import Found
 from PUMITTrainLib.case_list import CaseList, ListedCase
 from PUMITTrainLib.case_row import CaseRow, CaseState, ClassRow
 from PUMITTrainLib.choices import CaseSource
 from PUMITTrainLib.failures import sentenceOf
 from PUMITTrainLib.scene_pairs import ScenePair, patientOf, scenePairs
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a check found out of the whole set.
-
-    Attributes:
-        classes: Classes that labels have.
-        problems: Why the set cannot be used.
-        doubts: What the user should look at.
-        patterns: How images and labels of a folder are called.
-        source: What a quick look at the folder found, in words.
-    """
-
-    classes: tuple[ClassRow, ...] = ()
-    problems: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
-    patterns: tuple[str, str] = ("", "")
-    source: str = ""
 
 
 class CaseTable:
@@ -92,8 +74,20 @@ class CaseTable:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why the whole set cannot be used."""
+        """Why the whole set cannot be used; what is wrong with a case stands in its row."""
         return self._found.problems
+
+    @property
+    def bad(self) -> tuple[CaseRow, ...]:
+        """Cases that cannot be used and are not left out."""
+        return tuple(row for row in self.rows if row.state is CaseState.BAD)
+
+    def excludeBad(self) -> int:
+        """Leave out every case that cannot be used; returns how many."""
+        names = [row.name for row in self.bad]
+        for name in names:
+            self.setExcluded(name, True)
+        return len(names)
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -299,8 +293,8 @@ class CaseTable:
 
     @property
     def sourceSentence(self) -> str:
-        """What a quick look at the folder finds, without reading a scan; "" before that."""
-        return self._found.source
+        """How the cases of the folder were found, in words; "" before it was looked at."""
+        return self._found.layout
 
     @property
     def foundPatterns(self) -> tuple[str, str]:
@@ -314,12 +308,15 @@ class CaseTable:
         self._onChanged()
 
     def _takeSummary(self, summary: Mapping[str, Any]) -> None:
-        self._found = Found(
-            tuple(ClassRow.of(row) for row in summary.get("classes", ())),
-            tuple(str(text) for text in summary.get("problems", ())),
-            tuple(str(text) for text in summary.get("doubts", ())),
-            _pair(summary.get("patterns")),
-        )
+        for name, late in (summary.get("found_late") or {}).items():
+            row = self._read.get(name)
+            if row is not None:
+                self._read[name] = replace(
+                    row,
+                    problems=(*row.problems, *map(str, late.get("problems", ()))),
+                    doubts=(*row.doubts, *map(str, late.get("doubts", ()))),
+                )
+        self._found = Found.of(summary, tuple(self._read))
         self._onChanged()
 
     def _listedRow(self, cases: CaseList, case: ListedCase) -> CaseRow:
@@ -362,11 +359,6 @@ def bareName(path: str | Path) -> str:
     if "#" in text:
         return text.rpartition("#")[2]
     return Path(text).name.partition(".")[0]
-
-
-def _pair(given: Any) -> tuple[str, str]:
-    isPair = isinstance(given, (list, tuple)) and len(given) == 2
-    return (str(given[0]), str(given[1])) if isPair else ("", "")
 
 
 def _edited(row: CaseRow, edit: CaseEdit | None) -> CaseRow:

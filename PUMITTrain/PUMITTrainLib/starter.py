@@ -56,6 +56,11 @@ class Starter:
             return _("The plan is still being made.")
         if not self._hasCases():
             return _("Add cases first.")
+        bad = self._cases.bad
+        if bad:
+            return _("{name}: {problem} Leave out what cannot be used ({count}).").format(
+                name=bad[0].name, problem=_asSentence(bad[0].problems[0]), count=len(bad)
+            )
         if self._cases.problems:
             return self._cases.problems[0]
         problem = self._planning.recipeProblem
@@ -99,3 +104,7 @@ class Starter:
         if parameters is None:
             return False
         return bool(self._cases.kept if parameters.source.isListed else parameters.folder)
+
+
+def _asSentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -95,19 +95,22 @@ def test_unchanged_scene_case_is_written_once(train: Any) -> None:
     assert changed == [False, True]
 
 
-def test_folder_is_named_case_by_case_once_one_is_left_out(train: Any, tmp_path: Path) -> None:
+def test_folder_knows_what_is_left_out_and_whose_a_scan_is(train: Any, tmp_path: Path) -> None:
     train.logic.cases.setFolder(tmp_path)
     train.logic.parameters.imagePattern = "images/{case}.nii.gz"
     data = asked(train)
     assert data == {"folder": str(tmp_path), "images": "images/{case}.nii.gz"}
     call = train.programs.last
     for name in ("a", "b"):
-        call.say({**goodCase(name), "images": [f"{name}.nii.gz"], "label": f"{name}-l.nii.gz"})
+        labels = [f"{name}-1.nrrd", f"{name}-2.nrrd"]
+        call.say({**goodCase(name), "images": [f"{name}.nii.gz"], "label": labels})
     call.end()
     assert names(train) == ["a", "b"]
     train.logic.cases.remove("a")
+    assert train.logic.cases.config() == {**data, "leave_out": ["a"]}
+    train.logic.cases.setPatient("b", "P7")
     assert train.logic.cases.config()["cases"] == [
-        {"name": "b", "image": "b.nii.gz", "label": "b-l.nii.gz"}
+        {"name": "b", "image": "b.nii.gz", "label": ["b-1.nrrd", "b-2.nrrd"], "patient": "P7"}
     ]
 
 
@@ -117,11 +120,18 @@ def test_problems_are_shown_by_case_and_of_all(train: Any) -> None:
     call = train.programs.last
     call.say({**goodCase("scan0"), "problems": ["The label is empty."]})
     call.say({**goodCase("scan1"), "doubts": ["Its voxels are ten times as large."]})
-    summary = {"classes": [], "problems": ["Nothing can be learnt."], "doubts": ["Few."]}
+    problems = ["scan0: The label is empty.", "Nothing can be learnt."]
+    late = {"scan1": {"problems": [], "doubts": ["It has no spleen."]}}
+    summary = {"classes": [], "problems": problems, "doubts": ["Few."], "found_late": late}
     call.say({"summary": summary})
     call.end()
-    assert [row.state.value for row in train.logic.cases.rows] == ["bad", "doubtful"]
-    assert train.logic.cases.sentence == "2 cases of 2 patients, 1 can be used."
+    cases = train.logic.cases
+    assert [row.state.value for row in cases.rows] == ["bad", "doubtful"]
+    assert cases.rows[1].doubts[-1] == "It has no spleen."
+    assert cases.sentence == "2 cases of 2 patients, 1 can be used."
+    assert cases.problems == ("Nothing can be learnt.",)
+    assert "scan0: The label is empty. Leave out" in train.logic.runs.whyNoStart
+    assert cases.excludeBad() == 1
     assert train.logic.runs.whyNoStart == "Nothing can be learnt."
 
 

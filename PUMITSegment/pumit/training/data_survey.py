@@ -42,6 +42,8 @@ class CaseReport:
         classes: Voxels of each class.
         problems: What keeps it from being trained on, in words.
         doubts: What may be right and is worth a look, in words.
+        images: Its files as a recipe names them, for programs; of no use in a log.
+        label: Its label files, likewise.
     """
 
     case: str
@@ -53,6 +55,8 @@ class CaseReport:
     classes: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)
+    label: list[str] = field(default_factory=list)
 
     def as_row(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -136,6 +140,8 @@ class DataSurvey:
 
     def _look_at(self, case: LabelledCase, number: int, report: CaseReport) -> None:
         report.patient = case.patient
+        report.images = [str(path) for path in case.images]
+        report.label = [str(path) for path in case.labels]
         try:
             volume = read_scan(case.images, case.label)
         except (VolumeError, OSError) as error:

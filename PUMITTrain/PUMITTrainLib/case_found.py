@@ -1,0 +1,55 @@
+"""What a check found out of all cases together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from PUMITTrainLib.case_row import ClassRow
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of the whole set; what is wrong with one case stands in its row.
+
+    Attributes:
+        classes: Classes that labels have.
+        problems: Why the set cannot be used.
+        doubts: What the user should look at.
+        patterns: How images and labels of a folder are called.
+        layout: How the cases were found, in words.
+    """
+
+    classes: tuple[ClassRow, ...] = ()
+    problems: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    patterns: tuple[str, str] = ("", "")
+    layout: str = ""
+
+    @staticmethod
+    def of(summary: Mapping[str, Any], names: tuple[str, ...]) -> Found:
+        """Read the summary of `pumit data --json`.
+
+        Args:
+            summary: Its last line.
+            names: Of the cases; sentences that begin with one are about that case alone.
+        """
+        return Found(
+            tuple(ClassRow.of(row) for row in summary.get("classes", ())),
+            _ofAll(summary.get("problems", ()), names),
+            _ofAll(summary.get("doubts", ()), names),
+            _pair(summary.get("patterns")),
+            str(summary.get("layout") or ""),
+        )
+
+
+def _ofAll(sentences: Iterable[Any], names: tuple[str, ...]) -> tuple[str, ...]:
+    begins = tuple(f"{name}: " for name in names)
+    told = (str(sentence) for sentence in sentences)
+    return tuple(sentence for sentence in told if not sentence.startswith(begins))
+
+
+def _pair(given: Any) -> tuple[str, str]:
+    isPair = isinstance(given, (list, tuple)) and len(given) == 2
+    return (str(given[0]), str(given[1])) if isPair else ("", "")
