@@ -127,8 +127,20 @@ def _plane(where: DicomSlice) -> Volume:
 def _pixels(seg: Dataset, frames: list[_Frame]) -> Iterator[npt.NDArray[Any]]:
     """Pixels of frames, (Rows, Columns), in their order, one at a time."""
     _check_length(seg)
-    # BINARY frames are bits: unpacked all at once they take eight times the file.
+    if int(seg.BitsAllocated) == 1 and not seg.file_meta.TransferSyntaxUID.is_compressed:
+        return _bits(seg, frames)
     return iter_pixels(seg, indices=[frame.index for frame in frames], raw=True)
+
+
+def _bits(seg: Dataset, frames: list[_Frame]) -> Iterator[npt.NDArray[Any]]:
+    """Frames of packed bits, which begin anywhere in a byte (pydicom 3.0 loses these ends)."""
+    size = int(seg.Rows) * int(seg.Columns)
+    packed = np.frombuffer(seg.PixelData, dtype=np.uint8)
+    for frame in frames:
+        first = frame.index * size
+        part = packed[first // 8 : (first + size + 7) // 8]
+        bits = np.unpackbits(part, bitorder="little")[first % 8 :][:size]
+        yield bits.reshape(int(seg.Rows), int(seg.Columns))
 
 
 def _check_length(seg: Dataset) -> None:

@@ -31,6 +31,7 @@ def a_volume(seed: int = 0) -> Volume:
 
 def a_series(folder: Path, seed: int = 0) -> Volume:
     """The same as a DICOM series, whose source is its files."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
     return write_dicom_series(a_volume(seed), folder)
 
 
