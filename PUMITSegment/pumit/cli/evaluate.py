@@ -42,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="... with those of the same names here: Dice, ASSD, HD and HD95 in mm",
     )
+    parser.add_argument(
+        "--classes",
+        metavar="FILE|MODEL",
+        help="what to compare, regions too: a recipe or dataset.json, whose values both folders "
+        "hold; or the model that made the predictions",
+    )
     parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--clicks", type=_count, default=5)
@@ -59,6 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run `pumit evaluate`."""
     if args.predictions is None and args.labels is None:
+        if args.classes is not None:
+            raise PumitError("--classes is for a comparison of --predictions with --labels.")
         if args.cases is None:
             raise PumitError(
                 "Give a folder of cases, or --predictions and --labels (`--help` shows the usage)."
@@ -107,6 +115,7 @@ def _click(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace) -> int:
     """Compare label maps of two folders."""
+    from pumit.cli.compared_classes import compared_classes
     from pumit.cli.progress import progress_bar
     from pumit.cli.segment import check_target
     from pumit.evaluation.folder_comparison import compare_pair, find_pairs
@@ -114,6 +123,7 @@ def _compare(args: argparse.Namespace) -> int:
 
     if args.output:
         check_target(args.output)
+    classes = compared_classes(args.classes) if args.classes else ()
     pairs = [p for p in find_pairs(args.predictions, args.labels) if args.only in p.case]
     if not pairs:
         raise VolumeError(f"No case's name holds {args.only!r}.")
@@ -123,7 +133,7 @@ def _compare(args: argparse.Namespace) -> int:
         for i, pair in enumerate(pairs):
             step(pair.case, i / len(pairs))
             try:
-                rows += compare_pair(pair)
+                rows += compare_pair(pair, classes)
             except VolumeError as error:
                 # Of many cases, one that cannot be compared must not cost the others.
                 failed[pair.case] = str(error)

@@ -241,18 +241,19 @@ def _predict(
     found = answer(volume, lambda share: step(f"Segmenting {image.name}", max(start, share)))
     is_label_map = suffix_of(target, (SEG_NRRD_SUFFIX, *LABELMAP_SUFFIXES)) != SEG_NRRD_SUFFIX
     if is_label_map and suffix_of(target, LABELMAP_SUFFIXES):
-        # A label means the same class in every file, and a file without any says so.
+        # A label means the same class in every file, and a file without any says so. Of regions
+        # the later one stands, as in nnU-Net; .seg.nrrd and DICOM-SEG hold all of each.
         write_labels(found.labels, volume, target)
     else:
         write_segmentation(Segmentation(volume, segments_of(found), algorithm), target)
-    voxels = np.bincount(found.labels.ravel(), minlength=len(found.classes) + 1)
+    voxels = [int(np.count_nonzero(found.mask(i + 1))) for i in range(len(found.classes))]
     return {
         "image": image.name,
         "output": target.name,
         "model": algorithm.name,
         "classes": [
-            {"label": i, "name": label.name, "voxels": int(voxels[i])}
-            for i, label in enumerate(found.classes, start=1)
-            if voxels[i]
+            {"label": i, "name": label.name, "voxels": count}
+            for i, (label, count) in enumerate(zip(found.classes, voxels, strict=True), start=1)
+            if count
         ],
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import numpy as np
 from pumit.errors import VolumeError
 from pumit.evaluation.segmentation_metrics import MetricRow, mask_metrics
 from pumit.io.label_file import LabelFile, LabelledSegment, is_same_grid, read_label_file
+from pumit.segmentation import Mask
 
 LABEL_SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd")
 
@@ -31,6 +32,21 @@ class CasePair:
     labels: Path | None
 
 
+@dataclass(frozen=True)
+class ComparedClass:
+    """A class that is compared, whatever its values are in the two files.
+
+    Attributes:
+        name: Of the class; a file that names its segments is asked for it.
+        true_values: Values that mean it in the labels; a region has several.
+        predicted_values: Values that mean it in the predictions.
+    """
+
+    name: str
+    true_values: tuple[int, ...]
+    predicted_values: tuple[int, ...]
+
+
 def find_pairs(predictions: Path, labels: Path) -> list[CasePair]:
     """All cases of two folders, sorted, those too that only one of them has.
 
@@ -47,11 +63,16 @@ def find_pairs(predictions: Path, labels: Path) -> list[CasePair]:
     return [CasePair(name, found[0].get(name), found[1].get(name)) for name in names]
 
 
-def compare_pair(pair: CasePair) -> Iterator[MetricRow]:
+def compare_pair(pair: CasePair, classes: Sequence[ComparedClass] = ()) -> Iterator[MetricRow]:
     """Rows of a case, one for each class that its labels or its prediction hold.
 
     Classes are matched by name where both files name them, else by value; a name, where only one
     file has it, is that class's.
+
+    Args:
+        pair: The two files.
+        classes: What to compare, with the values that mean it, such as regions that overlap; a
+            file that names one of them is asked by name. Empty for what the files hold.
 
     Raises:
         VolumeError: If a file is missing or cannot be read, the two are on different grids, or
@@ -65,6 +86,13 @@ def compare_pair(pair: CasePair) -> Iterator[MetricRow]:
             f"The prediction of {prediction.volume.shape} voxels does not lie on the grid of the "
             f"labels of {truth.volume.shape}; resample it."
         )
+    if classes:
+        predictions = _masks(prediction, {c.name: c.predicted_values for c in classes})
+        truths = _masks(truth, {c.name: c.true_values for c in classes})
+        for one, p_mask, t_mask in zip(classes, predictions, truths, strict=True):
+            spacing = truth.volume.spacing_mm
+            yield mask_metrics(p_mask, t_mask, spacing, case=pair.case, label=one.name)
+        return
     by_name = prediction.is_named and truth.is_named
     predicted, true = _by_key(prediction, by_name), _by_key(truth, by_name)
     nothing = np.zeros(truth.volume.shape, dtype=bool)
@@ -77,6 +105,18 @@ def compare_pair(pair: CasePair) -> Iterator[MetricRow]:
             case=pair.case,
             label=(t.name if t else "") or (p.name if p else "") or str(key),
         )
+
+
+def _masks(file: LabelFile, classes: Mapping[str, Sequence[int]]) -> Iterator[Mask]:
+    """Each class of a file: the segment of its name; where no name is known, of its values."""
+    names = {segment.name.casefold() for segment in file.segments}
+    by_name = not names.isdisjoint(name.casefold() for name in classes)
+    for name, values in classes.items():
+        mask = np.zeros(file.volume.shape, dtype=bool)
+        for segment in file.segments:
+            if segment.name.casefold() == name.casefold() if by_name else segment.value in values:
+                mask |= file.mask(segment)
+        yield mask
 
 
 def _by_key(file: LabelFile, by_name: bool) -> dict[int | str, LabelledSegment]:

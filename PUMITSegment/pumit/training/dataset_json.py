@@ -30,7 +30,7 @@ def read_dataset_json(folder: Path) -> FoundCases:
     try:
         content = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
         channels = _channels(content)
-        classes = _classes(content["labels"])
+        classes = classes_of_labels(content["labels"])
         rows = content.get("dataset") or content.get("training")
         ending = str(content.get("file_ending", ".nii.gz"))
     except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -67,7 +67,12 @@ def _channels(content: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(given),) if isinstance(given, str) else tuple(map(str, given))
 
 
-def _classes(labels: Mapping[str, Any]) -> tuple[ClassValue, ...]:
+def classes_of_labels(labels: Mapping[str, Any]) -> tuple[ClassValue, ...]:
+    """Classes and regions of a dataset.json's `labels`.
+
+    Raises:
+        PumitError: If one cannot be used.
+    """
     found = []
     for key, value in labels.items():
         # The Decathlon and nnU-Net 1 write {"1": "liver"}, nnU-Net 2 {"liver": 1}.
