@@ -1,0 +1,133 @@
+"""A lab's own model from the first scan to the last: trained, listed, used, handed on, and mute."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import SimpleITK
+import yaml
+from labelled_scans import TINY_SIZES, ball_and_box, write
+from pumit.models.index import find_model, list_models
+from pumit.models.user_index import register
+
+# What must never leave the lab, as it stands in names of files and folders.
+SECRETS = ("Doe^Jane", "Doe_Jane", "19610203", "1.2.840.113619.2.55.3", "ward_7")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's folder of models, not there yet."""
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def recipe_in(folder: Path, **changes: Any) -> Path:
+    """A recipe whose cases, files and folder are named after patients, with three scans."""
+    names = ["Doe^Jane_19610203", "1.2.840.113619.2.55.3", "Doe_Jane_2"]
+    cases = []
+    for i, name in enumerate(names):
+        image, labels = ball_and_box(i)
+        path = write(folder / "ward_7" / f"{name}.nii.gz", image)
+        label = write(folder / "ward_7" / f"{name}_seg.nii.gz", labels)
+        cases.append({"name": name, "image": str(path), "label": str(label)})
+    classes = [{"name": "ball", "value": 1, "terminology": "liver"}, {"name": "box", "value": 2}]
+    recipe = {
+        "task": "segmentation",
+        "name": "lab",
+        "network": "pumit_segmentation_small",
+        "network_sizes": TINY_SIZES,
+        "data": {"cases": cases, "classes": classes, "validation": names[1:2]},
+        "plan": {"patch_size": [16, 32, 32], "batch_size": 2},
+        "augmentation": False,
+        "device": "cpu",
+        "threads": 1,
+        "card": {"licence": "CC-BY-4.0"},
+        "schedule": {"steps": 2, "log_every": 1, "warm_up": 1},
+        **changes,
+    }
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    return folder / "recipe.yaml"
+
+
+def assert_tells_of_nobody(path: Path, *more: str) -> None:
+    content = path.read_bytes()
+    for secret in (*SECRETS, *more):
+        for encoding in ("utf-8", "utf-16-le"):
+            assert secret.encode(encoding) not in content, (path.name, secret)
+
+
+@pytest.mark.slow
+def test_a_trained_model_goes_its_whole_way(run: Any, home: Path, tmp_path: Path) -> None:
+    ran = run("train", recipe_in(tmp_path), "-o", tmp_path / "out")
+    assert ran.status == 0, ran.err
+    status = json.loads((tmp_path / "out" / "status.json").read_text())
+    assert (status["state"], status["registered"]) == ("finished", "lab")
+    # It is listed, whole and used by its name.
+    assert " here " in run("models", "list").out.splitlines()[-1]
+    assert "verified" in run("models", "verify", "lab").out
+    scan = tmp_path / "ward_7" / "Doe_Jane_2.nii.gz"
+    assert (
+        run("predict", scan, "--model", "lab", "-o", tmp_path / "lab.nii.gz", "--overlap", 0).status
+        == 0
+    )
+    labels = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "lab.nii.gz")))
+    assert labels.shape == ball_and_box(0)[1].shape
+    # It goes on from an own model, whose file tells whose it is.
+    own = tmp_path / "Doe^Jane.safetensors"
+    own.write_bytes(find_model("lab").read_bytes())
+    second = recipe_in(tmp_path, initial=str(own), name="second")
+    assert run("train", second, "-o", tmp_path / "two").status == 0
+    # What leaves the lab tells of nobody.
+    for name in ("lab", "second"):
+        assert run("models", "export", name, "-o", tmp_path / f"{name}.pumit.zip").status == 0
+        assert_tells_of_nobody(tmp_path / f"{name}.pumit.zip", str(tmp_path))
+    files = [path for path in home.rglob("*") if path.is_file()]
+    assert {path.name for path in files} >= {"index.yaml", "card.md", "card.json", "curves.png"}
+    for path in files:
+        assert_tells_of_nobody(path, str(tmp_path))
+    last = tmp_path / "out" / "lab_last.safetensors"
+    assert_tells_of_nobody(last, str(tmp_path))
+    # Another machine takes it as it is.
+    assert run("models", "remove", "lab").status == 0
+    assert run("models", "import", tmp_path / "lab.pumit.zip").status == 0
+    again = next(entry for entry in list_models() if entry.name == "lab")
+    assert (again.origin, again.licence) == ("imported", "CC-BY-4.0")
+    assert again.card_path.is_file()
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_replaces_its_model_and_no_other(
+    run: Any, home: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_in(tmp_path)
+    for output, steps in (("out", 1), ("other", 1), ("out", 2)):
+        ran = run("train", recipe, "-o", tmp_path / output, "--steps", steps)
+        assert ran.status == 0, ran.err
+    own = [entry.name for entry in list_models() if entry.source == "own"]
+    assert sorted(own) == ["lab", "lab-2"]
+
+
+def test_a_recipe_can_keep_its_model_to_itself(run: Any, home: Path, tmp_path: Path) -> None:
+    schedule = {"steps": 1, "log_every": 1}
+    ran = run("train", recipe_in(tmp_path, register=False, schedule=schedule), "-o", tmp_path / "o")
+    assert ran.status == 0, ran.err
+    assert (tmp_path / "o" / "card.md").is_file()
+    assert not home.exists()
+
+
+def test_an_own_promptable_model_is_clicked_with_by_name(
+    run: Any, refused: Callable[..., str], home: Path, tmp_path: Path, tiny_checkpoint: Path,
+    scan: Path, inside: str,
+) -> None:  # fmt: skip
+    assert register(tiny_checkpoint) == "tiny"
+    target = tmp_path / "mask.nii.gz"
+    ran = run("segment", scan, "--point", inside, "--model", "tiny", "-o", target)
+    assert ran.status == 0, ran.err
+    assert target.is_file()
+    find_model("tiny").unlink()
+    told = refused("segment", scan, "--point", inside, "--model", "tiny", "-o", tmp_path / "b.nii")
+    assert "not on this machine; import it again" in told
