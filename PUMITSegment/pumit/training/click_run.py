@@ -28,6 +28,7 @@ from pumit.training.real_scans import RealScan
 from pumit.training.run_card_facts import fingerprints
 from pumit.training.run_folder import LAST
 from pumit.training.run_memory import MemoryShortError, WorkerLostError, as_memory_allows
+from pumit.training.run_overlay import OverlayPictures
 from pumit.training.run_smaller import fewer_workers
 from pumit.training.trainer import train
 from pumit.training.training_run import TrainingRun
@@ -69,8 +70,11 @@ def _train(run: TrainingRun, plan: ClickPlan, scans: Sequence[RealScan]) -> Path
     """Train with a plan, and judge the best; returns its checkpoint."""
     run.settle(**_decided(run, plan))
     validation = build_validation(plan, run.device)
+    validation.before_click = run.desk.check
+    validation.on_answer = OverlayPictures(run.desk, run.output, plan.data.classes)
     initial = {k: v.float() for k, v in plan.initial.state.items()}
     if run.is_first:
+        run.desk.state("validating", "Clicking with the initial model, to compare with.")
         before = validation.begin(initial)
         if not (run.output / LAST).is_file():
             run.report({"step": 0, "validation": _finite(before)})
@@ -226,6 +230,7 @@ def _finish(
 
     tried: list[tuple[float, dict[str, float], list[ClickRow]]] = []
     for share in plan.settings.blend:
+        run.desk.state("validating", f"Clicking with {share:.0%} of what was learnt.")
         found = validation(blended(share))
         tried.append((share, found, validation.rows))
         run.report({"blend": {"tuned_share": share, **_finite(found)}})

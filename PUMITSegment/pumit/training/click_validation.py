@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pumit.evaluation.simulated_user import click_until
+from pumit.evaluation.metrics import dice
+from pumit.evaluation.simulated_user import click_until, clicked
 from pumit.inference.segmenter import Segmenter
 from pumit.inference.session import InteractiveSession
 from pumit.training.case_reading import CaseFacts, LabelledVolume, read_labelled
@@ -29,6 +30,7 @@ SCENE_DEGREES = (0, 2, 1, 5, 2, 3)
 SCENE_SEED = 70_000  # far from those of a training
 
 Mask = npt.NDArray[np.bool_]
+Pairs = Iterable[tuple[str, Mask, Mask]]  # of a case: name, answer and truth of each class
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,11 @@ class ClickValidation:
         asked: Which classes to click on in each, of `asked_structures`.
         classes: Of the data set.
         scenes: Generated scans that tell what is forgotten.
+
+    Attributes:
+        rows: Of the weights that were scored last.
+        before_click: Called before each structure that is clicked on; may raise.
+        on_answer: Called with each case and what was answered after one click.
     """
 
     def __init__(
@@ -102,6 +109,8 @@ class ClickValidation:
         self.classes = list(classes)
         self.scenes = scenes
         self.rows: list[ClickRow] = []
+        self.before_click: Callable[[], None] = lambda: None
+        self.on_answer: Callable[[LabelledVolume, Pairs], None] = lambda case, pairs: None
         self._kept: dict[str, LabelledVolume] = {}
         self._before: list[float] | None = None
 
@@ -147,13 +156,30 @@ class ClickValidation:
         for case in self._read():
             session = InteractiveSession(self.segmenter)
             session.set_volume(case.volume)
+            first: dict[int, Mask] = {}
             for i in self.asked[case.name]:
+                self.before_click()
                 session.reset()
-                scores, _ = click_until(session, table[i][case.labels], CLICKS)
+                target, scores = table[i][case.labels], []
+                for mask, _ in clicked(session, target, CLICKS):
+                    first.setdefault(i, mask)
+                    scores.append(dice(mask, target))
+                scores += [1.0] * (CLICKS - len(scores))  # nothing was left to click at
                 yield ClickRow(case.name, self.classes[i].label.name, tuple(scores))
+            nothing = np.zeros(case.labels.shape, dtype=bool)
+            self.on_answer(
+                case,
+                (
+                    (c.label.name, first[i], table[i][case.labels])
+                    if i in first
+                    else (c.label.name, nothing, nothing)
+                    for i, c in enumerate(self.classes)
+                ),
+            )
 
     def _generated(self) -> Iterator[float]:
         for number in range(self.scenes):
+            self.before_click()
             volume, target = generated_scan(number)
             session = InteractiveSession(self.segmenter)
             session.set_volume(volume)

@@ -36,6 +36,12 @@ RECIPE: dict[str, Any] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def small_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generated scans that are drawn in no time."""
+    monkeypatch.setattr("pumit.training.click_validation.SCENE_SIZE", 24)
+
+
 @pytest.fixture
 def lab(tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]) -> Path:
     """A folder with a data set and a model to begin with."""
@@ -121,6 +127,9 @@ def test_validation_clicks_before_and_after_and_tries_blends(lab: Path) -> None:
         ("case_3", "box"),
     }
     assert all(len(row["clicks"]) == len(row["before"]) == 3 for row in result["rows"])
+    pictures = [r["overlay"] for r in found if "overlay" in r]
+    assert pictures
+    assert all((lab / "out" / picture).is_file() for picture in pictures)
 
 
 def test_a_run_that_ended_stays_as_it_is(lab: Path) -> None:

@@ -21,6 +21,12 @@ from pumit.training.labelled_cases import LabelledCase
 CLASSES = (ClassValue(1, ClassLabel("ball")), ClassValue(2, ClassLabel("box")))
 
 
+@pytest.fixture(autouse=True)
+def small_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generated scans that are drawn in no time."""
+    monkeypatch.setattr("pumit.training.click_validation.SCENE_SIZE", 24)
+
+
 def facts(name: str, *voxels: int) -> CaseFacts:
     sample = np.zeros((1, 1), np.float32)
     return CaseFacts(
