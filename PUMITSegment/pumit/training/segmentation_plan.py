@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from pumit.errors import PumitError
+from pumit.networks.build import RECIPES
 from pumit.preprocessing.network_axes import Orientation
 from pumit.training.augmentation import Augmentation, AugmentationSettings
 from pumit.training.class_values import (
@@ -21,7 +22,7 @@ from pumit.training.class_values import (
     region_table,
 )
 from pumit.training.data_check import DataFacts, examine
-from pumit.training.data_plan import DataPlan, plan_for, wanted_spacing
+from pumit.training.data_plan import MIN_BATCH, DataPlan, plan_for, wanted_spacing
 from pumit.training.data_split import Split, split_cases
 from pumit.training.labelled_cases import DATA_KINDS as DATA_KINDS
 from pumit.training.labelled_cases import LabelledCase, LabelledSet, find_labelled_set
@@ -97,7 +98,9 @@ def check_segmentation_recipe(recipe: Mapping[str, Any], source: str) -> None:
     given = recipe.get("plan", {}).get("orientation", "anatomical")
     if given not in get_args(Orientation):
         raise PumitError(f"plan.orientation must be anatomical or stored, got {given!r}.")
-    patch_divisor(_network(recipe), recipe.get("network_sizes", {}))
+    sizes = recipe.get("network_sizes", {})
+    patch_divisor(_network(recipe), sizes)
+    check_keys(sizes, dict.fromkeys(RECIPES[_network(recipe)].sizes, (object,)), "network_sizes")
 
 
 def look_at_cases(
@@ -157,6 +160,7 @@ def plan_segmentation(
         recipe.get("network_sizes", {}),
         wanted_spacing(used, chosen),
         patch=chosen.get("patch_size", ()),
+        most_voxels=int(chosen.get("step_voxels", step_voxels)) // MIN_BATCH,
     )
     plan = plan_for(
         used,

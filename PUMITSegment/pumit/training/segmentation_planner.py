@@ -8,11 +8,11 @@ from typing import Any
 
 from pumit.networks.build import RECIPES
 from pumit.training.augmentation import AugmentationSettings
-from pumit.training.case_reading import unnamed_classes
 from pumit.training.data_check import DataFacts
 from pumit.training.data_plan import coarser, other_unit, target_spacing, usual_cases
-from pumit.training.labelled_cases import LabelledSet, find_labelled_set
+from pumit.training.labelled_cases import LabelledSet
 from pumit.training.planner import Planned, PlanRequest
+from pumit.training.run_recipe import with_absolute_paths
 from pumit.training.segmentation_fitting import fit_to_machine
 from pumit.training.segmentation_plan import (
     BALANCED_SHARE,
@@ -20,6 +20,7 @@ from pumit.training.segmentation_plan import (
     check_segmentation_recipe,
     look_at_cases,
 )
+from pumit.training.trainable_networks import DEFAULT_NETWORK
 
 # Sizes that follow from the data: the run works them out again where a recipe was edited.
 FROM_DATA = ("in_channels", "num_classes", "position_table")
@@ -32,11 +33,12 @@ def plan_automatic(request: PlanRequest) -> Planned:
     Raises:
         PumitError: If the recipe or its data cannot be used, or the machine is too small.
     """
-    recipe, notes = _draft(request)
+    recipe = _draft(request)
     check_segmentation_recipe(recipe, request.source)
     began = time.perf_counter()
     data, facts = look_at_cases(recipe, request.resolve, progress=request.progress)
     looked = time.perf_counter() - began
+    notes = _about_classes(recipe["data"], data)
     recipe["data"] = _visible_data(recipe["data"], data, request)
     data, facts, more = _leave_out(recipe, data, facts)
     notes += more
@@ -44,19 +46,22 @@ def plan_automatic(request: PlanRequest) -> Planned:
     fitting = fit_to_machine(request, recipe, data, facts, looked=looked)
     ready = fitting.plan
     recipe["plan"] = _visible_plan(recipe["plan"], ready)
+    if "fixed_patch" in ready.sizes:  # chosen by the spacing
+        recipe["network_sizes"]["fixed_patch"] = list(ready.sizes["fixed_patch"])
     if "folds" not in recipe:
         _write_split(recipe["data"], ready)
     recipe["schedule"] = fitting.schedule
-    warnings = [*ready.split.warnings, *ready.facts.warnings, *notes, *fitting.notes]
+    warnings = [*data.doubts, *ready.split.warnings, *ready.facts.warnings, *notes, *fitting.notes]
     return Planned(_ordered(recipe), fitting.estimate, tuple(dict.fromkeys(warnings)))
 
 
-def _draft(request: PlanRequest) -> tuple[dict[str, Any], list[str]]:
-    """The recipe before anybody has looked at the cases, and what to say of it."""
+def _draft(request: PlanRequest) -> dict[str, Any]:
+    """The recipe before anybody has looked at the cases."""
     given, preset = request.given, request.numbers
     network = str(given.get("network", preset.network))
     sizes = dict(preset.network_sizes) if network == preset.network else {}
     own = RECIPES[network].sizes if network in RECIPES else {}
+    own = {k: v for k, v in own.items() if k != "fixed_patch" or network != DEFAULT_NETWORK}
     sizes = {**own, **sizes, **given.get("network_sizes", {})}
     recipe = {
         "name": "segmentation",
@@ -82,53 +87,29 @@ def _draft(request: PlanRequest) -> tuple[dict[str, Any], list[str]]:
     augmentation = given.get("augmentation", {})
     if augmentation is not False:
         recipe["augmentation"] = asdict(AugmentationSettings.from_recipe(augmentation))
-    notes = []
-    if "data" in recipe:
-        recipe["data"] = dict(recipe["data"])
-        notes = _name_classes(recipe, request)
-    return recipe, notes
+    return recipe
 
 
-def _name_classes(recipe: dict[str, Any], request: PlanRequest) -> list[str]:
-    """Call classes after their values, where nobody names them."""
-    data = recipe["data"]
-    if "classes" in data or not ("folder" in data or "cases" in data):
+def _about_classes(given: dict[str, Any], data: LabelledSet) -> list[str]:
+    """That classes were read off the labels, where the recipe names none."""
+    if "classes" in given:
         return []
-    check_segmentation_recipe(recipe, request.source)
-    found = find_labelled_set(data, request.resolve)
-    if found.classes:
-        return []
-    values = sorted({v for case in found.cases for v in unnamed_classes(case)})
-    if not values:
-        return []
-    data["classes"] = [{"name": f"class_{v}", "value": v} for v in values]
+    names = [c.label.name for c in data.classes]
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
     return [
-        f"nobody names the {len(values)} classes: they are called after their values, "
-        f"{', '.join(row['name'] for row in data['classes'][:SHOWN_NAMES])}; rename them in "
-        "data.classes"
+        f"the classes are those that the data name: {', '.join(names[:SHOWN_NAMES])}{more}; rename "
+        "or remove them in data.classes"
     ]
 
 
 def _visible_data(given: dict[str, Any], data: LabelledSet, request: PlanRequest) -> dict[str, Any]:
     """Where the cases are, as it holds wherever the recipe lies, with classes and channels."""
-    out = dict(given)
-    if "folder" in out:
-        out["folder"] = str(request.resolve(str(out["folder"])).absolute())
-    if "cases" in out:
-        out["cases"] = [_absolute(row, request) for row in out["cases"]]
-    out["classes"] = [c.as_row() for c in data.classes]
+    out: dict[str, Any] = with_absolute_paths({"data": dict(given)}, request.resolve)["data"]
+    if not isinstance(given.get("classes"), list):  # rows may know other names too
+        out["classes"] = [c.as_row() for c in data.classes]
     if data.channels:
         out["channels"] = list(data.channels)
     return out
-
-
-def _absolute(row: dict[str, Any], request: PlanRequest) -> dict[str, Any]:
-    def path(text: Any) -> Any:
-        if isinstance(text, list):
-            return [path(part) for part in text]
-        return str(request.resolve(str(text)).absolute())
-
-    return {k: path(v) if k in ("image", "images", "label") else v for k, v in row.items()}
 
 
 def _leave_out(

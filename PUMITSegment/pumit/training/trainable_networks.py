@@ -92,6 +92,7 @@ def fitted_sizes(
     spacing_mm: tuple[float, float, float],
     *,
     patch: Sequence[Any] = (),
+    most_voxels: int | None = None,
 ) -> dict[str, Any]:
     """Sizes that follow from the spacing where a recipe leaves them open.
 
@@ -104,6 +105,7 @@ def fitted_sizes(
         spacing_mm: Voxel size (d, h, w) that the network sees.
         patch: What the network sees at once (d, h, w), where the recipe says it: tokens are no
             deeper than fits.
+        most_voxels: Where it does not say it, how many voxels it may have: so are they then.
 
     Returns:
         `given`, and `fixed_patch` where the network takes it from the data.
@@ -112,13 +114,18 @@ def fitted_sizes(
         return dict(given)
     ratio = spacing_mm[0] / math.sqrt(spacing_mm[1] * spacing_mm[2])
     halvings = min(max(round(math.log2(ratio)), 0), MOST_FLAT)
-    if len(patch) == 3 and all(isinstance(n, int) for n in patch):
-        # More than one step of the coarsest level has to lie in the patch.
-        steps = {n: 2 * (TOKEN >> n) for n in range(MOST_FLAT + 1)}
-        wide = math.prod(patch[1:]) // (2 * TOKEN) ** 2
-        fits = [n for n, d in steps.items() if patch[0] % d == 0 and patch[0] // d * wide > 1]
-        halvings = max(halvings, min(fits, default=MOST_FLAT))
+    while halvings < MOST_FLAT and not _has_room(TOKEN >> halvings, patch, most_voxels):
+        halvings += 1
     return {**given, "fixed_patch": [TOKEN >> halvings, TOKEN, TOKEN]}
+
+
+def _has_room(depth: int, patch: Sequence[Any], most_voxels: int | None) -> bool:
+    """Whether more than one step of the coarsest level fits a patch, or its voxels."""
+    steps = (2 * depth, 2 * TOKEN, 2 * TOKEN)
+    if len(patch) == 3 and all(isinstance(n, int) for n in patch):
+        whole = patch[0] % steps[0] == 0
+        return whole and math.prod(n // s for n, s in zip(patch, steps, strict=True)) > 1
+    return most_voxels is None or 2 * math.prod(steps) <= most_voxels
 
 
 def network_sizes(

@@ -93,6 +93,15 @@ def test_tokens_are_as_deep_as_they_are_wide(
     assert fitted_sizes(NAME, {}, spacing, patch=patch)["fixed_patch"] == [depth, 16, 16]
 
 
+def test_small_steps_have_flatter_tokens() -> None:
+    spacing = (1.0, 1.0, 1.0)
+    depths = [
+        fitted_sizes(NAME, {}, spacing, most_voxels=n)["fixed_patch"][0]
+        for n in (1 << 16, 1 << 15, 1 << 14, 1)
+    ]
+    assert depths == [16, 8, 4, 4]
+
+
 def test_sizes_that_a_recipe_names_stay() -> None:
     given = {"fixed_patch": [8, 8, 8]}
     assert fitted_sizes(NAME, given, (1.0, 1.0, 1.0)) == given
