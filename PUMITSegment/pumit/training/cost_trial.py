@@ -41,14 +41,16 @@ class StepCost:
     """What was measured.
 
     Attributes:
-        seconds: Of a step: drawing, forward, backward, optimiser; the median.
+        seconds: Of a step: drawing, forward, backward, optimiser; the mean.
         steps: How many were measured.
         parameters: Numbers that the network has.
+        busy: Part of the time in which other programs had the processor, 0 on a GPU.
     """
 
     seconds: float
     steps: int
     parameters: int
+    busy: float = 0.0
 
 
 class _EnoughError(Exception):
@@ -67,9 +69,11 @@ def measure_steps(
         degrees: Share of steps per degree of anisotropy.
     """
     times: list[float] = []
+    worked: list[float] = []
 
     def told(record: dict[str, Any]) -> None:
         times.append(time.perf_counter())
+        worked.append(time.process_time())
         count = len(times) - 1 - WARM_UP_STEPS
         spent = times[-1] - times[min(WARM_UP_STEPS, len(times) - 1)]
         if count >= MOST_STEPS or (count >= FEWEST_STEPS and spent > SECONDS):
@@ -81,7 +85,11 @@ def measure_steps(
         train(task, Path(folder), short, degrees=shares, report=told, device=device)
     gaps = [b - a for a, b in itertools.pairwise(times)][WARM_UP_STEPS:]
     parameters = sum(p.numel() for p in task.network.parameters())
-    return StepCost(sorted(gaps)[len(gaps) // 2], len(gaps), parameters)
+    seconds = sum(gaps) / len(gaps)
+    # One of the threads at least would have worked all the time.
+    used = (worked[-1] - worked[WARM_UP_STEPS]) / max(sum(gaps), 1e-9)
+    busy = max(0.0, 1 - used) if device.type == "cpu" else 0.0
+    return StepCost(seconds, len(gaps), parameters, round(busy, 3))
 
 
 def peak_bytes(device: torch.device) -> int | None:

@@ -179,7 +179,11 @@ def wanted_spacing(facts: Sequence[CaseFacts], given: Mapping[str, Any]) -> Trip
     Raises:
         PumitError: If the recipe's cannot be used.
     """
-    return _spacing(given["spacing_mm"]) if "spacing_mm" in given else target_spacing(facts)
+    return (
+        _spacing(given["spacing_mm"])
+        if "spacing_mm" in given
+        else target_spacing(usual_cases(facts))
+    )
 
 
 def target_spacing(facts: Sequence[CaseFacts]) -> Triple:

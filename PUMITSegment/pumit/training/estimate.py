@@ -10,39 +10,20 @@ from typing import Any
 from pumit.inference.sliding_window import SlidingWindow
 from pumit.preprocessing.resize import resized_shape
 from pumit.training.case_reading import CaseFacts
+from pumit.training.cost_trial import StepCost
 from pumit.training.data_plan import Shape
+from pumit.training.hardware import Hardware
 from pumit.training.prepared_cases import MEMORY_BYTES
 from pumit.training.segmentation_plan import SegmentationPlan
 from pumit.training.segmentation_trial import SegmentationCost
 from pumit.training.segmentation_validation import KEPT_BYTES
+from pumit.training.step_plan import StepPlan, TimeParts
 
 REFLECTIONS = 8
 SCORE_BYTES = 1 << 30  # most that the scores of a scan take at once
+# Of the processor time, lost to other programs while steps were measured; worth a word.
+BUSY = 0.3
 OTHER_BYTES = 20 << 20  # logs, pictures and the model card
-
-
-@dataclass(frozen=True)
-class TimeParts:
-    """Seconds of the parts of a run.
-
-    Attributes:
-        starting: Loading the program and reading every case.
-        preparing: Bringing the training cases onto the network's grid.
-        step: A training step.
-        validation: Asking about all validation cases once.
-        judging: The last judgement.
-    """
-
-    starting: float
-    preparing: float
-    step: float
-    validation: float
-    judging: float
-
-    def total(self, steps: int, validations: int) -> float:
-        """Seconds of a run."""
-        fixed = self.starting + self.preparing + self.judging
-        return fixed + steps * self.step + validations * self.validation
 
 
 @dataclass(frozen=True)
@@ -138,6 +119,61 @@ def disk_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> int:
     # To go on: weights, average and two moments of AdamW, old and new; models in half precision.
     checkpoints = cost.step.parameters * (2 * 4 * 4 + 3 * 2)
     return checkpoints + (prepared if prepared > MEMORY_BYTES else 0) + OTHER_BYTES
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes that a run needs: of the main memory, of the memory where it trains, on disk."""
+
+    main: int
+    on_device: int
+    disk: int
+
+
+def estimate_of(
+    parts: TimeParts, steps: StepPlan, room: Room, hardware: Hardware, *, tried: StepCost, runs: int
+) -> Estimate:
+    """The estimate of a run, or of several one after another.
+
+    Args:
+        parts: What its parts take.
+        steps: Length and rhythm.
+        room: Memory and disk.
+        hardware: The machine.
+        tried: The steps that were measured.
+        runs: How many trainings.
+    """
+    free = hardware.memory_bytes if hardware.kind == "cpu" else hardware.device_bytes
+    of = f" of {spoken_bytes(free)} free" if free is not None else ""
+    where = "memory" if hardware.kind == "cpu" else "GPU memory"
+    validations = f"{steps.validations} validation{'s' if steps.validations > 1 else ''}"
+    pieces = [
+        f"{spoken(parts.starting + parts.preparing)} for reading and preparing",
+        f"{spoken(steps.steps * parts.step)} for {steps.steps} steps",
+        f"{spoken(steps.validations * parts.validation)} for {validations}",
+        f"{spoken(parts.judging)} for the last judgement",
+    ]
+    several = f" for each of {runs} trainings" if runs > 1 else ""
+    sentence = (
+        f"About {spoken(steps.seconds * runs)}: {', '.join(pieces)}{several}; "
+        f"{spoken_bytes(room.on_device)} of {where}{of}; {spoken_bytes(room.disk * runs)} on disk. "
+        f"Measured with {tried.steps} steps on {hardware}."
+    )
+    if tried.busy > BUSY:
+        sentence += (
+            f" Other programs used {tried.busy:.0%} of the processor time meanwhile: without them "
+            "more fits into the time."
+        )
+    return Estimate(
+        round(steps.seconds * runs, 1),
+        round(room.on_device / 2**30, 2),
+        round(room.disk * runs / 2**30, 3),
+        sentence,
+        {
+            **{k: round(v, 4) for k, v in asdict(parts).items()},
+            "main_memory_gib": round(room.main / 2**30, 2),
+        },
+    )
 
 
 def spoken(seconds: float) -> str:

@@ -8,13 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from pumit.errors import PumitError
 
 NAMES = ("quick", "balanced", "thorough")
 DEFAULT = "quick"
-NARROW = {"detail_widths": [8, 16], "pyramid_widths": [32, 64, 96, 96]}
+NARROW = {"pyramid_widths": [32, 64, 96, 96]}
+
+
+class Length(Protocol):
+    """What the length and the rates of a run are planned with; see `Preset`."""
+
+    @property
+    def seconds(self) -> float:
+        """From the start to the last judgement."""
+
+    @property
+    def most_steps(self) -> int:
+        """More are not worth their time."""
+
+    @property
+    def validations(self) -> int:
+        """How often the validation cases are asked."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Peak of the cosine."""
+
+    @property
+    def warm_up(self) -> int:
+        """Steps of its rise."""
+
+    @property
+    def weight_decay(self) -> float:
+        """On matrices and kernels."""
+
+    @property
+    def average(self) -> float:
+        """Decay of the running average of the weights."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +93,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "cpu": {
         "quick": Preset(
             seconds=600,
-            step_voxels=2 * 24 * 32 * 32,
+            step_voxels=1 << 17,
             case_voxels=1 << 20,
             fewest_steps=300,
             most_steps=4000,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,10 @@ from pumit.errors import TrainingError
 from pumit.training.data_check import DataFacts
 from pumit.training.estimate import (
     Estimate,
-    TimeParts,
+    Room,
     disk_bytes,
+    estimate_of,
     memory_bytes,
-    spoken,
-    spoken_bytes,
     time_parts,
 )
 from pumit.training.labelled_cases import LabelledSet
@@ -23,12 +22,11 @@ from pumit.training.planner import PlanRequest
 from pumit.training.presets import Preset
 from pumit.training.segmentation_plan import SegmentationPlan, plan_segmentation
 from pumit.training.segmentation_trial import SegmentationCost, read_cost
-from pumit.training.step_plan import StepPlan, fit, log_every, voxels_that_fit
+from pumit.training.step_plan import StepPlan, TimeParts, fit, schedule_of, voxels_that_fit
 from pumit.training.trial_process import MemoryTooSmallError
 
 TRIALS = 4  # of ever smaller or larger steps
 MEMORY_SHARE = 0.85  # of what is free
-LONGEST_WARM_UP = 5  # parts of a run, of which its warm-up is one at most
 # A cosine of so few steps has not learnt much; said, not forbidden.
 FEW_STEPS = 100
 
@@ -142,8 +140,17 @@ class _Search:
                 f"only {steps.steps} steps fit into the time, which is hardly enough to learn "
                 "anything; choose a longer preset or a GPU"
             )
-        schedule = _schedule(self.request.numbers, steps, parts, given)
-        estimate = _estimate(self.request, self.recipe, plan, cost, parts, steps)
+        schedule = schedule_of(self.request.numbers, steps, parts, given)
+        main, on_device = memory_bytes(plan, cost)
+        recipe = self.recipe
+        estimate = estimate_of(
+            parts,
+            steps,
+            Room(main, on_device, disk_bytes(plan, cost)),
+            self.request.hardware,
+            tried=cost.step,
+            runs=int(recipe.get("folds", 1)) + bool(recipe.get("final_model", False)),
+        )
         return Fitting(plan, schedule, estimate, self.notes)
 
     def _budget(self) -> Preset:
@@ -161,7 +168,7 @@ class _Search:
         numbers = self.request.numbers
         length = StepPlan(1000, 1, numbers.seconds, numbers.seconds)
         given = self.recipe.get("schedule", {})
-        schedule = _schedule(numbers, length, TimeParts(0, 0, 1, 0, 0), given)
+        schedule = schedule_of(numbers, length, TimeParts(0, 0, 1, 0, 0), given)
         native = np.median([f.spacing_mm for f in plan.facts.cases], axis=0)
         found = self.request.trial.ask(
             {
@@ -210,72 +217,6 @@ class _Search:
             flips=bool(validation["flips"]),
             starting=starting,
         )
-
-
-def _schedule(
-    preset: Preset, plan: StepPlan, parts: TimeParts, given: dict[str, Any]
-) -> dict[str, Any]:
-    """Every value of a recipe's schedule."""
-    steps = int(given.get("steps", plan.steps))
-    planned: dict[str, Any] = {
-        "optimizer": "adamw",
-        "betas": [0.9, 0.999],
-        "shape": "cosine",
-        "learning_rate": preset.learning_rate,
-        "final_rate": 0.0,
-        "weight_decay": preset.weight_decay,
-        "warm_up": min(preset.warm_up, steps // LONGEST_WARM_UP),
-        "steps": steps,
-        "seconds": float(round(plan.budget)) if "steps" not in given else None,
-        "clip": 1.0,
-        "average": preset.average,
-        "accumulate": 1,
-        "precision": "auto",
-        "activation_checkpointing": False,
-        "validate_every": plan.validate_every,
-        "log_every": log_every(parts),
-        "checkpoint_seconds": 60.0,
-    }
-    return {k: v for k, v in {**planned, **given}.items() if v is not None}
-
-
-def _estimate(
-    request: PlanRequest,
-    recipe: dict[str, Any],
-    plan: SegmentationPlan,
-    cost: SegmentationCost,
-    parts: TimeParts,
-    steps: StepPlan,
-) -> Estimate:
-    """Time, memory and disk, and the sentence that says them."""
-    runs = int(recipe.get("folds", 1)) + bool(recipe.get("final_model", False))
-    main, on_device = memory_bytes(plan, cost)
-    disk = disk_bytes(plan, cost) * runs
-    hardware = request.hardware
-    free = hardware.memory_bytes if hardware.kind == "cpu" else hardware.device_bytes
-    of = f" of {spoken_bytes(free)} free" if free is not None else ""
-    where = "memory" if hardware.kind == "cpu" else "GPU memory"
-    validations = f"{steps.validations} validation{'s' if steps.validations > 1 else ''}"
-    pieces = [
-        f"{spoken(parts.starting + parts.preparing)} for reading and preparing",
-        f"{spoken(steps.steps * parts.step)} for {steps.steps} steps",
-        f"{spoken(steps.validations * parts.validation)} for {validations}",
-        f"{spoken(parts.judging)} for the last judgement",
-    ]
-    several = f" for each of {runs} trainings" if runs > 1 else ""
-    sentence = (
-        f"About {spoken(steps.seconds * runs)}: {', '.join(pieces)}{several}; "
-        f"{spoken_bytes(on_device)} of {where}{of}; {spoken_bytes(disk)} on disk. Measured with "
-        f"{cost.step.steps} steps on {hardware}."
-    )
-    seconds = {k: round(v, 4) for k, v in asdict(parts).items()}
-    return Estimate(
-        round(steps.seconds * runs, 1),
-        round(on_device / 2**30, 2),
-        round(disk / 2**30, 3),
-        sentence,
-        {**seconds, "main_memory_gib": round(main / 2**30, 2)},
-    )
 
 
 def _times(shape: tuple[int, ...]) -> str:

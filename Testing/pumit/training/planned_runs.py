@@ -1,0 +1,75 @@
+"""Plans whose steps cost what a test says, without a process that tries them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from pumit.training.hardware import Hardware
+from pumit.training.planner import Planned, PlanRequest
+from pumit.training.presets import preset_for
+from pumit.training.segmentation_planner import plan_automatic
+from pumit.training.trial_process import MemoryTooSmallError
+
+GIB = 1 << 30
+
+
+class StandInTrial:
+    """Answers as a trial does.
+
+    Args:
+        seconds_per_voxel: Of a step's patches.
+        most_voxels: Of a step; more do not fit into the memory.
+        peak_gib: What the process held.
+    """
+
+    def __init__(
+        self,
+        seconds_per_voxel: float = 4e-6,
+        most_voxels: float = float("inf"),
+        peak_gib: float = 1.0,
+    ) -> None:
+        self.seconds_per_voxel, self.most_voxels = seconds_per_voxel, most_voxels
+        self.peak = int(peak_gib * GIB)
+        self.requests: list[dict[str, Any]] = []
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.requests.append(request)
+        plan = request["plan"]
+        d, h, w = plan["patch_size"]
+        voxels = d * h * w * plan["batch_size"]
+        if voxels > self.most_voxels:
+            raise MemoryTooSmallError("The memory is too small for this plan.")
+        seconds = voxels * self.seconds_per_voxel
+        return {
+            "step": {"seconds": seconds, "steps": 5, "parameters": 10**6, "busy": 0.0},
+            "window_seconds": seconds / 3,
+            "preparing_seconds": 1e-6,
+            "asking_seconds": 1e-6,
+            "judging_seconds": 2e-6,
+            "peak_bytes": self.peak,
+            "process_bytes": self.peak,
+            "starting": 4.0,
+        }
+
+
+def planned(
+    folder: Path, trial: StandInTrial | None = None, *, preset: str = "quick", **given: Any
+) -> Planned:
+    """Plan for the labelled scans in a folder, on a machine with 8 GiB of free memory."""
+    hardware = Hardware(2, 8 * GIB, torch.device("cpu"))
+    resolve: Callable[[str], Path] = lambda text: folder / text  # noqa: E731
+    given = {"data": {"folder": ".", "classes": {"ball": 1, "box": 2}}, **given}
+    request = PlanRequest(
+        {**given, "task": "segmentation"},
+        "recipe.yaml",
+        resolve,
+        preset,
+        preset_for(preset, "cpu"),
+        hardware,
+        1,
+        trial or StandInTrial(),  # type: ignore[arg-type]
+    )
+    return plan_automatic(request)
