@@ -73,6 +73,7 @@ def write_seg(path: Path, volume: Volume, pixels: Array, kind: str, names: Seque
         software_versions="1",
         device_serial_number="1",
     )
+    path.parent.mkdir(parents=True, exist_ok=True)
     seg.save_as(path)
     return path
 

@@ -1,0 +1,64 @@
+"""`pumit data` prints a table or JSON lines; only what cannot be looked at fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from labelled_scans import write_pairs
+
+
+def test_table_names_problems_below_their_case(run: Any, tmp_path: Path) -> None:
+    write_pairs(tmp_path, 3)
+    (tmp_path / "images" / "case_1.nii.gz").write_bytes(b"nothing")
+    ran = run("data", tmp_path)
+    assert (ran.status, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert lines[1].startswith("case_0  14 x 30 x 28     2 x 1 x 1             1   class 1 425")
+    assert lines[3].strip().startswith("! The file is not an image")
+    assert "labels labels/{case}.*; 2 of 3 cases can be used" in ran.out
+    assert str(tmp_path) not in ran.out
+
+
+def test_json_has_a_line_a_case_and_a_summary(run: Any, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "set", 2)
+    recipe = {"data": {"folder": "set", "classes": [{"name": "ball", "value": 1}, "box"]}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(recipe))
+    pictures = tmp_path / "new" / "pictures"
+    ran = run("data", tmp_path / "mine.yaml", "--json", "--thumbnails", pictures)
+    assert ran.status == 0
+    rows = [json.loads(line) for line in ran.out.splitlines()]
+    assert [row.get("case") for row in rows] == ["case_0", "case_1", None]
+    assert rows[0]["spacing_mm"] == [2.0, 1.0, 1.0]
+    assert Path(rows[1]["thumbnail"]).is_file()
+    summary = rows[2]["summary"]
+    assert (summary["cases"], summary["usable"]) == (2, 2)
+    assert [row["name"] for row in summary["classes"]] == ["ball", "box"]
+
+
+def test_patterns_can_be_given(run: Any, tmp_path: Path) -> None:
+    write_pairs(tmp_path, 1)
+    (tmp_path / "labels").rename(tmp_path / "drawn by hand")
+    ran = run("data", tmp_path, "--labels", "drawn by hand/{case}.*", "--json")
+    assert json.loads(ran.out.splitlines()[0])["case"] == "case_0"
+
+
+def test_what_cannot_be_looked_at_is_one_line(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a.yaml").write_text("data: {foldr: x}")
+    (tmp_path / "b.yaml").write_text("network: x")
+    (tmp_path / "file").touch()
+    for source, message in (
+        ("gone", "no folder or recipe 'gone'"),
+        ("empty", "No files in 'empty' are called like"),
+        ("a.yaml", "did you mean folder?"),
+        ("b.yaml", "needs data"),
+    ):
+        ran = run("data", tmp_path / source)
+        assert (ran.status, ran.out) == (2, "")
+        assert len(ran.err.splitlines()) == 1
+        assert message in ran.err
+    ran = run("data", tmp_path, "--thumbnails", tmp_path / "file")
+    assert ran.status == 2
