@@ -88,14 +88,16 @@ def write_class_error_picture(
     lines = 1 + (min(len(inside), _MOST_NAMED) - 1) // _PER_LINE
     figure, axes = _panels(views, cut.shape, lines)
     for panel, view in zip(axes, views, strict=True):
+        left, right, bottom, top = extent_of(view, cut.shape)
         panel.imshow(
             view.cut(cut.array), cmap="gray", vmin=grey[0], vmax=grey[1],
-            extent=extent_of(view, cut.shape), interpolation="nearest",
+            extent=(left, right, bottom, top), interpolation="nearest",
         )  # fmt: skip
         for one in inside:
             draw_outline(panel, view, one.truth, one.color_rgb, style=TRUTH_STYLE)
             draw_outline(panel, view, one.answer, one.color_rgb)
-        panel.set(xticks=[], yticks=[])
+        # Outlines begin a little outside of the image.
+        panel.set(xticks=[], yticks=[], xlim=(left, right), ylim=(bottom, top))
         panel.spines[:].set_visible(False)
         panel.text(
             0.015, 0.985, view.name, transform=panel.transAxes, color=TEXT, fontsize=9,
