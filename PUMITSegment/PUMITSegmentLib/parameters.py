@@ -22,6 +22,7 @@ class SegmentParameters:
         promptKind: What is placed next.
         isPositive: Whether the next prompt says where the segment is.
         automaticRegion: Where automatic segmentation looks; None for the whole scan.
+        automaticModel: The model that segments without prompts; empty for the first there is.
     """
 
     sourceVolume: slicer.vtkMRMLScalarVolumeNode
@@ -32,6 +33,7 @@ class SegmentParameters:
     promptKind: PromptKind = PromptKind.POINT
     isPositive: bool = True
     automaticRegion: slicer.vtkMRMLMarkupsROINode
+    automaticModel: str = ""
 
 
 def nodeOf(parameters: SegmentParameters, name: str):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from PUMITSegmentLib.status import StatusBoard
-from PUMITSlicerLib.compute_settings import ComputeMode, load_settings, save_settings
+from PUMITSlicerLib.compute_settings import ComputeMode
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.collaborators import Collaborators
@@ -103,23 +103,33 @@ class Results:
         if not model or view is None:
             self._status.problem(_("There is no model yet; train first."))
             return
-        if isAutomatic(view.task):
-            # It is chosen in PUMITSegment's section for automatic models, which lists them anew.
-            self._toSegment(lambda logic: logic.compute.stop())
-            self._status.done(
-                _("{model} is in PUMIT Segment's list of automatic models.").format(model=model)
+        if not view.registered:
+            self._status.problem(
+                _("{model} is not in the model index; see the log of the run.").format(
+                    model=view.name
+                )
             )
             return
-        settings = replace(load_settings(self._parts.store), mode=ComputeMode.LOCAL, model=model)
-        save_settings(self._parts.store, settings)
-        self._toSegment(lambda logic: logic.compute.changeSettings(settings))
+        self._goToSegment(model, isAutomatic(view.task))
         self._status.done(_("PUMIT Segment computes with {model} now.").format(model=model))
 
-    def _toSegment(self, act: Callable[[object], None]) -> None:
+    @staticmethod
+    def _goToSegment(model: str, isAutomatic: bool) -> None:
+        """Choose a model in PUMITSegment, through its own logic, and open the module."""
         import slicer
 
         slicer.util.selectModule("PUMITSegment")
-        act(slicer.util.getModuleWidget("PUMITSegment").logic)
+        logic = slicer.util.getModuleWidget("PUMITSegment").logic
+        settings = logic.compute.settings
+        if isAutomatic:
+            if logic.parameters is not None:
+                logic.parameters.automaticModel = model
+            logic.compute.changeSettings(replace(settings, mode=ComputeMode.LOCAL))
+            # A worker that runs knows only the models that there were when it started.
+            logic.compute.stop()
+        else:
+            logic.compute.changeSettings(replace(settings, mode=ComputeMode.LOCAL, model=model))
+        logic.compute.ensureReady(lambda: None, logic.sayError)
 
     def exportModel(self, path: str | Path) -> None:
         """Write model and card as one file, in a process."""

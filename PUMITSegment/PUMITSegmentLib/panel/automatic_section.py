@@ -28,8 +28,9 @@ class AutomaticSection:
         self._logic = logic
         self._work = SessionWork(logic, self.refresh)
         self._models: list[dict[str, Any]] = []
+        self._isFilling = False
         ui.automaticButton.connect("clicked()", self._onRun)
-        ui.automaticModelSelector.connect("currentIndexChanged(int)", self._explain)
+        ui.automaticModelSelector.connect("currentIndexChanged(int)", self._onChosen)
         ui.automaticSection.connect("contentsCollapsed(bool)", self._onCollapsed)
         logic.compute.onStateChanged.append(self.refresh)
         self.refresh()
@@ -43,9 +44,7 @@ class AutomaticSection:
         models.sort(key=lambda model: model.get("kind") == "promptable")
         if models != self._models:
             self._models = models
-            ui.automaticModelSelector.clear()
-            for model in models:
-                ui.automaticModelSelector.addItem(model["name"])
+            self._fill()
         reason = self._whyNot()
         ui.automaticButton.enabled = not reason
         ui.automaticButton.toolTip = reason or _(
@@ -74,7 +73,26 @@ class AutomaticSection:
             return self._logic.compute.sentence
         return "" if self._models else _("There is no model yet that segments by itself")
 
-    def _explain(self, *_arguments) -> None:
+    def _fill(self) -> None:
+        """List the models; the one that was chosen before, here or by PUMITTrain, is chosen."""
+        selector, parameters = self._ui.automaticModelSelector, self._logic.parameters
+        names = [model["name"] for model in self._models]
+        chosen = parameters.automaticModel if parameters is not None else ""
+        self._isFilling = True
+        selector.clear()
+        for name in names:
+            selector.addItem(name)
+        if chosen in names:
+            selector.currentIndex = names.index(chosen)
+        self._isFilling = False
+
+    def _onChosen(self, *_arguments) -> None:
+        model, parameters = self._model(), self._logic.parameters
+        if model is not None and parameters is not None and not self._isFilling:
+            parameters.automaticModel = model["name"]
+        self._explain()
+
+    def _explain(self) -> None:
         model = self._model()
         if model is None:
             text = self._whyNot()

@@ -1,0 +1,150 @@
+"""What a run made: scores, card, its use in PUMITSegment, export and import."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pumit.io.run_files import RunStatus, write_status
+
+
+@pytest.fixture
+def finished(train: Any) -> Any:
+    """A run that has ended well is shown."""
+    folder = train.root / "run"
+    folder.mkdir(parents=True)
+    write_status(
+        folder,
+        RunStatus("finished", name="hearts", model="hearts.safetensors", registered="hearts-2"),
+    )
+    train.folder = folder
+    train.logic.runs.select(folder)
+    train.look()
+    return train
+
+
+def again(train: Any, **changes: Any) -> None:
+    given = {"name": "hearts", "model": "hearts.safetensors", "registered": "hearts-2"}
+    write_status(train.folder, RunStatus("finished", **{**given, **changes}))
+    train.look()
+
+
+class PlayedSegment:
+    """As much of PUMITSegment as is asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import slicer
+        from PUMITSlicerLib.compute_settings import ComputeMode, ComputeSettings
+
+        self.selected: list[str] = []
+        self.stopped = self.started = 0
+        self.settings = ComputeSettings(mode=ComputeMode.REMOTE, url="https://far")
+        self.logic = SimpleNamespace(
+            parameters=SimpleNamespace(automaticModel=""), compute=self, sayError=print
+        )
+        monkeypatch.setattr(slicer.util, "selectModule", self.selected.append, raising=False)
+        widget = SimpleNamespace(logic=self.logic)
+        monkeypatch.setattr(slicer.util, "getModuleWidget", lambda name: widget, raising=False)
+
+    def changeSettings(self, settings: Any) -> None:
+        self.settings = settings
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+    def ensureReady(self, onReady: Any, onError: Any) -> None:
+        self.started += 1
+
+
+def test_scores_are_read_worst_first_with_pictures(finished: Any) -> None:
+    rows = [
+        {"case": "a", "label": "liver", "dice": 0.9},
+        {"case": "a", "label": "spleen", "dice": 0.7},
+        {"case": "b", "label": "liver", "dice": 0.5},
+        {"case": "b", "label": "spleen", "dice": None},
+    ]
+    results = finished.logic.results
+    assert (results.scores, results.classScores) == ((), {})
+    (finished.folder / "validation.json").write_text(json.dumps({"rows": rows}))
+    (finished.folder / "pictures").mkdir()
+    picture = finished.folder / "pictures" / "worst_1.png"
+    picture.touch()
+    assert [(s.case, s.picture) for s in results.scores] == [("b", picture), ("a", None)]
+    assert results.classScores == pytest.approx({"mean": 0.65, "liver": 0.7, "spleen": 0.7})
+    (finished.folder / "validation.json").write_text("{")
+    assert results.scores == ()
+
+
+def test_card_and_its_pictures(finished: Any) -> None:
+    results = finished.logic.results
+    assert results.cardFile is None
+    (finished.folder / "curves.png").touch()
+    text = "# hearts\n![Curves](curves.png)\n![Gone](gone.png)\n"
+    (finished.folder / "card.md").write_text(text)
+    assert results.cardText == text
+    assert results.pictures == (finished.folder / "curves.png",)
+
+
+def test_automatic_model_is_chosen_in_pumit_segment(
+    finished: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = PlayedSegment(monkeypatch)
+    again(finished, task="segmentation")
+    finished.logic.results.use()
+    assert segment.selected == ["PUMITSegment"]
+    assert segment.logic.parameters.automaticModel == "hearts-2"
+    assert (segment.settings.mode.value, segment.settings.model) == ("local", "default")
+    assert (segment.stopped, segment.started) == (1, 1)
+
+
+def test_model_for_clicks_becomes_the_worker(
+    finished: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = PlayedSegment(monkeypatch)
+    again(finished, task="promptable")
+    finished.logic.results.use()
+    assert (segment.settings.mode.value, segment.settings.model) == ("local", "hearts-2")
+    assert segment.settings.url == "https://far"
+    assert segment.started == 1
+    assert "hearts-2" in finished.status
+
+
+def test_model_that_is_not_there_is_not_used(
+    finished: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = PlayedSegment(monkeypatch)
+    again(finished, registered=None)
+    finished.logic.results.use()
+    again(finished, model=None, registered=None)
+    finished.logic.results.use()
+    assert not segment.selected
+    assert "no model yet" in finished.status
+
+
+def test_export_and_import_are_processes(finished: Any, tmp_path: Path) -> None:
+    results = finished.logic.results
+    results.exportModel(tmp_path / "mine")
+    call = finished.programs.last
+    target = str(tmp_path / "mine.pumit.zip")
+    assert call.arguments == ["models", "export", "hearts-2", "-o", target]
+    assert results.isBusy
+    results.importModel(tmp_path / "other.pumit.zip")
+    assert finished.programs.last is call
+    call.end()
+    assert "mine.pumit.zip" in finished.status
+    results.importModel(tmp_path / "other.pumit.zip")
+    finished.programs.last.end(2, "other.pumit.zip is damaged; fetch it again.")
+    assert finished.status == "other.pumit.zip is damaged; fetch it again."
+    assert not results.isBusy
+
+
+def test_model_out_of_the_index_is_exported_by_its_file(finished: Any, tmp_path: Path) -> None:
+    again(finished, registered=None)
+    finished.logic.results.exportModel(tmp_path / "mine.pumit.zip")
+    assert finished.programs.last.arguments[2] == str(finished.folder / "hearts.safetensors")
+    finished.logic.cancel()
+    assert finished.programs.last.isCancelled
+    assert not finished.logic.results.isBusy
