@@ -35,8 +35,9 @@ class ClickSettings:
         part: What is trained: `decoder` (with the prompt encoder), `adapters` (low-rank ones in
             the linear layers of the image encoder, and the decoder), or `all`.
         rank: Of the adapters.
-        real_share: Share of fields that come from the lab's scans; the others are generated.
-        keep: Weight of answering generated fields as the initial model does.
+        real_share: Share of fields that come from the lab's scans, of which a quarter ask for what
+            is beside its structures; the others are generated.
+        keep: Weight of answering as the initial model does whatever is not labelled.
         batch_size: Fields of a step; thin ones come in larger batches.
         targets_per_field: Targets asked for in one field.
         blend: Shares of the tuned weights to try at the end, the rest being the initial ones.
@@ -47,11 +48,11 @@ class ClickSettings:
     initial: str = "default"
     part: str = "all"
     rank: int = 8
-    real_share: float = 0.5
-    keep: float = 1.0
+    real_share: float = 0.65
+    keep: float = 2.0
     batch_size: int = 1
     targets_per_field: int = 2
-    blend: tuple[float, ...] = (0.5, 0.75)
+    blend: tuple[float, ...] = (1.0, 0.75, 0.5)
     answers: int = 16
     scenes: int = 8
 

@@ -52,7 +52,7 @@ TASK_SCHEDULES: dict[str, dict[str, Any]] = {
         "weight_decay": 0.0,
         "warm_up": 20,
         "average": 0.98,
-        "steps": 1000,
+        "steps": 600,
     }
 }
 

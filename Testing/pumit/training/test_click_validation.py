@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from labelled_scans import write_pairs
+from pumit.cli.training_options import find_recipe
 from pumit.inference.segmenter import Segmenter
 from pumit.segmentation import ClassLabel
 from pumit.training.case_reading import CaseFacts
@@ -17,6 +18,8 @@ from pumit.training.click_recipe import ClickSettings
 from pumit.training.click_run import _chosen
 from pumit.training.click_validation import ClickValidation, asked_structures, generated_scan
 from pumit.training.labelled_cases import LabelledCase
+from pumit.training.recipe_file import read_yaml
+from pumit.training.run_control import RunStopped
 
 CLASSES = (ClassValue(1, ClassLabel("ball")), ClassValue(2, ClassLabel("box")))
 
@@ -104,3 +107,19 @@ def test_of_blends_that_score_alike_the_one_nearest_to_the_initial_model_is_kept
 def test_the_tuned_weights_themselves_are_always_tried() -> None:
     recipe = {"task": "promptable", "data": {"folder": "x"}, "blend": [0.25, 0.5]}
     assert ClickSettings.from_recipe(recipe, "a.yaml").blend == (1.0, 0.5, 0.25)
+
+
+def test_a_stop_is_heard_before_the_next_click(validation: ClickValidation) -> None:
+    def stop() -> None:
+        raise RunStopped
+
+    validation.before_click = stop
+    with pytest.raises(RunStopped):
+        validation.begin(validation.segmenter.network.state_dict())
+
+
+def test_the_shipped_recipe_says_what_is_done_without_it() -> None:
+    recipe = read_yaml(find_recipe("clicks")[0])
+    shipped = ClickSettings.from_recipe(recipe, "clicks.yaml")
+    bare = ClickSettings.from_recipe({"task": "promptable", "data": {}}, "bare.yaml")
+    assert shipped == bare
