@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -65,11 +66,17 @@ def batches(draws: StepDraws, steps: range, *, workers: int, pinned: bool) -> It
         prefetch_factor=AHEAD,
         pin_memory=pinned,
         generator=torch.Generator(),  # its seed for workers shall not come from the global one
+        worker_init_fn=_leave_stopping_to_the_run,
     )
     for batch in drawn:
         if isinstance(batch, _Complaint):
             raise PumitError(batch.message)
         yield batch
+
+
+def _leave_stopping_to_the_run(number: int) -> None:
+    """Ctrl+C reaches all processes of a terminal; the run still needs a batch or two to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @dataclass(frozen=True)

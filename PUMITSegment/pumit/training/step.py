@@ -17,7 +17,7 @@ from pumit.training.first_not_finite import first_not_finite
 from pumit.training.optimizers import set_rate
 from pumit.training.parallel import average_gradients, buffers_alike, largest, rank, world
 from pumit.training.precision import half_precision
-from pumit.training.run_memory import MemoryShortError, memory_short
+from pumit.training.run_memory import MemoryShortError, WorkerLostError, memory_short
 from pumit.training.run_state import Run, Wanted
 from pumit.training.task import Task, cases_of, voxels_of
 
@@ -96,12 +96,16 @@ class Step:
             complaint = memory_short(error)
             if complaint is None:
                 raise
-        is_short = isinstance(complaint, MemoryShortError)
-        has_failed, has_no_memory = self.run.meeting.any_of([complaint is not None, is_short])
+        kinds = (PumitError, MemoryShortError, WorkerLostError)
+        failed = self.run.meeting.any_of([isinstance(complaint, kind) for kind in kinds])
+        has_failed, is_short, has_lost = failed
+        # All go on alike with less memory, so what one lacks all lack.
+        if has_lost and not isinstance(complaint, WorkerLostError):
+            raise WorkerLostError("Another process lost one that prepares patches.")
+        if is_short and not isinstance(complaint, MemoryShortError):
+            raise MemoryShortError("Another process has not enough memory.")
         if complaint is not None:
             raise complaint
-        if has_no_memory:
-            raise MemoryShortError("Another process has not enough memory.")
         if has_failed or found is None:
             raise TrainingError(f"{self._here}: another process stopped; its message says why.")
         return found

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from pumit.errors import PumitError, VolumeError
+from pumit.io.run_files import ask
 from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
+from pumit.training import run_control
 from pumit.training.blocks import blocks_of, share
 from pumit.training.drawing_ahead import Draw
+from pumit.training.run_control import RunStopped
+from pumit.training.run_memory import MemoryShortError
+from pumit.training.run_session import run_session
 from pumit.training.schedule import Schedule
 from pumit.training.trainer import train
 from torch import Tensor, nn
@@ -194,6 +201,52 @@ def refuse(folder: Path) -> dict[str, Any]:
     return {}
 
 
+class AskingTask(BlockTask):
+    """Somebody asks for a pause, which ends soon, and then for a stop."""
+
+    folder = Path()
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        if self.rank == 0 and len(self.losses) in (3, 7):
+            ask(self.folder, "pause" if len(self.losses) == 3 else "stop")
+            if len(self.losses) == 3:
+                Timer(0.3, ask, (self.folder, "resume")).start()
+        return super().forward(batch)
+
+
+def stop_by_file(folder: Path) -> dict[str, Any]:
+    """Pause after two steps, stop after four, and go on."""
+    AskingTask.folder = folder
+    run_control.LOOK_SECONDS = 0.0
+    losses, stops = [], []
+    for kind in (AskingTask, BlockTask):
+        task = kind()
+        with suppress(RunStopped), run_session(folder, since=0.0) as desk:
+            begun = {"seed": SEED, "degrees": {0: 1.0}, "report": desk.report, "desk": desk}
+            state = train(task, folder, PLAIN, **begun)
+        losses += task.losses
+        stops.append(len(losses))
+    weights = {k: v.flatten().tolist() for k, v in state.items()}
+    return {"losses": losses, "weights": weights, "stops": stops}
+
+
+class ShortTask(BlockTask):
+    """The second process alone has no memory."""
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        if self.rank == 1 and len(self.losses) == 2:
+            raise MemoryError
+        return super().forward(batch)
+
+
+def run_short(folder: Path) -> dict[str, Any]:
+    try:
+        run(folder, PLAIN, kind=ShortTask)
+    except MemoryShortError as error:
+        return {"error": str(error)}
+    return {}
+
+
 def fsdp_then_ddp(folder: Path) -> dict[str, Any]:
     run(folder, replace(FSDP, seconds=0.0))
     return run(folder, PLAIN)
@@ -242,6 +295,8 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "vit_fsdp_half": lambda folder: run(folder, replace(FSDP, precision="bf16"), kind=VitTask),
     "spoilt": spoil,
     "refused": refuse,
+    "short": run_short,
+    "asked": stop_by_file,
     "validated": validate,
     "failing": fail_to_validate,
 }

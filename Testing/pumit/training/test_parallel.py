@@ -14,6 +14,7 @@ import pytest
 import torch
 from parallel_runs import PLAIN, SEED, Batch, BlockTask, draw
 from pumit.errors import PumitError
+from pumit.io.run_files import read_log
 from pumit.training.parallel import Meeting, average_gradients
 from pumit.training.schedule import Schedule
 from pumit.training.trainer import train
@@ -150,6 +151,24 @@ def test_a_loss_that_is_not_finite_stops_both(found: Found) -> None:
 def test_a_case_that_one_process_refuses_stops_both(found: Found) -> None:
     assert found[0]["refused"]["error"].startswith("Step 2: another process stopped")
     assert found[1]["refused"]["error"] == "Case b is empty."
+
+
+def test_memory_that_one_process_lacks_both_lack(found: Found) -> None:
+    other, own = (found[rank]["short"]["error"] for rank in range(2))
+    assert other == "Another process has not enough memory."
+    assert own == "There is not enough memory."
+
+
+def test_both_pause_and_stop_where_the_first_is_asked(found: Found, folder: Path) -> None:
+    for rank in range(2):
+        asked = found[rank]["asked"]
+        assert asked["stops"] == [8, 10]  # two batches a step
+        assert apart(found[rank]["ddp"], asked) == 0
+    records, _ = read_log(folder / "asked")
+    told = [r["event"] for r in records if "event" in r]
+    assert told == ["paused", "resumed", "stopped", "continued"]
+    lines = [r for r in records if "loss" in r]
+    assert [r["step"] for r in lines] == [1, 2, 3, 4, 5]
 
 
 def test_the_first_process_alone_reports_and_validates(found: Found) -> None:
