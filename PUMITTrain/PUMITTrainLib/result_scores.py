@@ -1,4 +1,4 @@
-"""What the best model of a run does on its validation cases, out of `validation.json`."""
+"""What the best model of a run does on its validation cases, out of its own files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 from PUMITTrainLib.curves import MEAN
 
-FILE = "validation.json"
+# Of a cross-validation, which has every case once, and of a single run.
+FILES = ("cross_validation.json", "validation.json")
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,13 @@ class CaseScore:
 def readScores(folder: Path) -> tuple[CaseScore, ...]:
     """Scores of a run, the worst first; none where it has not written them yet."""
     try:
-        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        file = next(folder / name for name in FILES if (folder / name).is_file())
+        content = json.loads(file.read_text(encoding="utf-8"))
         rows = [row for row in content["rows"] if row.get("dice") is not None]
         byCase: dict[str, dict[str, float]] = {}
         for row in rows:
             byCase.setdefault(str(row["case"]), {})[str(row["label"])] = float(row["dice"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, StopIteration, ValueError, TypeError, KeyError, AttributeError):
         return ()
     scores = sorted((CaseScore(case, dice) for case, dice in byCase.items()), key=_order)
     return tuple(

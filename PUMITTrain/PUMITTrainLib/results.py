@@ -59,8 +59,12 @@ class Results:
     @property
     def cardFile(self) -> Path | None:
         """The model card, where there is one."""
-        path = None if self._runs.folder is None else self._runs.folder / CARD
-        return path if path is not None and path.is_file() else None
+        folder, view = self._runs.folder, self._runs.selected
+        if folder is None:
+            return None
+        # Of a cross-validation it lies beside the model of a part.
+        model = folder / view.model if view is not None and view.model else folder / CARD
+        return next((p for p in (folder / CARD, model.parent / CARD) if p.is_file()), None)
 
     @property
     def cardText(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from pumit.errors import PumitError
@@ -60,6 +61,7 @@ class Runs:
         self._timer = parts.makeTimer(self.look, False)
         self._looking: Job | None = None
         self._folder: Path | None = None
+        self._part: Path | None = None
         self._offset = 0
         self.all: tuple[RunView, ...] = ()
         self.curves = Curves()
@@ -86,20 +88,21 @@ class Runs:
         """Read the folders of the runs, on a thread."""
         if self._looking is not None and self._looking.isActive:
             return
-        root, folder, offset = self._parts.root, self._folder, self._offset
+        root, folder, part, offset = self._parts.root, self._folder, self._part, self._offset
         self._looking = self._parts.background.submit(
-            lambda: look(root, folder, offset), self._take
+            lambda: look(root, folder, part, offset), self._take
         )
 
     def _take(self, found: Look) -> None:
-        before = (self.all, self.logText, self.curves.version)
+        before = (self.all, self.logText, id(self.curves), self.curves.version)
         self.all = found.views
         if found.folder == self._folder and found.folder is not None:
-            if found.offset < self._offset:  # another log, read from its start
-                self.curves = Curves()
-            self.curves.take(found.records, found.folder)
-            self._offset, self.logText = found.offset, found.logText
-        if before != (self.all, self.logText, self.curves.version):
+            if found.part != self._part or found.offset < self._offset:
+                self.curves = Curves()  # of another log, read from its start
+            self.curves.take(found.records, found.part)
+            self._part, self._offset = found.part, found.offset
+            self.logText = found.logText
+        if before != (self.all, self.logText, id(self.curves), self.curves.version):
             self._onChanged()
 
     # Which
@@ -118,7 +121,7 @@ class Runs:
         """Show another run, or none."""
         if folder == self._folder:
             return
-        self._folder, self._offset = folder, 0
+        self._folder, self._part, self._offset = folder, None, 0
         self.curves, self.logText = Curves(), ""
         if self._looking is not None:
             self._looking.cancel()
@@ -237,9 +240,17 @@ class Runs:
             write_status(folder, status)
         except PumitError as error:
             self._status.problem(str(error))
+            self._noteFailed(folder, str(error))
             return
         self.select(folder)
         self._status.done(_("The training runs; it goes on when Slicer is closed."))
+        self.look()
+
+    def _noteFailed(self, folder: Path, sentence: str) -> None:
+        """A new run that could not be started is listed, to be taken up or deleted."""
+        with suppress(PumitError):
+            if read_status(folder) is None:
+                write_status(folder, RunStatus("failed", sentence, name=folder.name))
         self.look()
 
     def remove(self, folder: Path) -> None:

@@ -139,6 +139,43 @@ def test_curves_go_back_where_a_run_was_taken_up_earlier(train: Any) -> None:
     assert not train.logic.runs.overlays
 
 
+def test_cross_validation_shows_the_part_that_trains(train: Any) -> None:
+    folder = train.root / "run"
+    tell(folder, sentence="Fold 1 of 3: Step 10 of 40.")
+    tell(folder / "fold_1")
+    log(folder / "fold_1", *({"step": n, "loss": 1.0} for n in (10, 20)))
+    train.logic.runs.select(folder)
+    train.look()
+    assert len(train.logic.runs.all) == 1
+    assert train.logic.runs.curves.loss == [(10, 1.0), (20, 1.0)]
+    tell(folder / "fold_1", "finished")
+    (folder / "fold_2").mkdir()
+    log(folder / "fold_2", {"step": 10, "loss": 0.5})
+    log(folder / "fold_2", {"step": 10, "overlay": "pictures/a.png", "case": "a"})
+    time.sleep(0.11)  # the status tells tenths of a second
+    tell(folder / "fold_2")
+    train.look()
+    assert train.logic.runs.curves.loss == [(10, 0.5)]
+    assert train.logic.runs.overlays[0].path == folder / "fold_2" / "pictures" / "a.png"
+
+
+def test_run_that_cannot_be_started_is_listed(train: Any) -> None:
+    from pumit.errors import ServiceError
+
+    def refuse(folder: Path, arguments: Any) -> int:
+        raise ServiceError("Slicer's Python program was not found.")
+
+    train.launcher.launch = refuse
+    train.addCases(1)
+    train.logic.runs.start()
+    train.settle()
+    train.answerPlan()
+    train.settle()
+    (view,) = train.logic.runs.all
+    assert (view.state.value, view.canTakeUp, view.canRemove) == ("failed", True, True)
+    assert "was not found" in view.sentence
+
+
 def test_half_written_files_are_left_for_the_next_look(train: Any) -> None:
     folder = train.root / "run"
     tell(folder)

@@ -165,7 +165,8 @@ class TrainScene:
         assert self.background.drain(60)
 
     def look(self) -> None:
-        """Read the folders of the runs once more."""
+        """Read the folders of the runs once more, after what is being read."""
+        self.settle()
         self.logic.runs.look()
         self.settle()
 
