@@ -15,6 +15,7 @@ from typing import Any
 from pumit.evaluation.segmentation_metrics import Mean, MetricRow, mean_of, summarize
 from pumit.export.classes import class_terminology
 from pumit.models.card import classes_of
+from pumit.segmentation import TISSUE
 from pumit.training.case_reading import CaseFacts
 from pumit.volume import Triple
 
@@ -156,6 +157,7 @@ def class_facts(recipe: Mapping[str, Any]) -> tuple[ClassFact, ...]:
     ):
         values = row.get("values", [row["value"]] if "value" in row else [])
         parts = [meaning.type, meaning.type_modifier, meaning.anatomic_region]
+        parts = [] if meaning.type == TISSUE and not label.terminology else parts
         code = ", ".join(f"{c.scheme} {c.value} {c.meaning}" for c in parts if c is not None)
         facts.append(ClassFact(label.name, tuple(values), code, meaning.color_rgb))
     return tuple(facts)

@@ -15,6 +15,7 @@ from pumit.training.run_card_scores import note_of
 from pumit.training.run_sentences import duration
 
 MOST_ROWS = 60
+ALL_CLASSES = "all classes"
 NOT_CHOSEN = "not chosen by its maker: ask before using it for anything else than trying it out"
 MEASURES = {
     "dice": "Dice",
@@ -76,7 +77,7 @@ def _quality(card: RunCard) -> list[str]:
     parts += [note] if note else []
     if card.worst:
         parts.append("### The worst cases")
-        parts += [f"![{p.title}]({p.file})\n\n{p.title}" for p in card.worst]
+        parts += [f"![{p.title.partition(',')[0]}]({p.file})\n\n{p.title}" for p in card.worst]
     return parts
 
 
@@ -99,7 +100,11 @@ def _scores(card: RunCard, scores: Scores) -> list[str]:
     columns = list(dict.fromkeys(m for row in scores.means.values() for m in row))
     shown = [c for c in columns if c in MEASURES] or columns
     rows = [
-        (name, *(interval(row.get(c)) for c in shown), str(max(m.cases for m in row.values())))
+        (
+            ALL_CLASSES if name == "mean" else name,
+            *(interval(row.get(c)) for c in shown),
+            str(max(m.cases for m in row.values())),
+        )
         for name, row in scores.means.items()
     ]
     parts = [head, table(["", *map(_measure, shown), "cases"], rows)]
@@ -143,7 +148,9 @@ def _training(card: RunCard) -> list[str]:
         told.append("The training was stopped early.")
     parts += [" ".join(told)] if told else []
     plan = {k: v for k, v in card.plan.items() if k != "median_shape"}
-    recipe: dict[str, Any] = {**card.settings, "plan": plan, "schedule": card.schedule}
+    data = {k: v for k, v in card.settings.get("data", {}).items() if k != "classes"}
+    recipe: dict[str, Any] = {**card.settings, "data": data, "plan": plan}
+    recipe["schedule"] = card.schedule
     recipe = {k: v for k, v in recipe.items() if v not in ({}, [], None)}
     text = yaml.safe_dump(
         recipe, sort_keys=False, allow_unicode=True, width=96, default_flow_style=None
