@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import VolumeError
+from pumit.io.label_file import count_values
 from pumit.io.label_source import announced_segments, read_all_labels, read_scan
 from pumit.preprocessing.channels import image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
@@ -107,11 +108,10 @@ def facts_of(
     depth, height, width = (case.volume.shape[a] for a in axes.order)
     count = case.volume.channels
     channels = image_channels(case.volume, count)
-    places = np.flatnonzero(case.labels)
-    step = max(1, len(places) // FOREGROUND_SAMPLES)
-    samples = [c.reshape(-1)[places[::step]].astype(np.float32) for c in channels]
     members = region_table(classes)  # (classes, 1 + base values)
-    counts = np.bincount(case.labels.ravel(), minlength=members.shape[1])
+    counts = count_values(case.labels, members.shape[1] - 1)
+    places = _labelled(case.labels, max(1, int(counts[1:].sum()) // FOREGROUND_SAMPLES))
+    samples = [c.reshape(-1)[places].astype(np.float32) for c in channels]
     voxels = (counts[0], *(members @ counts))
     digest = hashlib.sha256(np.ascontiguousarray(case.volume.array).data)
     return CaseFacts(
@@ -126,6 +126,17 @@ def facts_of(
         digest.hexdigest(),
         case.doubts,
     )
+
+
+def _labelled(labels: npt.NDArray[np.uint8], step: int) -> npt.NDArray[np.int64]:
+    """Flat places of every so many labelled voxels; slice by slice, as there may be many."""
+    found: list[npt.NDArray[np.int64]] = []
+    count = 0
+    for k, part in enumerate(labels):
+        inside = np.flatnonzero(part)
+        found.append(inside[-count % step :: step] + k * part.size)
+        count += len(inside)
+    return np.concatenate(found)
 
 
 def unnamed_classes(case: LabelledCase) -> list[int]:

@@ -86,6 +86,8 @@ def class_indices(
         more = " and more" if len(unknown) > SHOWN_VALUES else ""
         raise VolumeError(f"no class is named for the label values {shown}{more}")
     indices = np.array([known[v] for v in found.tolist()], dtype=np.uint8)
+    if values.dtype == np.uint8 and np.array_equal(indices, found):
+        return values.view(np.uint8)  # classes 1, 2, 3 as they are
     if values.dtype.kind in "iu":  # none is negative, or it were unknown
         table = np.zeros(int(found[-1]) + 1, dtype=np.uint8)
         table[found] = indices

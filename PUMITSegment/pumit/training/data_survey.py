@@ -19,7 +19,7 @@ from pumit.training.case_patterns import CaseProblem, LabelledCase
 from pumit.training.case_reading import CaseFacts, LabelledVolume, facts_of, one_line
 from pumit.training.class_matching import class_labels
 from pumit.training.class_proposal import ClassProposal
-from pumit.training.class_values import ClassValue, region_table
+from pumit.training.class_values import ClassValue, has_regions, region_table
 from pumit.training.data_check import disagreements, doubtful, has_no
 from pumit.training.labelled_cases import FoundCases
 from pumit.training.thumbnail import write_thumbnail
@@ -205,6 +205,8 @@ class DataSurvey:
 
     def _shown(self, read: LabelledVolume) -> Any:
         """Labels as numbers of classes; of regions that overlap the innermost."""
+        if not has_regions(self.classes):
+            return read.labels
         members = region_table(self.classes)
         innermost = [max((i for i, m in enumerate(c, start=1) if m), default=0) for c in members.T]
         return np.array(innermost, dtype=np.uint8)[read.labels]

@@ -30,6 +30,17 @@ def test_good_data_are_measured(tmp_path: Path) -> None:
     assert first.foreground.shape == (1, int((labels > 0).sum()))
 
 
+def test_foreground_is_a_sample_of_every_so_many_voxels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pairs(tmp_path, 1)
+    image, labels = ball_and_box(0)
+    monkeypatch.setattr("pumit.training.case_reading.FOREGROUND_SAMPLES", 100)
+    places = np.flatnonzero(labels)
+    expected = image.ravel()[places[:: len(places) // 100]]
+    assert np.array_equal(look(tmp_path).cases[0].foreground[0], expected)
+
+
 def replace_label(folder: Path, labels: np.ndarray, **geometry: Any) -> None:
     write(folder / "labels" / "case_1.nii.gz", labels, **geometry)
 
