@@ -68,7 +68,11 @@ class ExampleCases:
             return generatedScan(patient)
 
         def take(scan: GeneratedScan) -> None:
-            addCase(_("Example {number}").format(number=patient), scan)
+            volumeNode, node = addCase(_("Example {number}").format(number=patient), scan)
+            if patient == 1:
+                slicer.util.setSliceViewerLayers(background=volumeNode, fit=True)
+            else:  # six on top of each other are none
+                node.SetDisplayVisibility(False)
             if patient < count:
                 self._make(patient + 1, count)
             else:
@@ -100,5 +104,8 @@ def addCase(name: str, scan: GeneratedScan) -> tuple[Any, Any]:
         segmentID = newSegment(node, organ)
         image = slicer.vtkOrientedImageData()
         image.DeepCopy(orientedImage(scan.masks[organ], ijkToRas(volumeNode)))
-        node.GetSegmentation().GetSegment(segmentID).AddRepresentation(_BINARY, image)
+        segment = node.GetSegmentation().GetSegment(segmentID)
+        # Each has an image of its own; new ones share one, with a value for each.
+        segment.SetLabelValue(1)
+        segment.AddRepresentation(_BINARY, image)
     return volumeNode, node

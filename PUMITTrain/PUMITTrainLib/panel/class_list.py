@@ -16,7 +16,7 @@ from PUMITTrainLib.panel.curve_picture import PALETTE, Color
 from PUMITTrainLib.panel.table_cells import RED, Cell, TableCells
 
 _COLOR, _NAME, _VALUES, _SEGMENTS, _CODE, _CASES = range(6)
-_WIDTHS = {_COLOR: 28, _NAME: 80, _VALUES: 48, _SEGMENTS: 76, _CODE: 56, _CASES: 48}
+_WIDTHS = {_COLOR: 28, _NAME: 80, _VALUES: 46, _SEGMENTS: 82, _CODE: 54, _CASES: 48}
 _MOST_ROWS = 6
 # Shown where there is a class.
 _WIDGETS = (

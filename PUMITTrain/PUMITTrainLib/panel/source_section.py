@@ -49,8 +49,10 @@ class SourceSection:
         self._logic = logic
         self._isShowing = False
         self._offered: tuple = ()
-        # What a bundle holds is known only a moment after it was added.
+        # What a bundle holds is known only a moment after it was added: cases are read when they
+        # appear, each list of them once, so that a reading that is stopped stays so.
         self._wantsReading = False
+        self._readNames: tuple[str, ...] = ()
         for place, text in _placeTexts().items():
             ui.sourceSelector.addItem(text, place.value)
         self._place = Place.SCENE
@@ -112,9 +114,13 @@ class SourceSection:
 
     def _readWhatIsNew(self) -> None:
         cases = self._logic.cases
-        isNew = any(row.state is CaseState.UNCHECKED for row in cases.rows)
-        if self._wantsReading and isNew and not cases.isChecking:
-            self._wantsReading = False
+        if not self._wantsReading or cases.isChecking:
+            return
+        rows = cases.rows
+        names = tuple(row.name for row in rows)
+        isNew = any(row.state is CaseState.UNCHECKED for row in rows)
+        if isNew and names != self._readNames:
+            self._readNames = names
             cases.check()
 
     def _choose(self, place: Place) -> None:
@@ -174,6 +180,8 @@ class SourceSection:
     def _hint(self) -> str:
         place = self._place
         if place is Place.SCENE:
+            if not self._offered and self._logic.cases.rows:
+                return _("Every annotated scan of the scene is in the table.")
             if not self._offered:
                 return _(
                     "Load scans and their segmentations, or label maps; they are then offered here."
@@ -200,7 +208,8 @@ class SourceSection:
         if self._whyNot():
             return
         cases = logic.cases
-        self._wantsReading = place is not Place.FOLDER
+        # One by one as they are added would read the first many times.
+        self._wantsReading = False
         if place is Place.SCENE:
             volume = ui.sceneVolumeSelector.currentNode()
             label = ui.sceneLabelSelector.currentNode()
@@ -218,6 +227,7 @@ class SourceSection:
             ui.labelPathEdit.currentPath = ""
         else:
             cases.addBundle(self._path)
+        self._wantsReading = place is not Place.FOLDER
         self.refresh()
 
 

@@ -39,9 +39,12 @@ def test_the_example_is_offered_on_an_empty_scene_and_becomes_pairs(shown: Shown
     names = [segmentation.GetNthSegment(i).GetName() for i in range(4)]
     assert names == ["liver", "spleen", "left kidney", "right kidney"]
     assert "Liver" in segmentation.GetNthSegment(0).GetTerminology()
-    liver = segmentation.GetNthSegmentID(0)
-    mask = SegmentWriter().read(pairs[2].label, liver, pairs[2].volumes[0])
-    assert mask.sum() == 4 * 4
+    sizes = [
+        int(SegmentWriter().read(pairs[2].label, segmentID, pairs[2].volumes[0]).sum())
+        for segmentID in segmentation.GetSegmentIDs()
+    ]
+    assert sizes == [4 * 4] * 4
+    assert [bool(pair.label.GetDisplayVisibility()) for pair in pairs] == [True] + [False] * 5
     shown.logic.cases.offered = pairs
     shown.tell()
     assert not shown.ui.exampleButton.isVisible()

@@ -33,6 +33,11 @@ def addToTable(module: TrainModule, count: int = 2) -> None:
     module.settle()
 
 
+def test_what_is_added_is_read_once(module: TrainModule) -> None:
+    addToTable(module)
+    assert [call.arguments[0] for call in module.programs.calls] == ["data"]
+
+
 def start(module: TrainModule) -> Path:
     """Press Start, answer the plan, and let the process say that it trains."""
     module.press(module.ui.startButton)
