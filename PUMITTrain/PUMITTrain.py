@@ -98,7 +98,7 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
     Where nothing is installed yet, the parts that compute are skipped, and it is said so.
     """
 
-    TIMEOUT_S = 600.0
+    TIMEOUT_S = 300.0
 
     def setUp(self) -> None:
         """Start from an empty scene."""
@@ -106,7 +106,11 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
 
     def runTest(self) -> None:
         """Run every check."""
-        for test in (self.test_core_is_light, self.test_panel_opens_and_offers_the_scene):
+        for test in (
+            self.test_core_is_light,
+            self.test_panel_opens_and_offers_the_scene,
+            self.test_cases_of_the_scene_are_read_and_found_wrong,
+        ):
             self.setUp()
             self.delayDisplay(test.__name__.removeprefix("test_").replace("_", " "))
             test()
@@ -120,26 +124,72 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
         self.assertEqual("torch" in sys.modules, had_torch)
 
     def test_panel_opens_and_offers_the_scene(self) -> None:
-        """A scan and its segmentation are offered as a case."""
-        logic = slicer.util.getModuleWidget("PUMITTrain").logic
+        """A scan and its segmentation are offered as a case; nothing of them is changed."""
+        logic = self._logic()
         self.assertFalse(logic.cases.offeredPairs())
-        self._addCase()
+        self._addCase("Ball")
         (pair,) = logic.cases.offeredPairs()
+        self.assertEqual(pair.volumes[0].GetName(), "Ball")
         logic.cases.addScenePair(pair.volumes, pair.label)
-        self.assertEqual(len(logic.cases.rows), 1)
+        self.assertEqual([row.name for row in logic.cases.rows], ["Ball"])
+        self.assertFalse(logic.cases.offeredPairs())
 
-    def _addCase(self) -> None:
+    def test_cases_of_the_scene_are_read_and_found_wrong(self) -> None:
+        """Cases are read by a process of their own, and what is wrong is said."""
+        logic = self._logic()
+        if logic.setup.isMissing:
+            self.delayDisplay(_("Skipped what computes: {why}").format(why=logic.setup.sentence))
+            return
+        self._addCase("First")
+        self._addCase("Second", seed=1)
+        self._addCase("Third", seed=1)
+        self.assertEqual(logic.cases.addAllOffered(), 3)
+        self._wait(lambda: not logic.cases.isChecking)
+        if not logic.cases.isChecked:
+            logic.cases.check()
+            self._wait(lambda: not logic.cases.isChecking)
+        first, second, third = logic.cases.rows
+        self.assertFalse(first.problems or second.problems, str(first.problems))
+        self.assertEqual(first.shape, (24, 32, 32))
+        self.assertTrue(any("Second" in problem for problem in third.problems))
+        self.assertEqual([row.name for row in logic.cases.classes], ["ball"])
+        self.assertEqual(logic.cases.excludeBad(), 1)
+        self.assertFalse(logic.runs.whyNoStart)
+        logic.cases.clear()
+
+    def _logic(self) -> Any:
+        logic = slicer.util.getModuleWidget("PUMITTrain").logic
+        settled: list[object] = []
+        logic.setup.check()
+        # After the check, which was submitted before.
+        logic.background.submit(lambda: None, settled.append)
+        self._wait(lambda: settled and not logic.background.isBusy)
+        return logic
+
+    def _addCase(self, name: str, seed: int = 0) -> None:
         """A bright ball in noise, and its segmentation."""
         import numpy as np
+        from PUMITSlicerLib.mrml import ijkToRas, orientedImage
 
         grid = np.indices((24, 32, 32)) - np.array([11.5, 15.5, 15.5])[:, None, None, None]
         ball = (grid**2).sum(axis=0) < 64
-        noise = np.random.default_rng(0).normal(0, 12, ball.shape)
+        noise = np.random.default_rng(seed).normal(0, 12, ball.shape)
         volumeNode = slicer.util.addVolumeFromArray((ball * 140 + 40 + noise).astype(np.int16))
-        volumeNode.SetName("Ball")
-        node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Ball segmentation")
+        volumeNode.SetName(name)
+        node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", f"{name} segments")
         node.SetReferenceImageGeometryParameterFromVolumeNode(volumeNode)
-        segmentID = node.GetSegmentation().AddEmptySegment("ball", "ball")
-        slicer.util.updateSegmentBinaryLabelmapFromArray(
-            ball.astype(np.uint8), node, segmentID, volumeNode
-        )
+        segment = slicer.vtkSegment()
+        segment.SetName("ball")
+        image = slicer.vtkOrientedImageData()
+        image.DeepCopy(orientedImage(ball, ijkToRas(volumeNode)))
+        segment.AddRepresentation("Binary labelmap", image)
+        node.GetSegmentation().AddSegment(segment)
+
+    def _wait(self, condition) -> None:
+        import time
+
+        end = time.monotonic() + self.TIMEOUT_S
+        while not condition():
+            self.assertLess(time.monotonic(), end, "no answer came")
+            slicer.app.processEvents()
+            time.sleep(0.005)
