@@ -71,14 +71,17 @@ def _train(run: TrainingRun, plan: ClickPlan, scans: Sequence[RealScan]) -> Path
     run.settle(**_decided(run, plan))
     validation = build_validation(plan, run.device)
     validation.before_click = run.desk.check
-    validation.on_answer = OverlayPictures(run.desk, run.output, plan.data.classes)
+    pictures = OverlayPictures(run.desk, run.output, plan.data.classes)
     initial = {k: v.float() for k, v in plan.initial.state.items()}
     if run.is_first:
         run.desk.state("validating", "Clicking with the initial model, to compare with.")
+        is_new = not (run.output / LAST).is_file()  # else all of this is told already
+        if is_new:
+            validation.on_answer = pictures
         before = validation.begin(initial)
-        if not (run.output / LAST).is_file():
+        if is_new:
             run.report({"step": 0, "validation": _finite(before)})
-    first_rows = validation.rows
+    first_rows, validation.on_answer = validation.rows, pictures
     task, degrees = build_click_task(plan, scans, run.device, seed=run.seed)
     best = run.output / f"{run.name}.safetensors"
     keep = _keeper(run, plan, best)
