@@ -31,6 +31,7 @@ from pumit.training.classification_recipe import (
 )
 from pumit.training.classification_task import CaseDraw, ClassificationTask, probabilities_of
 from pumit.training.initial_encoder import begin_with_encoder
+from pumit.training.origin import origin_of
 from pumit.training.parallel import Meeting, world
 from pumit.training.prepared_images import PreparedImages, keep_prepared
 from pumit.training.run_memory import MemoryShortError, WorkerLostError, as_memory_allows
@@ -65,8 +66,12 @@ def train_classifier(run: TrainingRun) -> Path:
     start = _start(run, sizes)
     run.report({"classes": list(data.classes), "cases": data.counts()})
     images = run.desk.written(lambda: _prepare(run, data, form))
+    origin = _origin(run)
     return as_memory_allows(
-        lambda now: _train(_Trial(now, data, form, sizes, images, start)), run, _smaller, run.desk
+        lambda now: _train(_Trial(now, data, form, sizes, images, start, origin)),
+        run,
+        _smaller,
+        run.desk,
     )
 
 
@@ -155,6 +160,15 @@ def _start(run: TrainingRun, sizes: Mapping[str, Any]) -> VitClassifier:
     return network
 
 
+def _origin(run: TrainingRun) -> dict[str, str]:
+    """What the training begins with, for the checkpoint; empty for random weights."""
+    for key in ("initial", "eva02"):
+        if key in run.recipe:
+            path = run.path(run.recipe[key])
+            return origin_of(path if path.is_file() else run.recipe[key])
+    return {}
+
+
 @dataclass(frozen=True)
 class _Trial:
     """Everything that stays the same while learning rates are tried."""
@@ -165,6 +179,7 @@ class _Trial:
     sizes: Mapping[str, Any]
     images: Mapping[str, PreparedImages]
     start: VitClassifier
+    origin: Mapping[str, str]
 
     def train(self, folder: Path, schedule: Schedule) -> tuple[float, float, Path]:
         """Train at one rate; returns the best checkpoint after its AUC and negative surprise."""
@@ -253,7 +268,7 @@ class _Trial:
     ) -> None:
         recipe = self.run.recipe
         training = {key: recipe[key] for key in _TOLD if key in recipe}
-        training |= {k: Path(recipe[k]).name for k in ("initial", "eva02") if k in recipe}
+        training |= {"initial": dict(self.origin)} if self.origin else {}
         training |= {"learning_rate": schedule.learning_rate, "cases": self.data.counts()}
         content = {
             "name": self.run.name,
