@@ -16,6 +16,7 @@ from pumit.errors import DiskFullError
 from pumit.io.run_files import RunState, Word
 from pumit.training.run_clock import RunClock
 from pumit.training.run_control import RunControl, RunStopped
+from pumit.training.run_folder import LAST, step_saved
 from pumit.training.run_journal import RunJournal
 from pumit.training.run_sentences import duration
 
@@ -26,7 +27,7 @@ BEAT_SECONDS = 2.0  # between two signs of life
 ROOM_SECONDS = 5.0  # how often to look for room on a full disk
 ROOM_TRY_SECONDS = 60.0  # how often to try without looking: a quota's room cannot be seen
 ROOM_BYTES = 1 << 20  # this much more is worth a try
-ADVICE = "The run waits and goes on by itself when there is room."
+FULL = "The disk is full. Make room: the run waits, and goes on by itself."
 
 
 class RunDesk:
@@ -156,11 +157,11 @@ class RunDesk:
             except DiskFullError as error:
                 if self.journal is None:
                     raise
-                what, folder = str(error), self.journal.folder
+                logger.info("waiting for room: %s", error)
+                folder = self.journal.folder
                 room = partial(self._room, folder, _free(folder))
-            wanted = self._sleep("disk full", f"{what} {ADVICE}", room)
-            if wanted == "stop":
-                raise RunStopped(f"Stopped while the disk was full. {what}")
+            if self._sleep("disk full", f"{FULL} {kept(folder)}", room) == "stop":
+                raise RunStopped(f"Stopped while the disk was full. {kept(folder)}")
 
     def _room(self, folder: Path, before: int) -> Word | None:
         """Wait for more room than before; returns what is wanted, where that comes first."""
@@ -187,6 +188,12 @@ class RunDesk:
             f"The computer slept for {duration(seconds)}, which do not count.",
             slept_seconds=round(seconds, 1),
         )
+
+
+def kept(folder: Path) -> str:
+    """What of a run is saved, as a sentence."""
+    step = step_saved(folder / LAST)
+    return "Nothing of it is saved yet." if step is None else f"Step {step} is saved."
 
 
 def _free(folder: Path) -> int:

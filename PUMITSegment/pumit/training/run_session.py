@@ -12,8 +12,7 @@ from pathlib import Path
 from pumit.errors import ExportError, PumitError
 from pumit.io.run_files import LOG
 from pumit.training.run_control import RunControl, RunStopped
-from pumit.training.run_desk import Heart, RunDesk
-from pumit.training.run_folder import LAST, step_saved
+from pumit.training.run_desk import Heart, RunDesk, kept
 from pumit.training.run_journal import RunJournal
 from pumit.training.run_lock import RunLock
 
@@ -58,12 +57,12 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunDesk]:
             with control.heeding_signals():
                 yield desk
         except RunStopped as stop:
-            sentence = str(stop) or f"Stopped. {_kept(folder)}"
+            sentence = str(stop) or f"Stopped. {kept(folder)}"
             desk.event("stopped", sentence)
             desk.state("stopped", sentence)
             raise RunStopped(sentence) from None
         except KeyboardInterrupt:
-            desk.state("stopped", f"Stopped at once. {_kept(folder)}")
+            desk.state("stopped", f"Stopped at once. {kept(folder)}")
             raise
         except BaseException as error:
             fault = f"A fault of the program ({type(error).__name__})."
@@ -80,11 +79,6 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunDesk]:
             control.obeyed()
     finally:
         lock.release()
-
-
-def _kept(folder: Path) -> str:
-    step = step_saved(folder / LAST)
-    return "Nothing was trained yet." if step is None else f"Step {step} is saved; resume it there."
 
 
 def _make(folder: Path) -> Path | None:

@@ -80,9 +80,8 @@ def test_a_run_waits_for_room_and_goes_on_by_itself(
     watcher.join()
     status, saved = seen
     assert status.is_alive
-    assert "Step 6 is not saved" in status.sentence
-    assert "the disk is full" in status.sentence
-    assert "goes on by itself when there is room" in status.sentence
+    assert status.sentence.startswith("The disk is full. Make room: the run waits")
+    assert status.sentence.endswith("Step 5 is saved.")
     assert saved == 5
     told = [r["event"] for r in read_log(folder)[0] if "event" in r]
     assert told == ["disk full", "resumed"]
@@ -97,7 +96,7 @@ def test_a_run_that_waits_for_room_can_be_stopped(
     FullDisk(monkeypatch, after=5)
     with run_session(tmp_path, since=0.0) as desk:
         threading.Timer(0.3, lambda: ask(tmp_path, "stop")).start()
-        with pytest.raises(RunStopped, match=r"^Stopped while the disk was full\. Step 6 is not"):
+        with pytest.raises(RunStopped, match=r"while the disk was full\. Step 5 is saved\."):
             train_line(tmp_path, desk)
     assert step_saved(tmp_path / LAST) == 5
 

@@ -165,7 +165,7 @@ def test_a_stopped_run_is_saved_and_goes_on_later(
     assert process.exitcode == 7
     status = status_of(tmp_path)
     assert status.state == "stopped"
-    assert status.sentence == f"Stopped. Step {status.step} is saved; resume it there."
+    assert status.sentence == f"Stopped. Step {status.step} is saved."
     assert step_saved(tmp_path / LAST) == status.step < STEPS
     assert not (tmp_path / CONTROL).exists()
     assert not (tmp_path / LOCK).exists()
