@@ -16,10 +16,10 @@ def smallScans(monkeypatch: pytest.MonkeyPatch) -> None:
     from PUMITSegmentLib import generated_scan
 
     def make(patient: int = 0) -> Any:
-        masks = {name: np.zeros((8, 10, 12), bool) for name in generated_scan.ORGANS}
+        masks = {name: np.zeros((8, 20, 24), bool) for name in generated_scan.ORGANS}
         for place, mask in enumerate(masks.values()):
-            mask[2:6, place, 3 : 4 + patient] = True
-        array = np.full((8, 10, 12), patient, np.int16)
+            mask[2:6, 2 * place, 6 : 8 + 2 * patient] = True
+        array = np.full((8, 20, 24), patient, np.int16)
         return generated_scan.GeneratedScan(Volume(array, (3.0, 2.0, 2.0), (5, 6, 7)), masks)
 
     monkeypatch.setattr(generated_scan, "generatedScan", make)
