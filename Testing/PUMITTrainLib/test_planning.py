@@ -109,6 +109,25 @@ def test_choices_reach_the_plan(train: Any) -> None:
     assert "part" not in config
 
 
+def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None:
+    from pumit.training.recipe_check import check_recipe
+    from PUMITTrainLib.case_row import ClassRow
+    from PUMITTrainLib.choices import Goal
+
+    train.addCases(1)
+    cases, parameters = train.logic.cases, train.logic.parameters
+    cases.addFiles([tmp_path / "a.nrrd", tmp_path / "b.nrrd"], tmp_path / "label.nrrd")
+    cases.setPatient("a", "P1")
+    cases.addClass(ClassRow("whole", (1, 2), ("all",), "liver", (1.0, 0.0, 0.0)))
+    parameters.device, parameters.name, parameters.network = "cpu", "hearts", "basic_unet"
+    for goal, task in ((Goal.AUTOMATIC, "segmentation"), (Goal.CLICKS, "promptable")):
+        parameters.goal = goal
+        train.logic.planning.make()
+        train.settle()
+        check_recipe({**train.programs.last.config, "task": task}, "config.yaml")
+        train.logic.planning.cancel()
+
+
 def test_plan_that_fails_says_why_and_can_be_asked_again(train: Any) -> None:
     train.addCases(1)
     train.logic.planning.make()
