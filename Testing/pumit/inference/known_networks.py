@@ -21,6 +21,12 @@ CLASSES = [
     {"name": "soft", "terminology": "liver"},
     {"name": "hard", "color_rgb": [1.0, 0.5, 0.0]},
 ]
+# What makes a model of regions, of the network "nested".
+REGIONS: dict[str, Any] = {
+    "sizes": {"num_classes": 2},
+    "classes": [{"name": "whole", "values": [1, 2]}, {"name": "core", "values": [2]}],
+    "regions": [[1, 2], [2]],
+}
 PLAN: dict[str, Any] = {
     "spacing_mm": [2.0, 1.0, 1.0],
     "patch_size": [8, 16, 16],
@@ -42,6 +48,16 @@ class Thresholds(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.conv(x)
+
+
+class Nested(Thresholds):
+    """Regions: 0 above 0.3 of the first channel, 1 above 0.5, which lies within it."""
+
+    def __init__(self, *, in_channels: int, num_classes: int) -> None:
+        super().__init__(in_channels=in_channels, num_classes=num_classes)
+        with torch.no_grad():
+            self.conv.weight[:, 0] = 20
+            self.conv.bias.copy_(torch.tensor([-6.0, -10.0])[:num_classes])
 
 
 class Rising(nn.Module):
@@ -66,7 +82,7 @@ def known_networks(monkeypatch: pytest.MonkeyPatch) -> None:
 def know_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for a while that the caller chooses."""
     sizes = {"in_channels": 1, "num_classes": 3}
-    for name, made in (("thresholds", Thresholds), ("rising", Rising)):
+    for name, made in (("thresholds", Thresholds), ("nested", Nested), ("rising", Rising)):
         recipe = NetworkRecipe(__name__, made.__name__, sizes)
         monkeypatch.setitem(RECIPES, name, recipe)  # type: ignore[misc]
 

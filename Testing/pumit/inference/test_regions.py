@@ -9,7 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from known_networks import PLAN, known_networks, resampled, save_model, smooth_scan
+from known_networks import (
+    PLAN,
+    REGIONS,
+    known_networks,
+    resampled,
+    save_model,
+    smooth_scan,
+)
 from pumit.errors import VolumeError
 from pumit.export.classes import segments_of
 from pumit.inference.automatic import AutomaticSegmenter, load_automatic
@@ -20,22 +27,11 @@ from torch import Tensor, nn
 pytestmark = pytest.mark.usefixtures("known_networks")
 __all__ = ["known_networks"]
 
-CLASSES = [{"name": "whole", "values": [1, 2]}, {"name": "core", "values": [2]}]
-
 
 def made_model(folder: Path, **changes: Any) -> AutomaticSegmenter:
-    """Output 0 is positive above 0.3 of the image, output 1 above 0.5."""
-    path = save_model(
-        folder / "m.safetensors",
-        "thresholds",
-        **{"sizes": {"num_classes": 2}, "classes": CLASSES, "regions": [[1, 2], [2]], **changes},
-    )
+    path = save_model(folder / "m.safetensors", "nested", **{**REGIONS, **changes})
     model = load_automatic(path, "cpu")
     model.precision = torch.float32
-    conv: Any = model.network.conv
-    with torch.no_grad():
-        conv.weight[:, 0] = 20
-        conv.bias.copy_(torch.tensor([-6.0, -10.0])[: len(conv.bias)])
     return model
 
 

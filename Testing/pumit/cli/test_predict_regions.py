@@ -1,0 +1,53 @@
+"""`pumit predict` writes regions whole where the format can hold them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import highdicom
+import numpy as np
+import pytest
+from known_networks import PLAN, REGIONS, known_networks, save_model
+from pumit.export.dicom_series import write_dicom_series
+from pumit.io.label_file import read_label_file
+from pumit.volume import Volume
+from scipy.ndimage import gaussian_filter
+
+pytestmark = pytest.mark.usefixtures("known_networks")
+__all__ = ["known_networks"]
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> Path:
+    """A scan with values from -100 to 300, of which the model's regions are above 20 and 100."""
+    noise = gaussian_filter(np.random.default_rng(4).normal(size=(6, 24, 24)), 2)
+    scan = (noise - noise.min()) / np.ptp(noise) * 400 - 100
+    write_dicom_series(
+        Volume(scan.astype(np.int16), (2.0, 1.0, 1.0)), tmp_path / "s", patient_id="X"
+    )
+    return tmp_path / "s"
+
+
+def test_every_format_holds_what_it_can(run: Any, series: Path, tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    model = save_model(tmp_path / "weights" / "nested.safetensors", "nested", plan=PLAN, **REGIONS)
+    told = []
+    for name in ("out.seg.nrrd", "out.dcm", "out.nii.gz"):
+        ran = run("predict", series, "--model", model, "-o", tmp_path / name, "--json")
+        assert ran.status == 0, ran.err
+        told.append({c["name"]: c["voxels"] for c in json.loads(ran.out)[0]["classes"]})
+    assert told[0] == told[1] == told[2]
+    assert 0 < told[0]["core"] < told[0]["whole"]
+    file = read_label_file(tmp_path / "out.seg.nrrd")
+    found = {s.name: file.mask(s) for s in file.segments}
+    assert {name: int(mask.sum()) for name, mask in found.items()} == told[0]
+    assert not (found["core"] & ~found["whole"]).any()
+    written = highdicom.seg.segread(tmp_path / "out.dcm")
+    numbers = written.get_segment_numbers()
+    counts = [int(written.get_volume(segment_numbers=[n]).array.sum()) for n in numbers]
+    assert counts == list(told[0].values())
+    flat = read_label_file(tmp_path / "out.nii.gz").volume.array  # the inner region stands
+    assert (flat == 2).sum() == told[0]["core"]
+    assert (flat > 0).sum() == told[0]["whole"]
