@@ -14,6 +14,7 @@ from pumit.preprocessing.normalization import Normalization
 from pumit.segmentation import ClassLabel
 from pumit.training import prepared_cases
 from pumit.training.case_reading import LabelledVolume
+from pumit.training.class_values import classes_from
 from pumit.training.labelled_cases import find_labelled_set
 from pumit.training.prepared_cases import prepare, prepare_all, resize_labels
 from pumit.volume import Volume
@@ -83,6 +84,17 @@ def test_places_lie_in_their_class(tmp_path: Path) -> None:
     assert sorted(case.places) == [1, 2]
     for value, places in case.places.items():
         assert (case.labels[tuple(places.T)] == value).all()
+
+
+def test_places_of_regions_may_be_shared() -> None:
+    classes = classes_from({"both": [1, 2], "box": 2})
+    volume = LabelledVolume("a", Volume(ball_and_box(0)[0], SPACING), ball_and_box(0)[1])
+    case = prepare(volume, PLAN, classes)
+    assert sorted(case.places) == [1, 2]
+    both, box = (case.labels[tuple(case.places[number].T)] for number in (1, 2))
+    assert set(np.unique(both)) == {1, 2}
+    assert set(np.unique(box)) == {2}
+    assert len(both) == (case.labels > 0).sum()
 
 
 def test_large_data_are_kept_on_disk_and_found_again(
