@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slicer.i18n import tr as _
+
 Points = list[tuple[int, float]]
 
 # Of one curve; a plot shows no more, and a long run writes many.
@@ -36,7 +38,8 @@ class Curves:
     Attributes:
         version: Changes whenever there is more to draw.
         loss: (step, loss).
-        scores: (step, Dice) for "mean", which is first, and for each class.
+        scores: (step, Dice) for "mean", which is first, and for each class; for "mean" of a model
+            for clicks what it forgot is taken off.
         rate: (step, steps a second).
         overlays: The newest last.
         memory: Gibibytes that it uses, or None.
@@ -99,7 +102,8 @@ class Curves:
             _add(self.scores.setdefault(MEAN, []), step, validation["score"])
         for key, value in validation.items():
             if key.startswith(_CLASS_PREFIX) and _isNumber(value):
-                _add(self.scores.setdefault(key.removeprefix(_CLASS_PREFIX), []), step, value)
+                name = _titleOf(key.removeprefix(_CLASS_PREFIX))
+                _add(self.scores.setdefault(name, []), step, value)
 
     def _goBackTo(self, step: int) -> None:
         """Forget what came after: the run was taken up again from an earlier save."""
@@ -107,6 +111,15 @@ class Curves:
             points[:] = [point for point in points if point[0] < step]
         self.overlays = [overlay for overlay in self.overlays if overlay.step < step]
         self._last = None
+
+
+def _titleOf(name: str) -> str:
+    """A class's name; or of a model for clicks after how many, and on what it had learnt before."""
+    if name == "generated":
+        return _("other anatomy, 1 click")
+    if not name.isdigit():
+        return name
+    return _("1 click") if name == "1" else _("{count} clicks").format(count=name)
 
 
 def _add(points: Points, step: int, value: float) -> None:

@@ -20,7 +20,7 @@ class CaseScore:
 
     Attributes:
         case: Its name.
-        dice: Of each class that it has.
+        dice: Of each class that it has; of a model for clicks after the first one.
         picture: Where it goes wrong; None where nobody drew that.
     """
 
@@ -39,11 +39,12 @@ def readScores(folder: Path) -> tuple[CaseScore, ...]:
     try:
         file = next(folder / name for name in FILES if (folder / name).is_file())
         content = json.loads(file.read_text(encoding="utf-8"))
-        rows = [row for row in content["rows"] if row.get("dice") is not None]
         byCase: dict[str, dict[str, float]] = {}
-        for row in rows:
-            byCase.setdefault(str(row["case"]), {})[str(row["label"])] = float(row["dice"])
-    except (OSError, StopIteration, ValueError, TypeError, KeyError, AttributeError):
+        for row in content["rows"]:
+            dice = row["clicks"][0] if "clicks" in row else row["dice"]
+            if dice is not None:
+                byCase.setdefault(str(row["case"]), {})[str(row["label"])] = float(dice)
+    except (OSError, StopIteration, ValueError, TypeError, LookupError, AttributeError):
         return ()
     scores = sorted((CaseScore(case, dice) for case, dice in byCase.items()), key=_order)
     return tuple(

@@ -78,6 +78,12 @@ def test_scores_are_read_worst_first_with_pictures(finished: Any) -> None:
     assert results.scores == ()
 
 
+def test_scores_of_clicks_are_those_of_the_first(finished: Any) -> None:
+    rows = [{"case": "a", "label": "liver", "clicks": [0.6, 0.7, 0.8], "before": [0.4, 0.5, 0.6]}]
+    (finished.folder / "validation.json").write_text(json.dumps({"rows": rows}))
+    assert finished.logic.results.classScores == {"mean": 0.6, "liver": 0.6}
+
+
 def test_card_and_its_pictures(finished: Any) -> None:
     results = finished.logic.results
     assert results.cardFile is None

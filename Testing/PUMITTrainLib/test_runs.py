@@ -55,6 +55,17 @@ def test_runs_of_the_user_are_found_and_a_live_one_is_followed(train: Any) -> No
     assert [step for step, _loss in runs.curves.loss] == [10, 20, 30]
 
 
+def test_scores_of_clicks_have_names_of_their_own(train: Any) -> None:
+    folder = train.root / "run"
+    tell(folder)
+    found = {"score": 0.5, "dice_1": 0.6, "dice_3": 0.7, "dice_generated": 0.9, "dice_liver": 0.6}
+    log(folder, {"step": 0, "validation": {**found, "forgotten": 0.1}})
+    train.logic.runs.select(folder)
+    train.look()
+    names = ["mean", "1 click", "3 clicks", "other anatomy, 1 click", "liver"]
+    assert list(train.logic.runs.curves.scores) == names
+
+
 def test_only_a_change_is_told(train: Any) -> None:
     tell(train.root / "one")
     train.look()
