@@ -136,6 +136,9 @@ class FakeSetup:
     def check(self) -> None:
         """Nothing to look for."""
 
+    def askDevices(self) -> None:
+        """None but the automatic choice."""
+
 
 @dataclass(frozen=True)
 class FakeScore:

@@ -57,6 +57,9 @@ class LearnSection:
             self._isShowing = False
         self._showPlan()
         self.editor.refresh()
+        if self._logic.cases.rows and not self._ui.learnSection.collapsed:
+            # A program that takes its time, so not before somebody is about to choose.
+            self._logic.setup.askDevices()
 
     def _fill(self) -> None:
         ui = self._ui
@@ -179,20 +182,22 @@ def goalText(goal: Goal) -> str:
 def partTexts() -> dict[ClickPart, str]:
     """Names of the parts of the promptable network."""
     return {
-        ClickPart.DECODER: _("The decoder only (fastest)"),
-        ClickPart.ADAPTERS: _("Decoder and small adapters"),
-        ClickPart.ALL: _("All of it (many cases)"),
+        ClickPart.DECODER: _("The decoder only: fastest"),
+        ClickPart.ADAPTERS: _("Decoder and adapters: in between"),
+        ClickPart.ALL: _("All of it: learns the most"),
     }
 
 
 def partTooltips() -> dict[ClickPart, str]:
     """When to choose which part."""
     return {
-        ClickPart.DECODER: _("Few cases, quick, and hardly anything else is forgotten"),
-        ClickPart.ADAPTERS: _(
-            "The image encoder learns too, by low-rank adapters; for images unlike usual ones"
+        ClickPart.DECODER: _(
+            "What the model sees in a scan stays; only its answers to clicks change"
         ),
-        ClickPart.ALL: _("Every weight; needs many cases, most memory, and forgets the most"),
+        ClickPart.ADAPTERS: _(
+            "The image encoder learns a little, too, by low-rank adapters that are then merged in"
+        ),
+        ClickPart.ALL: _("Every weight may change: learns most, takes most time and memory"),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from slicer.i18n import tr as _
@@ -34,6 +35,7 @@ class ResultSection:
         self._headers: list[str] = []
         self._picture = PictureLabel(ui.worstLabel)
         self._model = ""
+        self._scores: tuple = ()
         ui.scoreTable.connect("itemSelectionChanged()", self._showPicture)
         ui.useButton.connect("clicked()", logic.results.use)
         ui.cardButton.connect("clicked()", logic.results.openCard)
@@ -43,12 +45,14 @@ class ResultSection:
     def refresh(self) -> None:
         """Show the result of the run that is selected."""
         ui, results = self._ui, self._logic.results
-        mean = results.classScores.get(MEAN)
+        # Read from files: once for all that is shown of them.
+        self._scores, means = results.scores, results.classScores
+        mean = means.get(MEAN)
         state = ""
         if results.model:
             state = results.model if mean is None else f"{results.model}, Dice {mean:.2f}"
         self._title.say(state)
-        ui.resultLabel.text = resultInWords(results)
+        ui.resultLabel.text = resultInWords(results.model, means)
         self._showScores()
         self._showButtons()
         if results.model and results.model != self._model and self._isFinished():
@@ -61,7 +65,7 @@ class ResultSection:
         return view is not None and not view.isAlive
 
     def _showScores(self) -> None:
-        ui, scores = self._ui, self._logic.results.scores
+        ui, scores = self._ui, self._scores
         ui.scoreTable.visible = bool(scores)
         if not scores:
             self._picture.show(None)
@@ -81,7 +85,7 @@ class ResultSection:
         self._showPicture()
 
     def _showPicture(self) -> None:
-        scores = self._logic.results.scores
+        scores = self._scores
         selected = self._cells.selectedRows() if self._cells is not None else []
         index = selected[0] if selected else 0
         self._picture.show(scores[index].picture if index < len(scores) else None)
@@ -119,18 +123,20 @@ class ResultSection:
             self._logic.results.importModel(Path(path))
 
 
-def resultInWords(results) -> str:
-    """How good the model is, in a sentence or two."""
-    if not results.model and not results.classScores:
+def resultInWords(model: str, means: Mapping[str, float]) -> str:
+    """How good a model is, in a sentence.
+
+    Args:
+        model: Its name; empty for none.
+        means: Mean Dice of each class, and of all.
+    """
+    if not model and not means:
         return _("The model appears here after the first validation.")
-    classes = ", ".join(
-        f"{name} {score:.2f}" for name, score in results.classScores.items() if name != MEAN
-    )
-    mean = results.classScores.get(MEAN)
-    if mean is None:
-        return _("The model {name} is ready.").format(name=results.model)
+    classes = ", ".join(f"{name} {score:.2f}" for name, score in means.items() if name != MEAN)
+    if MEAN not in means:
+        return _("The model {name} is ready.").format(name=model)
     text = _("Dice {mean} on the cases kept back ({classes}).")
-    return text.format(mean=f"{mean:.2f}", classes=classes)
+    return text.format(mean=f"{means[MEAN]:.2f}", classes=classes)
 
 
 def _scoreCells(score, names: list[str]) -> tuple[Cell, ...]:
