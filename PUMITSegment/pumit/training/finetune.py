@@ -137,6 +137,8 @@ def _read(
     common = {k: v for k, v in recipe.items() if k in COMMON_KINDS}
     check_keys(common, COMMON_KINDS, path.name)
     recipe["schedule"] = {**recipe.get("schedule", {}), **overrides}
+    if "steps" in overrides:
+        recipe.pop("epochs", None)  # the command line says how long
     check_keys(recipe["schedule"], schedule_kinds(), "schedule")
     if Path(name).name != name or name == Path(LAST).stem:
         raise PumitError(f"The name {name!r} in {path.name} cannot be that of the model's file.")
