@@ -9,7 +9,8 @@ from PUMITTrainLib.case_row import CaseRow, CaseState
 from PUMITTrainLib.panel.table_cells import AMBER, GREY, RED, Cell, TableCells
 
 _CASE, _REMARKS, _LABELLED, _SPACING, _PATIENT = range(5)
-_WIDTHS = {_CASE: 150, _REMARKS: 170, _LABELLED: 150, _SPACING: 110, _PATIENT: 80}
+_WIDTHS = {_CASE: 136, _REMARKS: 170, _LABELLED: 150, _SPACING: 110, _PATIENT: 80}
+_FEW_WORDS = 72
 _THUMBNAIL = 44
 _MOST_CLASSES = 3
 _MOST_ROWS = 5
@@ -27,6 +28,7 @@ class CaseList:
         self._ui = ui
         self._logic = logic
         self._shown: tuple[CaseRow, ...] = ()
+        self._hasSentences = True
         table = ui.caseTable
         self._cells = TableCells(
             table, [_("Case"), _("Remarks"), _("Labelled (voxels)"), _("Voxel (mm)"), _("Patient")]
@@ -47,6 +49,7 @@ class CaseList:
         self._shown = tuple(cases.rows)
         self._cells.show([rowCells(row) for row in self._shown])
         self._cells.fitHeight(_MOST_ROWS)
+        self._makeRoom()
         ui.removeCasesButton.enabled = bool(self._shown)
         ui.removeCasesButton.toolTip = (
             _("Take the selected cases out of the table; files and scene stay as they are")
@@ -61,6 +64,14 @@ class CaseList:
             else _("Add cases first")
         )
         self._showDetail()
+
+    def _makeRoom(self) -> None:
+        """Give sentences the width that "good" does not need; a width of the user's stays."""
+        hasSentences = any(row.problems or row.doubts for row in self._shown)
+        if hasSentences != self._hasSentences:
+            self._hasSentences = hasSentences
+            width = _WIDTHS[_REMARKS] if hasSentences else _FEW_WORDS
+            self._ui.caseTable.setColumnWidth(_REMARKS, width)
 
     def selected(self) -> list[CaseRow]:
         """The cases that are selected."""
