@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,14 +128,21 @@ class CaseCheck:
         """The draft became a run: the next one gets a folder of its own."""
         self.draft, self._written = None, {}
 
-    def discard(self) -> None:
-        """Stop, and delete the draft."""
+    def discard(self, *, waits: bool = False) -> None:
+        """Stop, and delete the draft.
+
+        Args:
+            waits: Whether it is gone on return; else a thread deletes it.
+        """
         if self._cancel is not None:
             self._cancel()
         self._onDone = self._cancel = None
-        if self.draft is not None:
-            self.draft.discard()
+        draft = self.draft
         self.startAnew()
+        if draft is not None and waits:
+            draft.discard()
+        elif draft is not None:
+            self._parts.background.submit(draft.discard)
 
     def _writeNext(
         self,
@@ -147,6 +155,7 @@ class CaseCheck:
     ) -> None:
         if place == len(wanted):
             self._cancel = None
+            self._dropOthers({case.key for case in wanted})
             onReady(data)
             return
         case = wanted[place]
@@ -185,6 +194,15 @@ class CaseCheck:
         folder = self.draft.data
         job = self._parts.background.submit(lambda: taken.write(folder), goOn, refuse)
         self._cancel = job.cancel
+
+    def _dropOthers(self, keys: Set[int]) -> None:
+        """Delete files of cases that are no longer wanted: a run keeps only what it learns from."""
+        self._written = {key: case for key, case in self._written.items() if key in keys}
+        kept = {f for _key, images, label in self._written.values() for f in (*images, label)}
+        with suppress(OSError):
+            for file in self.draft.data.iterdir():
+                if file not in kept:
+                    file.unlink()
 
     def _read(self, data: dict[str, Any]) -> None:
         draft = self.draft

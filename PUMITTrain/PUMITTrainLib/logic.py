@@ -94,7 +94,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
         self.listeners.clear()
         self.status.listeners.clear()
         self.planning.close()
-        self._check.discard()
+        self._check.discard(waits=True)
         self.runs.close()
         self.results.close()
         self._follower.close()
@@ -119,7 +119,8 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
     def onSceneAboutToChange(self) -> None:
         """Let go of the scene; runs go on, and are shown on."""
         self.planning.forget()
-        self.cases.cancelCheck()
+        # What was written out of this scene is nothing for the next one.
+        self._check.discard()
         self._follower.watchParameterNode(None)
         self.parameters = None
         self.cases.forgetRead()

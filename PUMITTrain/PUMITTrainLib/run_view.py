@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,7 @@ class RunView:
         model: File name of the best checkpoint.
         registered: Its name in the user's model index.
         asked: What it is asked for and has not obeyed yet: "pause", "resume", "stop" or "".
+        isHere: Whether its process is, or was, one of this machine.
     """
 
     folder: Path
@@ -58,6 +60,7 @@ class RunView:
     model: str | None = None
     registered: str | None = None
     asked: str = ""
+    isHere: bool = True
 
     @property
     def fraction(self) -> float:
@@ -81,7 +84,7 @@ class RunView:
 
     @property
     def isComputing(self) -> bool:
-        """Whether it uses the machine now."""
+        """Whether its process works, and does not pause."""
         return self.isAlive and self.state is not RunState.PAUSED
 
     @property
@@ -139,6 +142,7 @@ def viewOf(folder: Path, status: RunStatus) -> RunView:
         model=status.model,
         registered=status.registered,
         asked=read_asked(folder) or "",
+        isHere=status.host == socket.gethostname(),
     )
 
 

@@ -132,7 +132,7 @@ class Runs:
     @property
     def computing(self) -> tuple[RunView, ...]:
         """Runs that use this machine now."""
-        return tuple(view for view in self.all if view.isComputing)
+        return tuple(view for view in self.all if view.isComputing and view.isHere)
 
     @property
     def overlays(self) -> tuple[Overlay, ...]:

@@ -204,7 +204,39 @@ def test_scene_close_forgets_the_cases_and_leaves_no_draft(train: Any, scene: An
     train.settle()
     assert call.isCancelled
     assert not train.logic.cases.rows
-    call.say(goodCase("scan0"))
-    assert not train.logic.cases.rows
-    train.logic.close()
+    assert not train.logic.cases.isChecking
     assert not list(train.root.iterdir())
+
+
+def test_run_keeps_no_file_of_a_case_that_was_left_out(train: Any) -> None:
+    train.addCases(2)
+    folder = Path(asked(train)["cases"][0]["label"]).parent
+    train.answerCheck()
+    assert len(list(folder.iterdir())) == 4
+    train.logic.cases.setExcluded("scan0", True)
+    train.logic.planning.make()
+    train.settle()
+    assert {file.name for file in folder.iterdir()} == {"scan1.nrrd", "scan1.seg.nrrd"}
+    train.logic.planning.cancel()
+    train.logic.cases.remove("scan0")
+    (pair,) = train.logic.cases.offeredPairs()
+    train.logic.cases.remove("scan1")
+    train.logic.cases.addScenePair(pair.volumes, pair.label)
+    (case,) = asked(train)["cases"]
+    assert sorted(folder.iterdir()) == sorted(Path(f) for f in (*case["images"], case["label"]))
+
+
+def test_draft_of_a_slicer_that_was_killed_is_swept(train: Any) -> None:
+    dead, alive = train.root / "dead", train.root / "alive"
+    for folder in (dead, alive):
+        folder.mkdir(parents=True)
+    (dead / ".draft").write_text("4194305 then")
+    train.addCases(1)
+    asked(train)
+    train.answerCheck()
+    mine = train.logic._check.draft.folder
+    (alive / ".draft").write_text((mine / ".draft").read_text())
+    train.reopen()
+    assert not dead.exists()
+    assert alive.exists()
+    assert not mine.exists()

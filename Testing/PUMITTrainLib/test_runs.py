@@ -137,6 +137,14 @@ def test_second_run_waits_unless_the_user_insists(train: Any) -> None:
     assert len(train.launcher.launched) == 1
 
 
+def test_run_of_another_machine_is_no_reason_to_wait(train: Any) -> None:
+    tell(train.root / "far", pid=5, host="another-machine", mark="5 then")
+    train.look()
+    (view,) = train.logic.runs.all
+    assert view.isAlive
+    assert not train.logic.runs.needsInsisting
+
+
 def test_curves_go_back_where_a_run_was_taken_up_earlier(train: Any) -> None:
     folder = train.root / "run"
     tell(folder)
