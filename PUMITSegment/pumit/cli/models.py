@@ -12,7 +12,7 @@ from pumit.errors import CheckpointError, PumitError
 if TYPE_CHECKING:
     from pumit.models.index import ModelEntry
 
-ACTIONS = ("list", "verify", "fetch", "export", "import", "remove")
+ACTIONS = ("list", "verify", "fetch", "add", "export", "import", "remove")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,21 +21,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="?",
-        help="one model, default: all; to export, a model or a checkpoint; to import, a file",
+        help="one model, default: all; to add, a run's folder or a checkpoint; to export, a model "
+        "or a checkpoint; to import, a file",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE.pumit.zip", help="where to export to"
     )
-    parser.add_argument("--name", dest="new_name", metavar="N", help="what to call an import")
+    parser.add_argument(
+        "--name", dest="new_name", metavar="N", help="what to call what is added or imported"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit models`."""
-    if args.action in ("export", "import", "remove"):
+    work = {"add": _add, "export": _export, "import": _import, "remove": _remove}
+    if args.action in work:
         if args.name is None:
             raise PumitError(f"Say what to {args.action}: `pumit models {args.action} NAME`.")
-        told = {"export": _export, "import": _import, "remove": _remove}[args.action](args)
+        told = work[args.action](args)
         print(json.dumps(told) if args.json else told["sentence"])
         return 0
     rows = _look(args)
@@ -78,6 +82,21 @@ def _state(entry: ModelEntry) -> str:
     if entry.path.is_file():
         return "here"
     return "lost" if entry.source == "own" else "to be fetched"
+
+
+def _add(args: argparse.Namespace) -> dict[str, Any]:
+    """Enter a checkpoint, or the best of a run; of a run that was stopped too, or goes on still."""
+    from pumit.io.run_files import LOG
+    from pumit.models.user_index import CARD, register
+    from pumit.training.run_card import best_of, write_card
+
+    given = Path(args.name)
+    best = best_of(given) if given.is_dir() else given
+    if (best.parent / LOG).is_file():
+        write_card(best.parent, best)
+    card = best.with_name(CARD)
+    name = register(best, name=args.new_name, card=card if card.is_file() else None)
+    return {"name": name, "sentence": f"Added as {name}."}
 
 
 def _export(args: argparse.Namespace) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from pumit.errors import PumitError
+from pumit.errors import CheckpointError, PumitError
 from pumit.inference.loading import pick_device
 from pumit.io.atomic import atomic_path
+from pumit.io.run_files import read_status
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.user_index import CARD, CARD_DATA
 from pumit.training.run_card_curves import write_curves
@@ -32,6 +33,23 @@ logger = logging.getLogger(__name__)
 
 CURVES = "curves.png"
 NUMBERS = "case_numbers.json"
+
+
+def best_of(folder: Path) -> Path:
+    """The best checkpoint of a run so far.
+
+    Raises:
+        CheckpointError: If it has none: it is written by the first validation.
+    """
+    status = read_status(folder)
+    name = str(read_recipe_file(folder).get("name") or (status and status.name) or "model")
+    told = status.model if status is not None and status.model else ""
+    for path in (folder / told, folder / f"{name}.safetensors"):
+        if path.is_file():
+            return path
+    raise CheckpointError(
+        f"The run in {folder.name} has no model yet; its first validation makes one."
+    )
 
 
 def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None) -> Path:

@@ -119,6 +119,25 @@ def test_a_recipe_can_keep_its_model_to_itself(run: Any, home: Path, tmp_path: P
     assert not home.exists()
 
 
+@pytest.mark.slow
+def test_the_best_of_a_stopped_run_can_be_added(run: Any, home: Path, tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path, register=False)
+    assert run("train", recipe, "-o", tmp_path / "out").status == 0
+    # As it is when a run was stopped after its first validation.
+    for name in ("status.json", "validation.json", "card.md"):
+        (tmp_path / "out" / name).unlink()
+    ran = run("models", "add", tmp_path / "out", "--name", "early")
+    assert (ran.status, ran.out) == (0, "Added as early.\n")
+    entry = next(entry for entry in list_models() if entry.name == "early")
+    assert "measured one by one" in entry.card_path.read_text()
+
+
+def test_a_run_without_a_model_cannot_be_added(refused: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    assert "out has no model yet" in refused("models", "add", tmp_path / "out")
+    assert "no checkpoint none" in refused("models", "add", tmp_path / "none.safetensors")
+
+
 def test_an_own_promptable_model_is_clicked_with_by_name(
     run: Any, refused: Callable[..., str], home: Path, tmp_path: Path, tiny_checkpoint: Path,
     scan: Path, inside: str,
