@@ -55,6 +55,13 @@ USUAL_PATTERNS = (
     ("{case}_image.*", "{case}_mask.*"),
     ("{case}_ct.*", "{case}_seg.*"),
     ("{case}_{channel}.*", "{case}_seg.*"),
+    # Folders of DICOM files beside label maps.
+    ("images/{case}", LABEL_PATTERN),
+    ("imagesTr/{case}", "labelsTr/{case}.*"),
+    ("dicom/{case}", LABEL_PATTERN),
+    ("{case}/dicom", "{case}/label.*"),
+    ("{case}/DICOM", "{case}/label.*"),
+    ("{case}", "{case}.*"),
 )
 
 Files = dict[str, dict[str, list[Path]]]
@@ -152,7 +159,7 @@ def pair_files(folder: Path, images: str, labels: str, *, repeats_single: bool =
     Args:
         folder: Where the patterns begin.
         images: Such as "images/{case}.*" (any suffix of an image) or, with several files for a
-            case, "images/{case}_{channel}.nii.gz".
+            case, "images/{case}_{channel}.nii.gz"; without any suffix, folders of DICOM files.
         labels: Such as "labels/{case}.*".
         repeats_single: Whether a case may have the first channel alone.
 
@@ -208,9 +215,11 @@ def _matches(
     suffixes = "|".join(re.escape(s) for s in known)
     regex = regex.replace(re.escape(".*"), f"(?i:{suffixes})").replace(r"\*", "[^/]*")
     found: Files = {}
+    is_folder = "." not in pattern.rpartition("/")[2]
     for path in sorted(folder.glob(glob)):
         match = re.fullmatch(regex, path.relative_to(folder).as_posix())
-        if match and not path.name.startswith(".") and path not in without and path.is_file():
+        is_kind = path.is_dir() if is_folder else path.is_file()
+        if match and is_kind and not path.name.startswith(".") and path not in without:
             groups = match.groupdict()
             channel = groups.get("channel") or ""
             found.setdefault(groups["case"], {}).setdefault(channel, []).append(path)

@@ -23,7 +23,7 @@ from pumit.training.case_patterns import (
 from pumit.training.case_patterns import LabelledCase as LabelledCase
 from pumit.training.class_proposal import ClassProposal
 from pumit.training.class_values import ClassValue, checked_classes, classes_from
-from pumit.training.object_cases import bundle_cases, dicom_cases
+from pumit.training.object_cases import bundle_cases, dicom_cases, zip_cases
 from pumit.training.recipe_file import Kinds, check_keys
 
 SHOWN_PROBLEMS = 12
@@ -168,7 +168,7 @@ def cases_of_folder(
 
     In this order: pairs of the patterns where they are given, nnU-Net's or the Decathlon's
     dataset.json, pairs of the usual patterns, DICOM series with DICOM-SEG or RTSTRUCT, Slicer
-    scenes (`.mrb`). A single `.mrb` in place of a folder is a scene.
+    scenes (`.mrb`), zips of DICOM. A single `.mrb` in place of a folder is a scene.
 
     Args:
         folder: The folder.
@@ -197,6 +197,9 @@ def cases_of_folder(
     scenes = sorted(p for p in folder.iterdir() if p.name.lower().endswith(SUFFIX))
     if scenes:
         return _found(*bundle_cases(scenes), "Slicer scenes")
+    zips = sorted(p for p in folder.iterdir() if p.suffix.lower() == ".zip")
+    if zips:
+        return _found(*zip_cases(zips), "DICOM zips")
     usual = pair_files(folder, IMAGE_PATTERN, LABEL_PATTERN)
     return _of_pairs(usual, folder)
 

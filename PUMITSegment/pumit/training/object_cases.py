@@ -10,7 +10,7 @@ from pathlib import Path
 from pumit.errors import VolumeError
 from pumit.io.dicom_files import DicomFile, find_dicom
 from pumit.io.file_part import with_part
-from pumit.io.label_objects import KINDS, LabelObject, read_label_object
+from pumit.io.label_objects import KINDS, LabelObject, label_object, read_label_object
 from pumit.io.slicer_bundle import SUFFIX, BundleNode, bundle_nodes
 from pumit.training.case_patterns import CaseProblem, LabelledCase, bare_name
 
@@ -182,6 +182,27 @@ def _label_name(folder: Path, label: Path) -> str:
     """Unlike a case's name, which a patient's other segmentation may have."""
     parts = label.relative_to(folder).parts
     return bare_name(label) if len(parts) == 1 else f"{parts[0]} {bare_name(label)}"
+
+
+def zip_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProblem]]:
+    """Zips that hold a DICOM series and its DICOM-SEG or RTSTRUCT, a patient each.
+
+    Args:
+        files: `.zip`; those without a segmentation are problems where others have one.
+    """
+    cases: list[LabelledCase] = []
+    problems: list[CaseProblem] = []
+    for path in files:
+        try:
+            found = label_object(path)
+        except VolumeError as error:
+            problems.append(CaseProblem(path.stem, _sentence(error)))
+            continue
+        if found is None:
+            problems.append(CaseProblem(path.stem, "the zip holds no DICOM-SEG or RTSTRUCT"))
+        else:
+            cases.append(LabelledCase(path.stem, (path,), path))
+    return cases, problems
 
 
 def bundle_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProblem]]:

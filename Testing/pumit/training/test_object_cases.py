@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,26 @@ def test_scenes_are_cases(tmp_path: Path) -> None:
     alone = find_labelled_set({"folder": str(folder / "a.mrb")}, Path)
     assert [c.label.name for c in alone.classes] == ["liver", "spleen"]
     assert "liver and spleen share" in read_labelled(case, alone.classes).doubts[0]
+
+
+def test_zips_of_patients_are_cases(tmp_path: Path, patients: Path) -> None:
+    for name in ("p1", "p3"):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            for file in (patients / name).rglob("*.dcm"):
+                archive.write(file, file.relative_to(patients))
+    found = find(tmp_path)
+    assert told(found) == ["p3: the zip holds no DICOM-SEG or RTSTRUCT"]
+    data = find_labelled_set({"folder": str(tmp_path), "leave_out": ["p3"]}, Path)
+    assert np.array_equal(read_labelled(data.cases[0], data.classes).labels, MASKS[0])
+
+
+def test_folders_of_dicom_are_paired_with_label_maps(tmp_path: Path) -> None:
+    volume = a_series(tmp_path / "images" / "a")
+    (tmp_path / "labels").mkdir()
+    save(tmp_path / "labels" / "a.nrrd", replace(volume, array=MASKS[1]))
+    data = find_labelled_set({"folder": str(tmp_path)}, Path)
+    assert data.cases[0].images == (tmp_path / "images" / "a",)
+    assert np.array_equal(read_labelled(data.cases[0], data.classes).labels, MASKS[1])
 
 
 @pytest.mark.parametrize(
