@@ -63,7 +63,8 @@ class Draft:
         return self.folder / "recipe.yaml"
 
     def keep(self) -> None:
-        """Make it a run."""
+        """Make it a run; the recipe holds all that was asked."""
+        self.config.unlink(missing_ok=True)
         (self.folder / MARK).unlink(missing_ok=True)
 
     def discard(self) -> None:

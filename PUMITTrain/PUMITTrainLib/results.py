@@ -17,6 +17,8 @@ from PUMITTrainLib.runs import Runs
 
 CARD = "card.md"
 SUFFIX = ".pumit.zip"
+_TAKEN = re.compile(r"There is a model '([^']+)' already")
+_MOST_NAMES = 20
 _PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
 
 
@@ -148,11 +150,27 @@ class Results:
         )
 
     def importModel(self, path: str | Path) -> None:
-        """Take a model that was exported elsewhere into the index, in a process."""
+        """Take a model that was exported elsewhere into the index, in a process.
+
+        Where its name is taken it gets a number, as a trained one does.
+        """
+        self._import(str(path), "", 2)
+
+    def _import(self, path: str, name: str, number: int) -> None:
+        def rename(complaint: str) -> bool:
+            taken = _TAKEN.search(complaint)
+            if taken is None or number > _MOST_NAMES:
+                return False
+            base = taken.group(1) if number == 2 else name.rpartition("-")[0]
+            self._import(path, f"{base}-{number}", number + 1)
+            return True
+
+        named = ["--name", name] if name else []
         self._run(
-            ["models", "import", str(path)],
+            ["models", "import", path, *named],
             _("Importing the model..."),
             _("The model is imported; PUMIT Segment lists it."),
+            rename,
         )
 
     def cancel(self) -> None:
@@ -168,7 +186,13 @@ class Results:
         if self._cancel is not None:
             self._cancel()
 
-    def _run(self, arguments: list[str], doing: str, done: str) -> None:
+    def _run(
+        self,
+        arguments: list[str],
+        doing: str,
+        done: str,
+        repair: Callable[[str], bool] = lambda complaint: False,
+    ) -> None:
         if self.isBusy:
             self._status.problem(_("A model is being exported or imported; wait for that."))
             return
@@ -177,7 +201,7 @@ class Results:
             self._cancel = None
             if status == 0:
                 self._status.done(done)
-            else:
+            elif not repair(complaint):
                 self._status.problem(complaint or _("That did not work."))
             self._onChanged()
 

@@ -147,6 +147,18 @@ def test_export_and_import_are_processes(finished: Any, tmp_path: Path) -> None:
     assert not results.isBusy
 
 
+def test_imported_model_whose_name_is_taken_gets_a_number(finished: Any) -> None:
+    finished.logic.results.importModel("x.pumit.zip")
+    for name in ("hearts", "hearts-2"):
+        said = f"There is a model {name!r} already; choose another --name."
+        finished.programs.last.end(2, said)
+    assert finished.programs.last.arguments[-2:] == ["--name", "hearts-3"]
+    assert finished.logic.results.isBusy
+    finished.programs.last.end()
+    assert not finished.logic.results.isBusy
+    assert "imported" in finished.status
+
+
 def test_model_out_of_the_index_is_exported_by_its_file(finished: Any, tmp_path: Path) -> None:
     again(finished, registered=None)
     finished.logic.results.exportModel(tmp_path / "mine.pumit.zip")
