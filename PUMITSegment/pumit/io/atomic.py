@@ -6,6 +6,8 @@ import errno
 import os
 import secrets
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +20,8 @@ FULL_DISK_BYTES = 4096
 # Longest file name that common file systems accept, and what the temporary prefix takes of it.
 NAME_LIMIT = 255
 PREFIX_LENGTH = 16
+
+REPLACE_TRIES, REPLACE_SECONDS = 20, 0.1
 
 _REASONS = {
     errno.EACCES: "the folder is read-only for you; choose another folder.",
@@ -57,13 +61,19 @@ def _temporary_name(final: Path, target: Path) -> Path:
 
 
 def _replace(temporary: Path, final: Path) -> None:
-    try:
-        os.replace(temporary, final)
-    except PermissionError as error:
-        raise ExportError(
-            "The result cannot be written: the target cannot be replaced; "
-            "close the program that holds it open or choose another name."
-        ) from error
+    for attempt in range(REPLACE_TRIES, -1, -1):
+        try:
+            os.replace(temporary, final)
+            return
+        except PermissionError as error:
+            # On Windows whoever reads the target or looks for viruses in it holds it for a moment.
+            if attempt and sys.platform == "win32":
+                time.sleep(REPLACE_SECONDS)
+                continue
+            raise ExportError(
+                "The result cannot be written: the target cannot be replaced; "
+                "close the program that holds it open or choose another name."
+            ) from error
 
 
 def _remove(path: Path) -> None:

@@ -34,8 +34,7 @@ Word = Literal["pause", "resume", "stop"]
 
 # Where the process cannot be looked for, on another machine, silence of this length is its end.
 SILENCE_SECONDS = 60.0
-# On Windows a file that is just being read cannot be replaced, for a moment.
-TRIES = 5
+TRIES = 5  # to read a file that is just being replaced
 TRY_SECONDS = 0.05
 
 
@@ -160,15 +159,8 @@ def write_status(folder: Path, status: RunStatus) -> None:
 
 
 def _replace_text(path: Path, text: str) -> None:
-    for attempt in range(TRIES):
-        try:
-            with atomic_path(path) as temporary:
-                temporary.write_text(text, encoding="utf-8")
-            return
-        except ExportError as error:
-            if attempt + 1 == TRIES or not isinstance(error.__cause__, PermissionError):
-                raise
-            time.sleep(TRY_SECONDS)
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def ask(folder: Path, word: Word) -> None:

@@ -8,20 +8,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pumit.errors import CheckpointError
 from pumit.io.atomic import atomic_path
 from pumit.io.run_files import RECIPE
+from pumit.training.recipe_text import recipe_text
 from pumit.training.run_folder import LAST
 from pumit.training.schedule import Schedule
 
 # What the run was started with, to know a changed recipe; `recipe.yaml` itself may be edited.
 STARTED = "started.json"
-HEADER = """\
-# The recipe of this run as it runs; what was left out is filled in.
-# `pumit train recipe.yaml -o .` in this folder goes on where the run was saved.
-"""
+HEADING = (
+    "The recipe of this run as it runs; what was left out is filled in.",
+    "`pumit train recipe.yaml -o .` in this folder goes on where the run was saved.",
+)
 # What may change within a run: how long it is, how often it tells, where it computes, and what
 # is only written down.
 HARMLESS = (
@@ -151,13 +150,10 @@ def settle(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]) -> N
     known = _recipes(folder) if any(folder.rglob(LAST)) else []
     known = [r for r in [*known, plain(given)] if r != full]
     recipes = [*(r for i, r in enumerate(known) if r not in known[:i]), plain(full)]
-    text = yaml.safe_dump(
-        plain(full), sort_keys=False, allow_unicode=True, width=100, default_flow_style=None
-    )
     with atomic_path(folder / STARTED, durable=True) as temporary:
         temporary.write_text(json.dumps({"recipes": recipes}, indent=1), encoding="utf-8")
     with atomic_path(folder / RECIPE, durable=True) as temporary:
-        temporary.write_text(HEADER + text, encoding="utf-8")
+        temporary.write_text(recipe_text(plain(full), HEADING), encoding="utf-8")
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

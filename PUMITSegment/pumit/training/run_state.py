@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pumit.errors import CheckpointError
 from pumit.io.run_files import Word
 from pumit.training.blocks import share_out, shared_out_like, whole
-from pumit.training.parallel import Meeting, largest, start_alike
+from pumit.training.parallel import Meeting, largest, rank, start_alike
 from pumit.training.precision import is_half
 from pumit.training.progress import Progress
 from pumit.training.run_control import RunStopped
@@ -182,14 +182,15 @@ class Run:
     def validate(self, validate: Validate, report: Report, on_best: OnBest | None) -> None:
         """Score the averaged weights in the first process, and keep the best.
 
-        What is saved before knows that it is still to be done, lest a long validation that is
-        killed costs the steps before it.
+        Where it may take long it is saved before that it is still to be done, lest a kill
+        meanwhile costs the steps before it.
 
         Raises:
-            RunStopped: If the run was stopped meanwhile; it will be done again.
+            RunStopped: If the run was stopped meanwhile; it is saved, and will be done again.
         """
         self.position.owes_validation = True
-        self.save(None)
+        if self._may_lose_steps():
+            self.save(None)
         began = self.elapsed
         state = self.averaged()
 
@@ -205,11 +206,23 @@ class Run:
                     self.desk.written(lambda: on_best(state, step, found))
                 self.position.best, self.position.best_step = score, step
 
-        self._alone(work)
+        try:
+            self._alone(work)
+        except RunStopped:
+            self.save(None)
+            raise
         self.position.owes_validation = False
         self._validation_seconds = self.elapsed - began
         self.progress.rest(self._validation_seconds)
         self.desk.training()
+
+    def _may_lose_steps(self) -> bool:
+        """Whether the next save is too far if a validation comes first; all processes agree."""
+        unsaved = self.elapsed - self._saved
+        known = self._validation_seconds
+        is_long = not known or unsaved + known > self.schedule.checkpoint_seconds
+        (is_so,) = self.meeting.any_of([is_long and rank() == 0])
+        return is_so
 
     def _alone(self, work: Callable[[], None]) -> None:
         """Do something in the first process; a stop meanwhile stops all.

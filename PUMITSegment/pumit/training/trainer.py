@@ -98,7 +98,6 @@ def train(
             is_validation_due = schedule.validate_every and done % schedule.validate_every == 0
             if validate is not None and (is_last or is_validation_due):
                 run.validate(validate, report, on_best)
-                is_save_due = True
             if is_save_due or is_last or wanted:
                 run.save(on_checkpoint)
             run.obey(wanted)
