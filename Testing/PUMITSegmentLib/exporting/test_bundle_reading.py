@@ -48,3 +48,20 @@ def test_bundle_holds_what_slicer_shows(saved: tuple[Path, Any, Any]) -> None:
         assert np.array_equal(labels.mask(segment), mask)
         assert "~" in segment.terminology
         assert segment.color_rgb is not None
+
+
+@pytest.mark.parametrize("isCropped", [False, True])
+def test_segmentation_that_slicer_saves_is_read_where_it_was(
+    saved: tuple[Path, Any, Any], tmp_path: Path, isCropped: bool
+) -> None:
+    from PUMITSlicerLib.mrml import readVolume
+
+    _, scan, segments = saved
+    storage = segments.GetStorageNode()
+    storage.SetCropToMinimumExtent(isCropped)
+    path = tmp_path / "alone.seg.nrrd"
+    storage.SetFileName(str(path))
+    assert storage.WriteData(segments)
+    labels = read_labels(path, readVolume(scan))
+    for segment, mask in zip(labels.segments, blobs(SHAPE), strict=True):
+        assert np.array_equal(labels.mask(segment), mask)
