@@ -164,8 +164,7 @@ def scans_of(plan: ClickPlan, progress: Callable[[int], None] | None = None) -> 
         progress: Told each case's number, from 1 on.
     """
     classes = plan.data.classes
-    index = {value: i for i, value in enumerate(base_values(classes), start=1)}
-    values = {i: tuple(index[v] for v in c.values) for i, c in enumerate(classes, start=1)}
+    values = structures_of(classes)
     scans = []
     for number, case in enumerate(plan.cases(plan.split.training), start=1):
         if progress is not None:
@@ -178,10 +177,16 @@ def scans_of(plan: ClickPlan, progress: Callable[[int], None] | None = None) -> 
     return [scan for scan in scans if scan.places]
 
 
-def build_validation(plan: ClickPlan, device: torch.device) -> ClickValidation:
-    """What clicks on the validation cases, with a network of its own."""
+def structures_of(classes: Sequence[ClassValue]) -> dict[int, tuple[int, ...]]:
+    """Numbers of the classes, from 1 on, to those labels of `read_labelled` that make them up."""
+    index = {value: i for i, value in enumerate(base_values(classes), start=1)}
+    return {i: tuple(index[v] for v in c.values) for i, c in enumerate(classes, start=1)}
+
+
+def validating(plan: ClickPlan, device: torch.device) -> Segmenter:
+    """The initial model as what validates, with a network of its own."""
     recipe = plan.initial.recipe
-    segmenter = Segmenter(
+    return Segmenter(
         plan.network(device),
         str(recipe.get("name", "")),
         str(recipe.get("version", "0")),
@@ -190,8 +195,14 @@ def build_validation(plan: ClickPlan, device: torch.device) -> ClickValidation:
         device,
         pick_precision(device),
     )
+
+
+def build_validation(plan: ClickPlan, device: torch.device) -> ClickValidation:
+    """What clicks on the validation cases."""
     facts = {fact.name: fact for fact in plan.facts.cases}
     names, classes = plan.split.validation, plan.data.classes
     asked = asked_structures(facts, names, classes, plan.settings.answers)
     cases = plan.cases(names)
-    return ClickValidation(segmenter, cases, asked, classes, scenes=plan.settings.scenes)
+    return ClickValidation(
+        validating(plan, device), cases, asked, classes, scenes=plan.settings.scenes
+    )

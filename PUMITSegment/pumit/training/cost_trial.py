@@ -27,7 +27,10 @@ from pumit.training.task import Task
 from pumit.training.trainer import train
 
 # Imported only when they are asked for: each maps a request to what it costs.
-TRIALS = {"segmentation": ("pumit.training.segmentation_trial", "try_segmentation")}
+TRIALS = {
+    "segmentation": ("pumit.training.segmentation_trial", "try_segmentation"),
+    "promptable": ("pumit.training.click_trial", "try_clicks"),
+}
 WARM_UP_STEPS = 1
 FEWEST_STEPS = 2
 MOST_STEPS = 10

@@ -22,6 +22,7 @@ from pumit.training.trial_process import TrialProcess
 # Goal to the task of its recipe, and what plans it; imported only when it is asked for.
 GOALS = {
     "automatic": ("segmentation", "pumit.training.segmentation_planner", "plan_automatic"),
+    "clicks": ("promptable", "pumit.training.click_planner", "plan_better_clicks"),
 }
 
 

@@ -167,6 +167,55 @@ PRESETS: dict[str, dict[str, Preset]] = {
 }
 
 
+@dataclass(frozen=True)
+class ClickPreset:
+    """What a fine-tuning of the promptable model is planned with; see `Preset`.
+
+    Attributes:
+        seconds: From the start to the last judgement.
+        most_steps: More would only forget.
+        part: What is trained; see `ClickSettings`.
+        answers: Structures that are clicked on in a validation, most.
+        scenes: Generated scans that are clicked on in a validation.
+        learning_rate: Peak of the cosine.
+        warm_up: Steps of its rise.
+        weight_decay: On matrices and kernels.
+        average: Decay of the running average of the weights.
+        validations: How often the validation cases are asked, the end counted in.
+    """
+
+    seconds: float
+    most_steps: int
+    part: str = "all"
+    answers: int = 16
+    scenes: int = 8
+    learning_rate: float = 5e-4
+    warm_up: int = 20
+    weight_decay: float = 0.0
+    average: float = 0.98
+    validations: int = 5
+
+
+CLICK_PRESETS: dict[str, dict[str, ClickPreset]] = {
+    "cpu": {
+        "quick": ClickPreset(600, most_steps=600, answers=8, scenes=4, validations=3),
+        "balanced": ClickPreset(3600, most_steps=3000),
+        "thorough": ClickPreset(8 * 3600, most_steps=10_000, validations=10),
+    },
+    "gpu": {
+        "quick": ClickPreset(600, most_steps=2000, validations=3),
+        "balanced": ClickPreset(3600, most_steps=6000),
+        "thorough": ClickPreset(8 * 3600, most_steps=20_000, validations=10),
+    },
+}
+
+
+def click_preset_for(name: str, kind: str) -> ClickPreset:
+    """A preset for better clicks; see `preset_for`."""
+    preset_for(name, kind)
+    return CLICK_PRESETS[kind][name]
+
+
 def preset_for(name: str, kind: str) -> Preset:
     """A preset on a kind of machine.
 

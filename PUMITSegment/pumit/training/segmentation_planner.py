@@ -38,8 +38,8 @@ def plan_automatic(request: PlanRequest) -> Planned:
     began = time.perf_counter()
     data, facts = look_at_cases(recipe, request.resolve, progress=request.progress)
     looked = time.perf_counter() - began
-    notes = _about_classes(recipe["data"], data)
-    recipe["data"] = _visible_data(recipe["data"], data, request)
+    notes = about_classes(recipe["data"], data)
+    recipe["data"] = visible_data(recipe["data"], data, request)
     data, facts, more = _leave_out(recipe, data, facts)
     notes += more
     notes += _coarsen(recipe, request, facts)
@@ -90,7 +90,7 @@ def _draft(request: PlanRequest) -> dict[str, Any]:
     return recipe
 
 
-def _about_classes(given: dict[str, Any], data: LabelledSet) -> list[str]:
+def about_classes(given: dict[str, Any], data: LabelledSet) -> list[str]:
     """That classes were read off the labels, where the recipe names none."""
     if "classes" in given:
         return []
@@ -102,7 +102,7 @@ def _about_classes(given: dict[str, Any], data: LabelledSet) -> list[str]:
     ]
 
 
-def _visible_data(given: dict[str, Any], data: LabelledSet, request: PlanRequest) -> dict[str, Any]:
+def visible_data(given: dict[str, Any], data: LabelledSet, request: PlanRequest) -> dict[str, Any]:
     """Where the cases are, as it holds wherever the recipe lies, with classes and channels."""
     out: dict[str, Any] = with_absolute_paths({"data": dict(given)}, request.resolve)["data"]
     if not isinstance(given.get("classes"), list):  # rows may know other names too
