@@ -7,6 +7,7 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.choices import ClickPart, Goal, Preset
 from PUMITTrainLib.panel.recipe_editor import RecipeEditor
 from PUMITTrainLib.panel.section_title import SectionTitle
+from PUMITTrainLib.panel.times import inWords
 
 # Share of the patients that is kept back, and parts of a cross-validation; 0 for none.
 _VALIDATIONS = ((0.1, 0), (0.2, 0), (0.3, 0), (0.2, 3), (0.2, 5), (0.2, 10))
@@ -144,6 +145,8 @@ class LearnSection:
             words.append(_("a value is wrong"))
         elif planning.isEdited:
             words.append(_("edited"))
+        elif planning.isUpToDate and planning.estimate is not None and planning.estimate.seconds:
+            words.append(_("about {time}").format(time=inWords(planning.estimate.seconds)))
         return ", ".join(words)
 
     def _onGoal(self, isAutomatic: bool) -> None:

@@ -27,6 +27,7 @@ class RecipeEditor:
         self._timer.setInterval(_SOON_MS)
         self._timer.connect("timeout()", self._handOver)
         ui.valuesFrame.hide()
+        ui.recipeEdit.setFont(qt.QFontDatabase.systemFont(qt.QFontDatabase.FixedFont))
         ui.showValuesButton.connect("toggled(bool)", self._onShow)
         ui.recipeEdit.connect("textChanged()", self._onEdited)
         ui.resetRecipeButton.connect("clicked()", self._onReset)

@@ -34,6 +34,7 @@ class RunSection:
         self._plots = PlotViews()
         self._overlay = PictureLabel(ui.overlayLabel)
         self._isShowing = False
+        self._hasLooked = False
         self._log = ""
         self.list = RunList(ui, logic, self._question)
         ui.startButton.connect("clicked()", self._onStart)
@@ -49,6 +50,7 @@ class RunSection:
 
     def refresh(self) -> None:
         """Show the run that is selected."""
+        self._findAgain()
         view = self._logic.runs.selected
         self._showButtons(view)
         self._showProgress(view)
@@ -56,6 +58,16 @@ class RunSection:
         self._showLog()
         self.list.refresh()
         self._title.say(stateInWords(view) if view is not None else "")
+
+    def _findAgain(self) -> None:
+        """Show a run that goes on though Slicer was closed, once: nobody should have to look."""
+        runs = self._logic.runs
+        if self._hasLooked or not runs.all:
+            return
+        self._hasLooked = True
+        alive = [view for view in runs.all if view.isAlive]
+        if runs.selected is None and alive:
+            runs.select(alive[0].folder)
 
     def _showButtons(self, view: RunView | None) -> None:
         ui, runs = self._ui, self._logic.runs

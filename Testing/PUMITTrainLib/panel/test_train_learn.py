@@ -86,15 +86,18 @@ def test_a_plan_tells_time_and_memory_before_anything_starts(shown: ShownPanel) 
     shown.press(shown.ui.planButton)
     assert shown.logic.askedFor("cancel") == [()]
     planning.isPlanning = False
-    planning.estimate = SimpleNamespace(sentence="About 11 minutes, 1.8 GiB of memory.")
+    planning.estimate = SimpleNamespace(
+        sentence="About 11 minutes, 1.8 GiB of memory.", seconds=660.0
+    )
     planning.warnings = ("Only three patients.",)
     shown.tell()
     assert "About 11 minutes" in shown.ui.estimateLabel.text
     assert "Only three patients." in shown.ui.estimateLabel.text
+    assert shown.ui.learnSection.toolTip.endswith("better clicks, balanced, about 11 minutes")
 
 
 def test_an_estimate_that_is_out_of_date_is_not_shown_as_if_it_held(shown: ShownPanel) -> None:
-    shown.logic.planning.estimate = SimpleNamespace(sentence="About 11 minutes.")
+    shown.logic.planning.estimate = SimpleNamespace(sentence="About 11 minutes.", seconds=660.0)
     shown.logic.planning.isUpToDate = False
     shown.tell()
     assert "About 11 minutes" not in shown.ui.estimateLabel.text

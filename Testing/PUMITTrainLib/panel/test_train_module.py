@@ -127,6 +127,17 @@ def test_a_module_that_is_closed_and_opened_again_finds_its_run(module: TrainMod
     assert module.ui.stopButton.enabled
 
 
+def test_a_slicer_that_was_closed_shows_the_run_that_went_on(module: TrainModule) -> None:
+    import slicer
+
+    addToTable(module)
+    folder = start(module)
+    slicer.mrmlScene.Clear()  # as a new Slicer's: nothing of it names the run
+    module.reopen()
+    say(module, folder, step=20)
+    assert module.ui.runSection.text == "3. Run: training, 50 %"
+
+
 def test_a_scan_that_is_deleted_is_said_in_its_row(module: TrainModule) -> None:
     import slicer
 

@@ -40,7 +40,8 @@ def fill(shown: ShownPanel, tmp_path: Path) -> None:
     )
     logic.cases.sentence = "4 cases of 4 patients, 2 can be used."
     logic.planning.estimate = SimpleNamespace(
-        sentence="About 11 minutes on 2 processor cores, 1.8 GiB of memory, 0.1 GiB of disk."
+        sentence="About 11 minutes on 2 processor cores, 1.8 GiB of memory, 0.1 GiB of disk.",
+        seconds=660.0,
     )
     logic.planning.recipeText = "name: liver\nschedule:\n  steps: 400\n"
     logic.planning.recipeProblem = SimpleNamespace(line=2, sentence="'shedule' is no key.")

@@ -220,6 +220,19 @@ def test_every_run_is_listed_and_the_one_that_is_clicked_is_shown(
     assert ready.ui.runSection.text == "3. Run: finished"
 
 
+def test_a_run_that_goes_on_is_shown_when_the_panel_is_opened(
+    ready: ShownPanel, tmp_path: Path
+) -> None:
+    runs = ready.logic.runs
+    runs.all = (runView(tmp_path / "done", "finished"), runView(tmp_path / "live"))
+    ready.tell()
+    assert ready.logic.askedFor("select") == [(tmp_path / "live",)]
+    assert ready.ui.runSection.text == "3. Run: training, 25 %"
+    runs.selected = None
+    ready.tell()
+    assert len(ready.logic.askedFor("select")) == 1
+
+
 def test_a_run_is_deleted_only_after_a_question(ready: ShownPanel, tmp_path: Path) -> None:
     ready.logic.runs.show(runView(tmp_path / "old", "stopped"), runView(tmp_path / "new"))
     ready.tell()
