@@ -46,6 +46,7 @@ _SEGMENTATION = {
     "pyramid_widths": (128, 256, 512, 512),
     "taps": (4, 6, 8, 12),
     "num_supervised_levels": 4,
+    "head_width": 0,
 }
 
 # A universal ViT that two CPU cores can pre-train and fine-tune.
@@ -111,6 +112,7 @@ RECIPES: dict[str, NetworkRecipe] = {
             "detail_widths": (16, 32),
             "pyramid_widths": (48, 96, 128, 128),
             "taps": (2, 4, 6, 8),
+            "head_width": 64,
         },
     ),
     "pumit_segmentation_btcv": NetworkRecipe(

@@ -82,8 +82,15 @@ def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
     stride = FAMILIES[_class_of(name)].stride
     if stride:
         return (stride, stride, stride)
-    d, h, w = {**RECIPES[name].sizes, **sizes}["fixed_patch"]
-    return (2 * d, 2 * h, 2 * w)  # the coarsest level of the pyramid has half the tokens' grid
+    known = {**RECIPES[name].sizes, **sizes}
+    d, h, w = known["fixed_patch"]
+    n = _coarsest(known)
+    return (n * d, n * h, n * w)
+
+
+def _coarsest(sizes: Mapping[str, Any]) -> int:
+    """Tokens along a cell of the pyramid's coarsest level."""
+    return 2 if len(sizes["pyramid_widths"]) == 4 else 1
 
 
 def fitted_sizes(
@@ -143,7 +150,9 @@ def network_sizes(
     planned: dict[str, Any] = {"in_channels": channels, "num_classes": classes}
     if "position_table" in RECIPES[name].sizes:
         divisor = patch_divisor(name, given)
-        planned["position_table"] = [2 * n // step for n, step in zip(patch, divisor, strict=True)]
+        cell = _coarsest({**RECIPES[name].sizes, **given})
+        table = [cell * n // step for n, step in zip(patch, divisor, strict=True)]
+        planned["position_table"] = table
     return {**planned, **given}
 
 

@@ -61,11 +61,11 @@ class UpBlock(nn.Module):
 
 
 class VitPyramid(nn.Module):
-    """Bring four taps of the ViT to in-plane scales 1/4, 1/8, 1/16 and 1/32.
+    """Bring taps of the ViT to grids with cells of a quarter, half, one and two patches.
 
     Args:
         dim: Width of the ViT.
-        widths: Channels of the four levels, finest first.
+        widths: Channels of the levels, three or four, finest first.
     """
 
     def __init__(self, dim: int, widths: Sequence[int]) -> None:
@@ -81,15 +81,42 @@ class VitPyramid(nn.Module):
                 ),
                 nn.ConvTranspose3d(dim, dim, 2, stride=2),
                 nn.Identity(),
-                nn.MaxPool3d(2),
+                *([nn.MaxPool3d(2)] if len(widths) == 4 else []),
             )
         )
         self.laterals = nn.ModuleList(conv_norm_act(dim, w, (1, 1, 1)) for w in widths)
 
     def forward(self, taps: Sequence[Tensor]) -> list[Tensor]:
-        """Map four feature maps (B, dim, d, h, w) to the levels, finest first."""
+        """Map feature maps (B, dim, d, h, w) to the levels, finest first."""
         layers = zip(taps, self.norms, self.scales, self.laterals, strict=True)
         return [lateral(scale(norm(x))) for x, norm, scale, lateral in layers]
+
+
+class SegmentationHead(nn.Conv3d):
+    """Logits of each voxel, learnt as fast from few channels as from many.
+
+    An optimiser that moves every weight by about the same step moves a logit by so many steps as it
+    reads channels: a head of eight channels took hundreds of steps to tell a class apart that its
+    features told from the first dozens on.
+
+    Args:
+        in_channels: Channels of the features.
+        num_classes: Channels of the logits.
+        as_wide_as: Logits move as if so many channels were read, where there are fewer; 0 leaves
+            them alone.
+    """
+
+    def __init__(self, in_channels: int, num_classes: int, as_wide_as: int) -> None:
+        super().__init__(in_channels, num_classes, 1)
+        self.gain = max(1.0, as_wide_as / in_channels)
+        with torch.no_grad():  # the same function at the start
+            self.weight /= self.gain
+            if self.bias is not None:
+                self.bias /= self.gain
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map features (B, C, D, H, W) to logits (B, K, D, H, W)."""
+        return super().forward(x) * self.gain
 
 
 class SegmentationNetwork(nn.Module):
@@ -102,9 +129,11 @@ class SegmentationNetwork(nn.Module):
             on: at least for the scales that are finer than a quarter of a patch, where the ViT
             gives nothing. At further ones, with the widths of the pyramid, it is added to the
             ViT's features.
-        pyramid_widths: Channels at a quarter, half, one and two patches in-plane.
-        taps: Four blocks of the ViT, counted from 1, for those scales.
+        pyramid_widths: Channels at a quarter, half, one and two patches in-plane; the last may be
+            left out for small images, where that level would have too few places to be normalised.
+        taps: As many blocks of the ViT, counted from 1, for those scales.
         num_supervised_levels: Decoder levels with a segmentation head, from the finest.
+        head_width: See `SegmentationHead`; 0 for the published networks.
         vit: Sizes of the `UniversalViT`, whose patch embedding is fixed: the published one to
             (4, 16, 16) for slices four times as far apart as pixels. Where they are nearer, its
             depth is a larger power of two, and the levels up to the one that is isotropic halve
@@ -125,12 +154,17 @@ class SegmentationNetwork(nn.Module):
         pyramid_widths: Sequence[int],
         taps: Sequence[int],
         num_supervised_levels: int,
+        head_width: int = 0,
         **vit: Any,
     ) -> None:
         super().__init__()
         self.vit = UniversalViT(in_channels=in_channels, **vit)
-        if len(taps) != 4 or list(taps) != sorted(set(taps)):
-            raise ValueError(f"Expected four ascending blocks of the ViT, got {tuple(taps)}.")
+        if len(pyramid_widths) not in (3, 4):
+            raise ValueError(f"Expected three or four pyramid_widths, got {tuple(pyramid_widths)}.")
+        if len(taps) != len(pyramid_widths) or list(taps) != sorted(set(taps)):
+            raise ValueError(
+                f"Expected {len(pyramid_widths)} ascending blocks of the ViT, got {tuple(taps)}."
+            )
         if not 1 <= taps[0] <= taps[-1] <= len(self.vit.blocks):
             raise ValueError(f"Taps {tuple(taps)} are not among {len(self.vit.blocks)} blocks.")
         self.taps = tuple(taps)
@@ -142,9 +176,9 @@ class SegmentationNetwork(nn.Module):
                 f"A patch of {self.vit.fixed_patch} needs {details} detail_widths, and further "
                 f"ones that begin pyramid_widths, got {(*detail_widths,)}, {(*pyramid_widths,)}."
             )
-        kernels = [IN_PLANE if level < planar else SPATIAL for level in range(details + 4)]
-        scales = [(1, 2, 2) if level < planar else (2, 2, 2) for level in range(details + 4)]
         widths = (*detail_widths[:details], *pyramid_widths)
+        kernels = [IN_PLANE if level < planar else SPATIAL for level in range(len(widths))]
+        scales = [(1, 2, 2) if level < planar else (2, 2, 2) for level in range(len(widths))]
         self.detail_full = nn.Sequential(
             conv_norm_act(in_channels, widths[0], kernels[0]),
             conv_norm_act(widths[0], widths[0], kernels[0]),
@@ -158,17 +192,18 @@ class SegmentationNetwork(nn.Module):
         )
         self.up_blocks = nn.ModuleList(  # coarsest first
             UpBlock(widths[level + 1], widths[level], scales[level], kernels[level])
-            for level in reversed(range(details + 3))
+            for level in reversed(range(len(widths) - 1))
         )
         self.heads = nn.ModuleList(  # finest first
-            nn.Conv3d(w, num_classes, 1) for w in widths[:num_supervised_levels]
+            SegmentationHead(w, num_classes, head_width) for w in widths[:num_supervised_levels]
         )
 
     def forward(self, x: Tensor, *, deep_supervision: bool = False) -> Tensor | list[Tensor]:
         """Segment an image.
 
         Args:
-            x: Intensities, shape (B, in_channels, D, H, W), divisible by two patches.
+            x: Intensities, shape (B, in_channels, D, H, W), divisible by two patches, or by one
+                where the pyramid has three levels.
             deep_supervision: Whether to return the logits of every head.
 
         Returns:
@@ -179,14 +214,15 @@ class SegmentationNetwork(nn.Module):
             PumitError: If the size is not divisible.
         """
         d, h, w = self.vit.fixed_patch or (1, 1, 1)
-        require_divisible(x, (2 * d, 2 * h, 2 * w))
+        step = 2 if len(self.taps) == 4 else 1
+        require_divisible(x, (step * d, step * h, step * w))
         tokens, grid = self.vit.embed(x, None)
         _, taps = self.vit.transform(tokens, grid, self.taps)
         details = [self.detail_full(x)]
         for shrink in self.detail_half:
             details.append(shrink(details[-1]))
         pyramid = self.pyramid([to_grid(t, grid) for t in taps])
-        fine = len(self.up_blocks) - 3  # scales that only the raw image tells of
+        fine = len(self.up_blocks) + 1 - len(self.taps)  # scales that only the raw image tells of
         for i, detail in enumerate(details[fine:]):
             pyramid[i] = pyramid[i] + detail
         features = pyramid[-1]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from pumit.errors import PumitError
-from pumit.networks.pumit.segmentation_network import SegmentationNetwork
+from pumit.networks.pumit.segmentation_network import SegmentationHead, SegmentationNetwork
 
 SIZES = {
     "dim": 16,
@@ -100,6 +100,32 @@ def test_gradients_reach_all_parameters_but_cancelled_biases() -> None:
     gradients = {name: p.grad for name, p in network.named_parameters()}
     assert all(gradient is not None for gradient in gradients.values())
     assert {name for name, g in gradients.items() if g.abs().max() < 1e-12} == CANCELLED
+
+
+def test_a_narrow_head_begins_as_any_and_moves_its_logits_as_a_wide_one() -> None:
+    torch.manual_seed(0)
+    plain = SegmentationHead(8, 3, 0)
+    torch.manual_seed(0)
+    quick = SegmentationHead(8, 3, 64)
+    x = torch.rand(1, 8, 2, 2, 2)
+    torch.testing.assert_close(quick(x), plain(x))
+    moved = []
+    for head in (plain, quick):
+        before = head(x).detach()
+        with torch.no_grad():
+            head.weight += 0.01  # one step of an optimiser
+        moved.append(head(x).detach() - before)
+    torch.testing.assert_close(moved[1], 8 * moved[0])
+
+
+def test_three_levels_need_one_patch_only() -> None:
+    network = tiny(pyramid_widths=(4, 6, 8), taps=(1, 2, 4)).double()
+    x = torch.randn(1, 2, 4, 48, 16, dtype=torch.float64)
+    assert network(x).shape == (1, 3, 4, 48, 16)
+    with pytest.raises(ValueError, match="3 ascending blocks"):
+        tiny(pyramid_widths=(4, 6, 8))
+    with pytest.raises(ValueError, match="three or four"):
+        tiny(pyramid_widths=(4, 6), taps=(1, 2))
 
 
 @pytest.mark.parametrize("size", [(12, 64, 64), (16, 48, 64), (16, 64, 40)])
