@@ -12,7 +12,7 @@ from PUMITTrainLib.panel.picture_label import PictureLabel
 from PUMITTrainLib.panel.plot_views import PlotViews
 from PUMITTrainLib.panel.question import Question
 from PUMITTrainLib.panel.run_list import RunList
-from PUMITTrainLib.panel.run_words import numbersOf, stateInWords
+from PUMITTrainLib.panel.run_words import eventsOf, numbersOf, stateInWords
 from PUMITTrainLib.panel.section_title import SectionTitle
 from PUMITTrainLib.run_view import RunState, RunView
 
@@ -137,7 +137,7 @@ class RunSection:
             )
 
     def _showLog(self) -> None:
-        view, text = self._ui.logView, self._logic.runs.logText
+        view, text = self._ui.logView, eventsOf(self._logic.runs.logText)
         view.visible = bool(text)
         if text == self._log:
             return

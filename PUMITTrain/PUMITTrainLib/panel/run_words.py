@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.panel.times import inWords
 from PUMITTrainLib.run_view import RunState, RunView
+
+# Date, time, and what `pumit train` says of each reported step.
+_STEP = re.compile(r"\S+ \S+ +Step \d+ of \d+: ")
 
 
 def stateInWords(view: RunView) -> str:
@@ -39,3 +44,8 @@ def numbersOf(view: RunView, speed: str, memory: str) -> str:
     if view.isComputing:
         parts += [text for text in (speed, memory) if text]
     return ", ".join(parts)
+
+
+def eventsOf(log: str) -> str:
+    """A run's log without its steps, of which bar and curves tell: one each few seconds."""
+    return "\n".join(line for line in log.splitlines() if not _STEP.match(line))

@@ -187,6 +187,7 @@ def test_the_log_grows_without_being_written_anew(ready: ShownPanel, tmp_path: P
     ready.logic.runs.show(runView(tmp_path / "one"))
     ready.logic.runs.logText = "20:31:12 It reads 4 cases.\n"
     ready.tell()
+    ready.logic.runs.logText += "2026-11-21 20:31:14  Step 3 of 40: loss 2.49, 1 minute left.\n"
     ready.logic.runs.logText += "20:31:15 Training starts.\n"
     ready.tell()
     assert ready.ui.logView.plainText.splitlines() == [
