@@ -92,7 +92,8 @@ def write_error_picture(
             draw_outline(axes, view, answer, ANSWER)
             for prompt in stage.prompts:
                 _draw(axes, view, cut, prompt)
-            axes.set(xticks=[], yticks=[])
+            left, right, bottom, top = extent_of(view, cut.shape)
+            axes.set(xticks=[], yticks=[], xlim=(left, right), ylim=(bottom, top))
             axes.set_xlabel(f"{view.name} {view.index}", fontsize=8)
         row[0].set_title(f"{stage.name}: Dice {dice(answer, truth):.2f}", fontsize=9, loc="left")
     figure.suptitle(title, fontsize=10)

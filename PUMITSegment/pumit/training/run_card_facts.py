@@ -187,21 +187,45 @@ def click_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) -> Scor
     by_case: dict[str, dict[str, float | None]] = {}
     for label in dict.fromkeys(str(row["label"]) for row in rows):
         of_class = [row for row in rows if row["label"] == label]
-        last = min(len(row["clicks"]) for row in of_class)
-        means[label] = {
-            "before, after 1 click": mean_of([row["before"][0] for row in of_class]),
-            "after 1 click": mean_of([row["clicks"][0] for row in of_class]),
-            f"before, after {last} clicks": mean_of([row["before"][last - 1] for row in of_class]),
-            f"after {last} clicks": mean_of([row["clicks"][last - 1] for row in of_class]),
-        }
+        means[label] = _click_means(of_class)
         for row in of_class:
             by_case.setdefault(numbers[row["case"]], {})[label] = float(row["clicks"][0])
+    if len(means) > 1:
+        means["mean"] = _over_classes(rows)
     scores = []
     for case, values in by_case.items():
         present = [v for v in values.values() if v is not None]
         scores.append(CaseScore(case, {**values, "mean": sum(present) / len(present)}))
     caption = "Dice after one click"
     return Scores(means, worst_first(scores, "mean"), step=content.get("step"), caption=caption)
+
+
+def _click_means(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:
+    """Means after the first click and after the last, of the model before and of the tuned one."""
+    last = min(len(row["clicks"]) for row in rows)
+    return {
+        "before, after 1 click": mean_of([row["before"][0] for row in rows]),
+        "after 1 click": mean_of([row["clicks"][0] for row in rows]),
+        f"before, after {last} clicks": mean_of([row["before"][last - 1] for row in rows]),
+        f"after {last} clicks": mean_of([row["clicks"][last - 1] for row in rows]),
+    }
+
+
+def _over_classes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:
+    """The same of each case's mean over its classes, which are not independent."""
+    cases: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        cases.setdefault(str(row["case"]), []).append(row)
+    last = min(len(row["clicks"]) for row in rows)
+    return _click_means(
+        [
+            {
+                key: [sum(r[key][i] for r in of_case) / len(of_case) for i in range(last)]
+                for key in ("before", "clicks")
+            }
+            for of_case in cases.values()
+        ]
+    )
 
 
 def worst_first(scores: Sequence[CaseScore], column: str) -> tuple[CaseScore, ...]:

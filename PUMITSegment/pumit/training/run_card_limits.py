@@ -9,6 +9,13 @@ from pumit.training.run_card_record import RunCard
 FEW_TRAINING, FEW_VALIDATION = 20, 10
 # Below this mean Dice a class is named among the limits.
 POOR_DICE = 0.7
+_ANSWERS = {
+    "automatic": "It answers any scan, also one without what it looks for, and does not say that "
+    "it has never seen the like.",
+    "promptable": "It answers every click, also one on what it was never trained for, and does "
+    "not say that it has never seen the like.",
+    "classifier": "It names one of its classes for any scan, also for one that is of none of them.",
+}
 # An interval this wide says little.
 WIDE = 0.2
 
@@ -102,8 +109,7 @@ def _always(card: RunCard) -> list[str]:
     where = "All its data come from one data set of its maker's"
     return [
         f"{where}: of other sites, scanners, protocols and groups of patients nothing is known.",
-        "It answers any scan, also one without what it looks for; it does not say that it has "
-        "never seen the like.",
+        _ANSWERS.get(card.kind, _ANSWERS["automatic"]),
     ]
 
 

@@ -277,7 +277,7 @@ def begun_with(initial: Any) -> str:
 def _is_stopped(log: RunLog, schedule: Mapping[str, Any], planned: int) -> bool:
     seconds = schedule.get("seconds")
     spent = bool(seconds) and log.seconds >= _ENDED * float(seconds or 0)
-    return log.last_step < planned and not spent
+    return 0 < log.last_step < planned and not spent
 
 
 def hardware_of(device: torch.device) -> str:

@@ -50,7 +50,7 @@ def _overview(card: RunCard) -> str:
         ("File", f"`{card.file}`, weights with SHA-256 `{card.sha256}`"),
         ("Version", card.version),
         ("Licence", card.licence or NOT_CHOSEN),
-        ("Made", f"{card.made}, {_effort(card)}"),
+        ("Made", f"{card.made}{_effort(card)}"),
         ("Begun with", card.begun_with or "random weights"),
         ("Not for", "diagnosis or treatment without a person who checks every result"),
     ]
@@ -58,8 +58,10 @@ def _overview(card: RunCard) -> str:
 
 
 def _effort(card: RunCard) -> str:
+    if not card.steps:
+        return ""
     memory = "" if card.memory_gib is None else f", at most {card.memory_gib:.1f} GiB of memory"
-    return f"{card.steps} steps in {duration(card.seconds)} on {card.hardware}{memory}"
+    return f", {card.steps} steps in {duration(card.seconds)} on {card.hardware}{memory}"
 
 
 def _quality(card: RunCard) -> list[str]:
