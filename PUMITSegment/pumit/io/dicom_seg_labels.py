@@ -19,7 +19,7 @@ from pumit.io.dicom_codes import color_of, terminology_of
 from pumit.io.dicom_files import DicomFile, first_value
 from pumit.io.dicom_slices import DicomSlice, slices_of
 from pumit.io.grid_match import Placement, overlap_of, place
-from pumit.io.label_file import LabelFile, LabelledSegment
+from pumit.io.label_file import LabelFile, LabelledSegment, distinct_values
 from pumit.io.label_layers import LabelLayers
 from pumit.io.parser_errors import parsing
 from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
@@ -66,6 +66,9 @@ def read_dicom_seg(path: Path, image: Volume) -> LabelFile:
             placed, missing, lost = _add_segments(seg, kind, frames, layers, segments)
         volume = replace(image, array=layers.array(), source=None)
     doubts = [f"DICOM-SEG: {lost} voxels lie outside of the image"] if lost else []
+    off = max((frame.placement for frame in frames), key=lambda p: p.error_voxels).doubt
+    if off:
+        doubts.append(f"DICOM-SEG: {off}")
     if missing:
         doubts.append(f"DICOM-SEG: has no frame of {', '.join(missing)}")
     return LabelFile(volume, tuple(placed), tuple(doubts))
@@ -220,12 +223,11 @@ def _add_label_maps(
         inside = frame.placement.along_image(values[None])[out]
         labels[into] = np.where(inside > 0, inside, labels[into])
         lost += int(np.count_nonzero(values) - np.count_nonzero(inside))
-    for value in known:
-        layers.add(value, labels == value)
-    undescribed = sorted(set(np.unique(labels).tolist()) - {0, *known})
+    undescribed = sorted(set(distinct_values(labels).tolist()) - {0, *known})
     if undescribed:
         raise VolumeError(
             f"The DICOM-SEG has pixels of a segment {undescribed[0]} that it does not describe; "
             "export it again."
         )
+    layers.fill(labels)
     return lost

@@ -14,6 +14,7 @@ from pumit.volume import Volume
 Shape = tuple[int, int, int]
 
 OFF_GRID_VOXELS = 0.5  # how far a corner of one grid may lie from a voxel of the other
+ROUNDING_VOXELS = 0.1  # up to here nothing is said of it
 # What a header's rounding may make of a size or an angle; more is told.
 SAME_SPACING = 1e-3
 SAME_ANGLE_DEGREES = 0.1
@@ -28,12 +29,21 @@ class Placement:
         flipped: Whether the part runs against the image's axis.
         start: Index in the image of the first voxel along each of its axes.
         shape: Of the part along the image's axes.
+        error_voxels: How far a corner is from the middle of the voxel it is taken for.
     """
 
     order: Shape
     flipped: tuple[bool, bool, bool]
     start: Shape
     shape: Shape
+    error_voxels: float = 0.0
+
+    @property
+    def doubt(self) -> str:
+        """What to say of an error that a header's rounding does not explain; empty for none."""
+        if self.error_voxels <= ROUNDING_VOXELS:
+            return ""
+        return f"lies {self.error_voxels:.2f} voxels off the image's; each takes the nearest"
 
     def along_image(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The part's array, (..., D, H, W), with the image's axes; a view."""
@@ -81,6 +91,7 @@ def place(part: Volume, image: Volume, what: str) -> Placement:
         (flips[0], flips[1], flips[2]),
         _shape(low),
         _shape(part.shape[a] for a in order),
+        float(np.abs(error).max()),
     )
 
 

@@ -44,6 +44,10 @@ class LabelLayers:
         self._layers[number][part][mask] = value
         return number
 
+    def fill(self, labels: npt.NDArray[Any]) -> None:
+        """Put a whole label map (D, H, W) onto a layer of its own."""
+        self._layers.append(labels.astype(self._dtype))
+
     def array(self) -> npt.NDArray[Any]:
         """(D, H, W), or (L, D, H, W) where there is more than one layer."""
         if not self._layers:

@@ -124,8 +124,12 @@ def _on_grid(labels: LabelFile, image: Volume) -> LabelFile:
     placement = find(labels.volume, image, what)
     array, lost = put(labels.volume.array, placement, image.shape)
     volume = replace(image, array=array, source=None)
-    doubts = (f"{lost} labelled voxels lie outside of the image",) if lost else ()
-    return LabelFile(volume, labels.segments, (*labels.doubts, *doubts))
+    doubts = [*labels.doubts]
+    if lost:
+        doubts.append(f"{lost} labelled voxels lie outside of the image")
+    if placement.doubt:
+        doubts.append(f"the grid of {what} {placement.doubt}")
+    return LabelFile(volume, labels.segments, tuple(doubts))
 
 
 def announced_segments(path: Path) -> tuple[LabelledSegment, ...]:

@@ -72,7 +72,10 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
             has_contours |= bool(planes)
             anything |= bool(mask.any())
             doubts += told
-            found.append(replace(segment, layer=layers.add(segment.value, mask)))
+            used = np.flatnonzero(mask.any(axis=(1, 2)))
+            first, stop = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 1)
+            layer = layers.add(segment.value, mask[first:stop], first)
+            found.append(replace(segment, layer=layer))
         if has_contours and not anything:
             raise VolumeError(
                 "no contour of the RTSTRUCT encloses a voxel of the image; it was drawn on another "

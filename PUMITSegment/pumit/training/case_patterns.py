@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,7 +153,14 @@ def _worth(pairs: Pairs) -> tuple[int, int]:
     return len(pairs.cases), -len(pairs.problems)
 
 
-def pair_files(folder: Path, images: str, labels: str, *, repeats_single: bool = False) -> Pairs:
+def pair_files(
+    folder: Path,
+    images: str,
+    labels: str,
+    *,
+    repeats_single: bool = False,
+    channel_names: Sequence[str] = (),
+) -> Pairs:
     """Pair the files of two patterns by what `{case}` stands for in them.
 
     Args:
@@ -162,6 +169,7 @@ def pair_files(folder: Path, images: str, labels: str, *, repeats_single: bool =
             case, "images/{case}_{channel}.nii.gz"; without any suffix, folders of DICOM files.
         labels: Such as "labels/{case}.*".
         repeats_single: Whether a case may have the first channel alone.
+        channel_names: What the channels 0000, 0001 and so on are called, for messages.
 
     Raises:
         PumitError: If a pattern has no `{case}`.
@@ -186,7 +194,8 @@ def pair_files(folder: Path, images: str, labels: str, *, repeats_single: bool =
         files, label = found_images[name], found_labels[name]
         missing = [channel for channel in channels if channel not in files]
         if missing and not (repeats_single and len(files) == 1):
-            problems.append(CaseProblem(name, f"lacks channel {', '.join(missing)}"))
+            called = [_called(channel, channel_names) for channel in missing]
+            problems.append(CaseProblem(name, f"lacks channel {', '.join(called)}"))
             continue
         crowded = any(len(paths) > 1 for paths in (*files.values(), *label.values()))
         if crowded or len(label) > 1:
@@ -197,6 +206,11 @@ def pair_files(folder: Path, images: str, labels: str, *, repeats_single: bool =
         )
     names = tuple(c for c in channels if c)
     return Pairs(tuple(cases), names, tuple(problems), (images, labels))
+
+
+def _called(channel: str, names: Sequence[str]) -> str:
+    is_known = channel.isdecimal() and int(channel) < len(names)
+    return f"{channel} ({names[int(channel)]})" if is_known else channel
 
 
 def _matches(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pumit.errors import VolumeError
 from pumit.io.label_file import count_values
-from pumit.io.label_source import announced_segments, read_all_labels, read_scan
+from pumit.io.label_source import read_all_labels, read_scan
 from pumit.preprocessing.channels import image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
 from pumit.training.case_patterns import LabelledCase
@@ -137,8 +137,3 @@ def _labelled(labels: npt.NDArray[np.uint8], step: int) -> npt.NDArray[np.int64]
         found.append(inside[-count % step :: step] + k * part.size)
         count += len(inside)
     return np.concatenate(found)
-
-
-def unnamed_classes(case: LabelledCase) -> list[int]:
-    """Values of a label map other than 0, for a recipe that names none."""
-    return [s.value for label in case.labels for s in announced_segments(label)]

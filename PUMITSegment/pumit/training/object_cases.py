@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from pumit.errors import VolumeError
@@ -21,9 +22,13 @@ class _Series:
 
     files: list[DicomFile] = field(default_factory=list)
 
+    @cached_property
+    def parents(self) -> set[Path]:
+        return {file.path.parent for file in self.files}
+
     @property
     def folder(self) -> Path:
-        parents = [file.path.parent for file in self.files]
+        parents = sorted(self.parents)
         common = parents[0]
         while not all(common == p or common in p.parents for p in parents):
             common = common.parent
@@ -160,8 +165,8 @@ def _scan_of(
 def _scan_path(scan: _Series, uid: str, series: dict[str, _Series]) -> Path:
     """The scan's folder; with the series where the folder holds others too."""
     folder = scan.folder
-    others = (file.path for other, found in series.items() if other != uid for file in found.files)
-    is_shared = any(folder in path.parents for path in others)
+    others = {p for other, found in series.items() if other != uid for p in found.parents}
+    is_shared = any(folder == path or folder in path.parents for path in others)
     return with_part(folder, uid) if is_shared else folder
 
 

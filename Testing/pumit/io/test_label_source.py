@@ -112,6 +112,14 @@ def test_different_grid_is_said_with_its_difference(
         read_labels(path, volume)
 
 
+def test_part_of_a_voxel_is_doubted(tmp_path: Path) -> None:
+    volume = a_volume()
+    moved = replace(volume, array=LABELS, origin_lps=tuple(volume.index_to_world((0, 0.3, 0))))
+    found = read_labels(save(tmp_path / "a.nrrd", moved), volume)
+    assert np.array_equal(found.volume.array, LABELS)
+    assert "lies 0.30 voxels off the image's" in found.doubts[0]
+
+
 def test_several_files_are_one_segmentation(tmp_path: Path) -> None:
     volume = a_series(tmp_path / "series")
     masks = [mask.astype(np.uint8) for mask in blobs()]

@@ -171,6 +171,9 @@ def test_fewer_files_than_dataset_json_names_are_told(tmp_path: Path) -> None:
     content = {"channel_names": {"0": "T1", "1": "T2"}, "labels": {"background": 0, "x": 1}}
     (tmp_path / "dataset.json").write_text(json.dumps(content))
     assert told(find(tmp_path)) == ["a: has 3 files where dataset.json names the channels T1, T2"]
+    (tmp_path / "imagesTr" / "a_0002.nii.gz").unlink()
+    touch(tmp_path, "imagesTr/b_0000.nii.gz", "labelsTr/b.nii.gz")
+    assert told(find(tmp_path)) == ["b: lacks channel 0001 (T2)"]
 
 
 def test_folder_of_nothing_known_says_what_is(tmp_path: Path) -> None:
