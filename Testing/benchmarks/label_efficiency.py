@@ -69,6 +69,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
     recipe = {
         **RECIPE,
         "seed": job["seed"],
+        "register": False,
         "data": {
             "folder": str(job["data"]),
             "classes": {"anterior": 1, "posterior": 2},

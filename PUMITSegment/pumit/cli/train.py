@@ -45,5 +45,6 @@ def run(args: argparse.Namespace) -> int:
             folds=args.folds,
         )
     except RunStopped as stop:
-        print(f"pumit train: {stop}", file=sys.stderr)
+        if str(stop):  # of several processes the first one says it
+            print(f"pumit train: {stop}", file=sys.stderr)
     return 0

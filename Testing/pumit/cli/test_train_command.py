@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from labelled_scans import TINY_SIZES, ball_and_box, write, write_pairs
+from pumit.io.run_files import ask
+from pumit.training import segmentation_run
 
 RECIPE: dict[str, Any] = {
     "name": "made",
@@ -95,3 +98,32 @@ def test_channels_in_files_of_their_own(run: Any, refused: Any, tmp_path: Path) 
         "predict", folder / "labelsTr", "--channel-files", "-o", tmp_path / "x", *options
     )
     assert "NAME_0000" in line
+
+
+def test_a_stopped_run_ends_well_and_goes_on(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pairs(tmp_path / "set", 2)
+    path = recipe(tmp_path, data={"folder": "set", "classes": {"ball": 1, "box": 2}})
+    out, work = tmp_path / "out", segmentation_run.prepare_all
+
+    def asking(*args: Any, **options: Any) -> Any:
+        ask(out, "stop")
+        return work(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(segmentation_run, "prepare_all", asking)
+        ran = run("train", path, "-o", out, "--steps", 1)
+    assert (ran.status, ran.err) == (0, "pumit train: Stopped. Nothing of it is saved yet.\n")
+    assert run("runs", "status", out).out.startswith("made (segmentation): stopped: Stopped.")
+    assert run("train", path, "-o", out, "--steps", 1).status == 0
+    assert (out / "made.safetensors").is_file()
+
+
+def test_another_recipe_for_a_run_is_refused(run: Any, refused: Any, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "set", 2)
+    data = {"folder": "set", "classes": {"ball": 1, "box": 2}}
+    out = tmp_path / "out"
+    assert run("train", recipe(tmp_path, data=data), "-o", out, "--steps", 1).status == 0
+    line = refused("train", recipe(tmp_path, data=data, seed=7), "-o", out, "--steps", 1)
+    assert "out holds a run of another recipe than mine.yaml: seed was not given, is 7" in line
