@@ -15,6 +15,7 @@ from PUMITSlicerLib.dependencies import why_not_installed
 from PUMITTrainLib.clock import QtTimer, Timer
 from PUMITTrainLib.launching import DetachedLauncher, Launcher
 from PUMITTrainLib.programs import CorePrograms, Programs
+from PUMITTrainLib.recipe_checker import CheckerProgram, RecipeChecker
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Collaborators:
         background: Threads whose results arrive on the GUI thread.
         programs: Runs commands of the core and reads what they say.
         launcher: Starts trainings.
+        checker: Checks recipes while they are typed.
         makeTimer: Given a callback, and whether it is called once.
         store: The user's settings, which PUMITSegment shares.
         whyNotInstalled: What is missing, in words, or ""; called on a thread.
@@ -35,6 +37,7 @@ class Collaborators:
     background: Background
     programs: Programs
     launcher: Launcher
+    checker: RecipeChecker
     makeTimer: Callable[[Callable[[], None], bool], Timer]
     store: SettingsStore
     whyNotInstalled: Callable[[], str]
@@ -53,6 +56,7 @@ def localCollaborators() -> Collaborators:
         background,
         CorePrograms(background),
         DetachedLauncher(),
+        CheckerProgram(background),
         QtTimer,
         slicer_settings(),
         lambda: why_not_installed(ComputeMode.LOCAL),

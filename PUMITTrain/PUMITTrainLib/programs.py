@@ -76,7 +76,7 @@ class CorePrograms:
                 stderr=subprocess.PIPE,
                 env=core_environment(self._environment),
                 start_new_session=True,
-                **_without_window(),
+                **without_window(),
             )
             started.append(process)
             if isEnded.is_set():
@@ -124,7 +124,8 @@ def core_environment(environment: Mapping[str, str] | None = None) -> dict[str, 
     return {**given, **more}
 
 
-def _without_window() -> dict[str, int]:
+def without_window() -> dict[str, int]:
+    """What keeps Windows from opening a console for a program."""
     return {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
 
 

@@ -1,12 +1,10 @@
-"""Checks a recipe while it is typed: its YAML at once, its keys by the core, in a process."""
+"""Checks a recipe while it is typed: its YAML at once, its keys by a program of the core."""
 
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from slicer.i18n import tr as _
 
@@ -45,7 +43,7 @@ class RecipeCheck:
         self._parts = parts
         self._onChanged = onChanged
         self._timer = parts.makeTimer(self._ask, True)
-        self._cancel: Callable[[], None] | None = None
+        self._checker = parts.checker
         self._text = ""
         self.problem: RecipeProblem | None = None
         self.isRunning = False
@@ -68,36 +66,24 @@ class RecipeCheck:
     def close(self) -> None:
         """Check no more."""
         self._stop()
+        self._checker.close()
 
     def _stop(self) -> None:
         self._timer.stop()
+        self._checker.forget()
         self.isRunning = False
-        if self._cancel is not None:
-            self._cancel()
-            self._cancel = None
 
     def _ask(self) -> None:
         self._timer.stop()
-        folder = tempfile.TemporaryDirectory(prefix="pumit-recipe-")
-        path = Path(folder.name) / "recipe.yaml"
-        path.write_text(self._text, encoding="utf-8")
         text = self._text
 
-        def end(status: int, complaint: str) -> None:
-            folder.cleanup()
-            self.isRunning, self._cancel = False, None
-            if status != 0:
-                sentence = complaint or _("The recipe cannot be used.")
+        def take(sentence: str) -> None:
+            self.isRunning = False
+            if sentence:
                 self.problem = RecipeProblem(lineOf(text, sentence), sentence)
             self._onChanged()
 
-        cancel = self._parts.programs.run(["plan", str(path), "--check"], lambda line: None, end)
-
-        def stop() -> None:
-            cancel()
-            folder.cleanup()
-
-        self._cancel = stop
+        self._checker.ask(text, take)
 
 
 def yamlProblem(text: str) -> RecipeProblem | None:

@@ -13,6 +13,7 @@ bare_slicer.prepare()
 
 from PUMITTrainLib.launching import OUTPUT, DetachedLauncher, last_words  # noqa: E402
 from PUMITTrainLib.programs import CorePrograms  # noqa: E402
+from PUMITTrainLib.recipe_checker import CheckerProgram  # noqa: E402
 
 
 def run(background: Any, *arguments: str) -> tuple[list[str], tuple[int, str]]:
@@ -67,3 +68,37 @@ def test_training_belongs_to_nobody_and_keeps_its_words(tmp_path) -> None:
         time.sleep(0.05)
     assert "nothing.yaml" in last_words(tmp_path)
     assert (tmp_path / OUTPUT).is_file()
+
+
+def waitFor(background: Any, condition: Any) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        background.poll()
+
+
+@pytest.mark.slow
+def test_checker_answers_the_last_text_and_stays(background: Any) -> None:
+    said: list[Any] = []
+    checker = CheckerProgram(background, sys.executable)
+    checker.ask("task: cook\n", lambda sentence: said.append(("first", sentence)))
+    checker.ask("data: {folder: x}\nshedule: {}\n", said.append)
+    waitFor(background, lambda: said)
+    assert said[0].endswith("did you mean schedule?")
+    checker.ask("data: {folder: x}\n" + "# long\n" * 20_000, said.append)
+    waitFor(background, lambda: len(said) > 1)
+    assert said[1] == ""
+    checker._process.kill()
+    checker.ask("task: cook\n", said.append)
+    waitFor(background, lambda: len(said) > 2)
+    assert len(said) == 3
+    process = checker._process
+    checker.close()
+    assert process is None or process.wait(30) is not None
+    assert background.drain(20)
+
+
+def test_checker_that_cannot_be_started_finds_nothing_wrong(background: Any) -> None:
+    said: list[str] = []
+    CheckerProgram(background, "/no/such/python").ask("task: cook\n", said.append)
+    assert said == [""]

@@ -73,6 +73,25 @@ class PlayedLauncher:
         return os.getpid()
 
 
+class PlayedChecker:
+    """Keeps the texts that were asked about; the test answers the last."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.answer: Callable[[str], None] = lambda sentence: None
+        self.isClosed = False
+
+    def ask(self, text: str, onAnswer: Callable[[str], None]) -> None:
+        self.texts.append(text)
+        self.answer = onAnswer
+
+    def forget(self) -> None:
+        self.answer = lambda sentence: None
+
+    def close(self) -> None:
+        self.isClosed = True
+
+
 @dataclass
 class PlayedTimer:
     """Rings when the test says so."""
@@ -115,6 +134,7 @@ class TrainScene:
         root: Where runs lie.
         programs: What `pumit data`, `plan` and `models` are asked.
         launcher: What is started.
+        checker: What is asked about recipes.
         missing: What the setup finds missing.
         logic: The logic.
     """
@@ -127,12 +147,14 @@ class TrainScene:
 
         self.root = root
         self.programs, self.launcher = PlayedPrograms(), PlayedLauncher()
+        self.checker = PlayedChecker()
         self.timers, self.store = PlayedTimers(), MemoryStore()
         self.missing = ""
         parts: dict[str, Any] = {
             "background": Background(),
             "programs": self.programs,
             "launcher": self.launcher,
+            "checker": self.checker,
             "makeTimer": self.timers,
             "store": self.store,
             "whyNotInstalled": lambda: self.missing,

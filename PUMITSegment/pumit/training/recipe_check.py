@@ -1,9 +1,18 @@
-"""Check a whole recipe before it is followed: every key, and no data."""
+"""Check a whole recipe before it is followed: every key, and no data.
+
+`python -m pumit.training.recipe_check` answers recipe after recipe, for a window in which somebody
+types: what is imported for the first is there for the next. It reads lines of JSON, each a recipe's
+text, and answers each with a line: `{"problem": sentence}`, empty where nothing is wrong.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping
 from typing import Any
+
+import yaml
 
 from pumit.errors import PumitError
 from pumit.training.recipe_file import check_keys, schedule_kinds
@@ -52,3 +61,31 @@ def _check_data(data: Mapping[str, Any]) -> None:
         if not isinstance(row, Mapping):
             raise PumitError(f"{where} needs the keys image and label.")
         check_keys(row, CASE_KINDS, where)
+
+
+def problem_of(text: str) -> str:
+    """What is wrong with a recipe's text, in a sentence; "" where nothing is."""
+    try:
+        recipe = yaml.safe_load(text)
+        if not isinstance(recipe, Mapping):
+            return "A recipe needs keys, such as data and schedule."
+        check_recipe(recipe, "the recipe")
+    except PumitError as error:
+        return str(error)
+    except yaml.YAMLError as error:
+        return " ".join(str(error).split())
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
+        # Such as a number where a list belongs, deep inside.
+        return f"A value of the recipe is of the wrong kind ({error})."
+    return ""
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps({"problem": problem_of(json.loads(line))}) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

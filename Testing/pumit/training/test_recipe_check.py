@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import Any
 
 import pytest
 from pumit.errors import PumitError
-from pumit.training.recipe_check import check_recipe
+from pumit.training.recipe_check import check_recipe, main
 
 RECIPE: dict[str, Any] = {
     "task": "segmentation",
@@ -38,6 +40,18 @@ def test_recipe_without_its_data_is_fine(recipe: dict[str, Any]) -> None:
 def test_right_key_is_named(recipe: dict[str, Any], said: str) -> None:
     with pytest.raises(PumitError, match=said):
         check_recipe(recipe, "recipe.yaml")
+
+
+def test_text_is_answered_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["data: {folder: x}", "data: [", "- a", "data: {folder: x}\nplan: 3", "data: 3"]
+    given = io.StringIO("".join(json.dumps(text) + "\n" for text in texts))
+    said = io.StringIO()
+    monkeypatch.setattr("sys.stdin", given)
+    monkeypatch.setattr("sys.stdout", said)
+    main()
+    problems = [json.loads(line)["problem"] for line in said.getvalue().splitlines()]
+    assert problems[0] == ""
+    assert all(problems[1:])
 
 
 def test_unknown_task_is_refused() -> None:
