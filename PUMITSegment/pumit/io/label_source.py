@@ -31,7 +31,18 @@ def read_scan(files: Sequence[Path], label: Path | None = None) -> Volume:
     Raises:
         VolumeError: If one cannot be read, or lies on another grid than the first.
     """
+    _refuse_other_transforms(files if label is None else [*files, label])
     return joined_channels([path.name for path in files], [_read_one(p, label) for p in files])
+
+
+def _refuse_other_transforms(paths: Sequence[Path]) -> None:
+    """What a scene moves is stored where it was before; alone it would no longer fit the others."""
+    split = [split_part(path) for path in paths]
+    transforms = {
+        find_node(file, part).transform if part and is_bundle(file) else "" for file, part in split
+    }
+    if len(transforms) > 1:
+        raise VolumeError("its nodes are under different transforms; harden them in Slicer.")
 
 
 def _read_one(path: Path, label: Path | None) -> Volume:

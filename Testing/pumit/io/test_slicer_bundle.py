@@ -64,6 +64,14 @@ def test_what_a_bundle_cannot_give_is_one_line(
     assert sorted(p for p in tmp_path.rglob("*")) == before
 
 
+def test_nodes_under_different_transforms_are_refused(
+    tmp_path: Path, files: tuple[Path, Path]
+) -> None:
+    path = write_bundle(tmp_path / "a.mrb", *files, more="transform:vtkMRMLTransformNode1;")
+    with pytest.raises(VolumeError, match="harden them"):
+        read_scan([Path(f"{path}#CT & more")], Path(f"{path}#Segments"))
+
+
 def test_bomb_is_refused_before_it_is_unpacked(
     tmp_path: Path, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
