@@ -192,7 +192,6 @@ def test_pretrained_vit_begins_the_network(tmp_path: Path) -> None:
         ({"network_sizes": {"dims": 3}}, "dim"),
         ({"data": None}, "needs data"),
         ({"data": {"folder": "set", "clases": {}}}, "did you mean classes"),
-        ({"data": {"folder": "set"}}, "Name the classes"),
         ({"data": {"folder": "set", "classes": {"ball": 1}}}, "label values 2"),
         ({"plan": {"patch_size": [16, 30, 32]}}, r"nearest is \[16, 32, 32\]"),
         ({"plan": {"orientation": "upright"}}, "anatomical or stored"),
