@@ -36,7 +36,7 @@ from pumit.training.training_run import TrainingRun
 State = dict[str, Tensor]
 # Of two blends that score nearly alike, the one nearer to the initial model is taken: what it
 # knew of other anatomy is tested on generated scans alone.
-NEARLY = 0.01
+NEARLY = 0.005
 
 
 def train_clicks(run: TrainingRun) -> Path:

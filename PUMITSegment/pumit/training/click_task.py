@@ -18,6 +18,7 @@ from pumit.training.promptable_task import Grade, PromptableTask, score
 
 # A lab's first click counts most, and a step is the shorter the fewer clicks follow it.
 ROUNDS = {1: 0.35, 2: 0.3, 3: 0.2, 5: 0.15}
+ONE_CLICK = 0.6
 
 
 class ClickTask(PromptableTask):
@@ -59,6 +60,7 @@ class ClickTask(PromptableTask):
             batch_size=batch_size,
             targets_per_field=targets_per_field,
             rounds=ROUNDS,
+            one_click=ONE_CLICK,
         )
         self.keep = keep
         self._original = (original.requires_grad_(False).eval(),)  # no part of what is trained

@@ -99,6 +99,11 @@ def degraded(mask: Mask, rng: Rng) -> npt.NDArray[np.float32]:
     return np.asarray(1 / (1 + np.exp(-sharpness * (soft - 0.5))), dtype=np.float32)
 
 
+def one_click(target: Mask, ratio: float, rng: Rng) -> PromptState:
+    """A user who clicks once, and does not yet know whether that is enough."""
+    return PromptState(points=[(*click_in(target, ratio, rng), True)])
+
+
 def first_prompts(target: Mask, ratio: float, rng: Rng) -> PromptState:
     """What the user starts with: a click, a box, a scribble, or an earlier answer to refine."""
     state = PromptState()

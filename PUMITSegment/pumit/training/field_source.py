@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pumit.preprocessing.intensity import field_channels
-from pumit.training.clicks import PromptState, first_prompts
+from pumit.training.clicks import PromptState, first_prompts, one_click
 from pumit.training.real_scans import RealScan
 from pumit.training.synthesis.scene import Scene, draw_scene
 
@@ -87,6 +87,8 @@ class FieldSource:
         targets_per_field: Targets asked for in one field.
         device: Where scans are generated.
         rounds: How often the user is answered, each with its share of the steps.
+        one_click: Share of real targets that a user begins with one click for, whatever share of
+            clicks there is among all.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class FieldSource:
         targets_per_field: int,
         device: torch.device,
         rounds: Mapping[int, float] = ROUNDS,
+        one_click: float = 0.0,
     ) -> None:
         self.field_size = field_size
         self.scans = scans
@@ -107,6 +110,7 @@ class FieldSource:
         self.targets_per_field = targets_per_field
         self.device = device
         self.rounds = dict(rounds)
+        self.one_click = one_click
 
     def prepare(self) -> None:
         """Do once what worker processes would otherwise each do, and each keep in memory."""
@@ -155,11 +159,12 @@ class FieldSource:
             real += [is_real] * self.targets_per_field
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         target = torch.stack(targets)
+        begins = zip(target.cpu().numpy(), ratios, one_each(rng, len(targets)), real, strict=True)
         states = [
-            first_prompts(mask, ratio, own)
-            for mask, ratio, own in zip(
-                target.cpu().numpy(), ratios, one_each(rng, len(targets)), strict=True
-            )
+            one_click(mask, ratio, own)
+            if is_real and self.one_click and own.random() < self.one_click
+            else first_prompts(mask, ratio, own)
+            for mask, ratio, own, is_real in begins
         ]
         shares = torch.tensor(list(self.rounds.values()))
         rounds = list(self.rounds)[int(torch.multinomial(shares, 1, generator=shared))]

@@ -38,6 +38,7 @@ class PromptableTask(nn.Module):
         scene_device: Where scans are generated; None does so on the CPU.
         compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
         rounds: How often a user is answered, each with its share of the steps.
+        one_click: Share of real targets that begin with one click; see `FieldSource`.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class PromptableTask(nn.Module):
         scene_device: torch.device | None = None,
         compiler: str | None = None,
         rounds: Mapping[int, float] = ROUNDS,
+        one_click: float = 0.0,
     ) -> None:
         super().__init__()
         self.network = network
@@ -63,6 +65,7 @@ class PromptableTask(nn.Module):
             targets_per_field=targets_per_field,
             device=torch.device("cpu") if scene_device is None else scene_device,
             rounds=rounds,
+            one_click=one_click,
         )
         self._embed = network.embed
         if compiler is not None:

@@ -99,3 +99,20 @@ def test_only_the_first_answer_counts_where_the_prompt_is_not_ambiguous() -> Non
     same = difference(wanted, iou, wanted, iou, clear)
     assert difference(changed, iou, wanted, iou, clear) == pytest.approx(float(same))
     assert difference(changed, iou, wanted, iou, ambiguous) > same + 0.1
+
+
+def test_most_labelled_targets_begin_with_one_click(
+    tiny_network: PromptableNetwork, own: OwnScans
+) -> None:
+    task = task_of(tiny_network, own)
+    task.source.real_share = 1.0
+    states = []
+    for seed in range(20):
+        batch = task.draw(
+            next(iter(own.degrees)),
+            torch.Generator().manual_seed(seed),
+            torch.Generator().manual_seed(seed),
+        )
+        states += [s for s, real in zip(batch.states, batch.is_real, strict=True) if real]
+    clicked = [s for s in states if len(s.points) == 1 and s.box is None and s.prior is None]
+    assert len(clicked) > 0.6 * len(states)
