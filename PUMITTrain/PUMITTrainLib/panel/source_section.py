@@ -64,13 +64,13 @@ class SourceSection:
         for selector in (ui.sceneVolumeSelector, ui.sceneLabelSelector):
             selector.connect("currentNodeChanged(vtkMRMLNode*)", self.refresh)
         ui.addCasesButton.connect("clicked()", self._onAdd)
-        self._example = ExampleCases(logic.background, logic.status, self.refresh)
-        ui.exampleButton.connect("clicked()", self._example.add)
+        self.example = ExampleCases(logic.background, logic.status, self.refresh)
+        ui.exampleButton.connect("clicked()", self.example.add)
         self._showRows()
 
     def close(self) -> None:
         """Add nothing more."""
-        self._example.cancel()
+        self.example.cancel()
 
     def takeUp(self) -> None:
         """Show the place that the scene remembers; after the parameter node changed."""
@@ -110,7 +110,7 @@ class SourceSection:
         # For who opens the module to see what it is; nobody else needs it.
         isEmpty = not self._offered and not logic.cases.rows
         ui.exampleButton.visible = self._place is Place.SCENE and isEmpty
-        ui.exampleButton.enabled = not self._example.isRunning and parameters is not None
+        ui.exampleButton.enabled = not self.example.isRunning and parameters is not None
 
     def _readWhatIsNew(self) -> None:
         cases = self._logic.cases
