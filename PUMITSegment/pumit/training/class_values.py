@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pumit.errors import PumitError
 from pumit.export.terminology import concept_for
-from pumit.segmentation import ClassLabel
+from pumit.segmentation import MOST_REGIONS, ClassLabel
 from pumit.training.recipe_file import check_keys
 
 MOST_CLASSES = 255
@@ -159,6 +159,8 @@ def checked_classes(classes: Iterable[ClassValue]) -> tuple[ClassValue, ...]:
     count = max(len(kept), len(base_values(kept)))
     if not 1 <= count <= MOST_CLASSES:
         raise PumitError(f"There must be 1 to {MOST_CLASSES} classes, got {count}.")
+    if has_regions(kept) and len(kept) > MOST_REGIONS:
+        raise PumitError(f"There can be {MOST_REGIONS} regions at most, got {len(kept)}.")
     return tuple(kept)
 
 

@@ -92,8 +92,9 @@ def test_label_map_of_regions_is_read_by_its_values() -> None:
         ({"a": [1.5, 2]}, "whole numbers"),
         ([{"name": "a", "valus": [1, 2]}], "did you mean values"),
         ({"a": list(range(1, 300))}, "1 to 255 classes, got 299"),
+        ({f"c{i}": [i, i + 1] for i in range(1, 70)}, "64 regions at most, got 69"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:30],
 )
 def test_what_cannot_be_meant_is_refused(given: Any, message: str) -> None:
     with pytest.raises(PumitError, match=message):
