@@ -179,7 +179,8 @@ def estimate_of(
 def spoken(seconds: float) -> str:
     """A duration as one says it."""
     if seconds < 90:
-        return f"{max(1, round(seconds))} seconds"
+        count = max(1, round(seconds))
+        return f"{count} second{'s' if count > 1 else ''}"
     if seconds < 90 * 60:
         return f"{round(seconds / 60)} minutes"
     hours = round(seconds / 1800) / 2
