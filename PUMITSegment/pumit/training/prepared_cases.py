@@ -158,7 +158,7 @@ def _mapped(
             raise ExportError(f"Cannot make the folder {stem.parent.name}: {error}.") from None
         made = prepare(read_labelled(case, classes), plan, classes)
         for part, path in files.items():
-            with atomic_path(path) as temporary:
+            with atomic_path(path, durable=True) as temporary:
                 np.save(temporary, getattr(made, part), allow_pickle=False)
     image, labels = (np.load(p, mmap_mode="r", allow_pickle=False) for p in files.values())
     places = _places(labels, classes)

@@ -108,8 +108,12 @@ class RunDesk:
 
     @property
     def wanted(self) -> Word | None:
-        """What is wanted now."""
-        return self.control.wanted
+        """What is wanted now; to go on is no wish of a run that does."""
+        wanted = self.control.wanted
+        if wanted == "resume":
+            self.control.obeyed()
+            return None
+        return wanted
 
     def check(self) -> None:
         """Pause or stop where that is wanted; for work that has nothing to save.
@@ -122,8 +126,6 @@ class RunDesk:
             wanted = self.pause()
         if wanted == "stop":
             raise RunStopped
-        if wanted == "resume":
-            self.control.obeyed()
 
     def pause(self) -> Word | None:
         """Sleep until the run shall go on or stop; its time does not count."""

@@ -41,11 +41,17 @@ class RunJournal:
         for log in self._waiting:
             _end_last_line(folder / log)
 
-    def record(self, record: dict[str, Any]) -> None:
-        """A record for the logs and for standard output; the status takes what it tells."""
+    def record(self, record: dict[str, Any], *, aloud: bool = True) -> None:
+        """A record for the logs; the status takes what it tells.
+
+        Args:
+            record: What JSON can hold.
+            aloud: Whether for standard output too.
+        """
         line = json.dumps(record)
         with self._lock:
-            self._say(line)
+            if aloud:
+                self._say(line)
             self._append(LOG, line)
             self._note(record)
             sentence = sentence_of(record, self.status.steps)

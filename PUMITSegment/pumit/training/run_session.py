@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from traceback import extract_tb
 
 from pumit.errors import ExportError, PumitError
 from pumit.io.run_files import LOG
@@ -71,7 +72,8 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunDesk]:
                 heart.stop()
                 _remove(folder, made)
             else:
-                journal.write_text(sentence)
+                record = {"event": "failed", "sentence": sentence, **_place_of(error)}
+                journal.record(record, aloud=False)  # the command says it on standard error
                 desk.state("failed", sentence)
             raise
         finally:
@@ -79,6 +81,14 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunDesk]:
             control.obeyed()
     finally:
         lock.release()
+
+
+def _place_of(error: BaseException) -> dict[str, list[str]]:
+    """For a maintainer, where a fault of the program is; without its text, which may name files."""
+    if isinstance(error, PumitError):
+        return {}
+    frames = extract_tb(error.__traceback__)
+    return {"trace": [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames]}
 
 
 def _make(folder: Path) -> Path | None:

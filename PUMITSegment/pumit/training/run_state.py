@@ -104,7 +104,8 @@ class Run:
         position = self.position
         self.desk.begin(before=position.elapsed, step=position.step, steps=schedule.steps)
         if position.step:
-            self.desk.event("continued", f"Going on at step {position.step}.")
+            # What the log says of later steps was not saved, and is done again.
+            self.desk.event("continued", f"Going on at step {position.step}.", step=position.step)
         self.progress = Progress(device, self.desk.clock)
         self._saved = self.desk.clock.look()
         self._save_seconds = self._validation_seconds = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 
+from pumit import __version__
 from pumit.training import recipe_file, run_recipe
 from pumit.training.parallel import rank, world
 from pumit.training.recipe_file import Kinds
@@ -82,6 +84,18 @@ class TrainingRun:
         if self.is_first:
             full = run_recipe.full_recipe(self.recipe, self.schedule, planned)
             self.desk.written(lambda: run_recipe.settle(self.output, self.given, full))
+            circumstances = {
+                "pumit": __version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+                "system": platform.platform(terse=True),
+                "device": str(self.device),
+                "threads": torch.get_num_threads(),
+                "workers": self.workers,
+                "processes": world(),
+            }
+            told = ", ".join(f"{key} {value}" for key, value in circumstances.items())
+            self.desk.event("set up", f"Set up: {told}.", **circumstances)
 
     def at_case(self, doing: str, number: int) -> None:
         """Between two cases that are prepared: say which one is next; pause or stop here.

@@ -36,7 +36,9 @@ def test_what_is_trained_can_predict(run: Any, tmp_path: Path) -> None:
     assert ran.status == 0, ran.err
     lines = [json.loads(line) for line in ran.out.splitlines()]
     kinds = [next(iter(line)) for line in lines]
-    assert kinds == ["data", "plan", "step", "step", "step", "best", "model"]
+    assert kinds == ["data", "plan", "event", "step", "step", "step", "best", "model"]
+    assert lines[2]["event"] == "set up"
+    assert lines[2]["device"] == "cpu"
     assert ran.out == (tmp_path / "out" / "log.jsonl").read_text()
     model = tmp_path / "out" / "made.safetensors"
     image = tmp_path / "set" / "images" / "case_0.nii.gz"

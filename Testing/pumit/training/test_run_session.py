@@ -193,6 +193,14 @@ def test_what_was_asked_of_an_earlier_run_is_forgotten(tmp_path: Path) -> None:
             desk.check()
 
 
+def test_a_wish_to_go_on_is_no_news_to_a_run_that_does(tmp_path: Path) -> None:
+    with run_session(tmp_path, since=0.0) as desk:
+        ask(tmp_path, "resume")
+        desk.check()
+        assert not (tmp_path / CONTROL).exists()
+        assert events(tmp_path) == []
+
+
 def test_a_second_start_is_refused_in_one_line(tmp_path: Path) -> None:
     with run_session(tmp_path, since=0.0):
         with pytest.raises(TrainingError, match="is training in"):
@@ -209,6 +217,9 @@ def test_a_failed_run_says_why(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), run_session(tmp_path, since=0.0):
         raise ZeroDivisionError
     assert status_of(tmp_path).sentence == "A fault of the program (ZeroDivisionError)."
+    record = read_log(tmp_path)[0][-1]
+    assert record["event"] == "failed"
+    assert record["trace"][-1].startswith("test_run_session.py:")
     assert "Case 7 is empty." in (tmp_path / "log.txt").read_text()
 
 
