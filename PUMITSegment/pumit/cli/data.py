@@ -62,7 +62,8 @@ def _data(source: Path) -> tuple[dict[str, Any], Path]:
     """Keys of `data`, and where relative paths begin."""
     from pumit.io.slicer_bundle import is_bundle
 
-    if source.is_dir() or is_bundle(source):
+    is_zip = source.suffix.lower() == ".zip"
+    if source.is_dir() or (source.is_file() and (is_bundle(source) or is_zip)):
         return {"folder": str(source)}, Path.cwd()
     if not source.is_file():
         raise PumitError(f"There is no folder or recipe {source.name!r}; check the path.")

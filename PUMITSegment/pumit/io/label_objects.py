@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -65,11 +66,18 @@ def label_object(path: Path) -> LabelObject | None:
     with parsing("file"), file.open("rb") as stream:
         start = stream.read(132)
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        with parsing("DICOM zip"), unpack_dicom_zip(file) as folder:
-            objects = [o for o in map(read_label_object, _label_files(Path(folder))) if o]
-        found = _only(objects, part)
+        stat = file.stat()
+        found = _only(list(_objects_of_zip(file, stat.st_mtime_ns, stat.st_size)), part)
         return None if found is None else replace(found, path=file)
     return read_label_object(file) if is_dicom(start) else None
+
+
+@lru_cache(maxsize=16)  # a case asks what its zip holds before and after it reads the scan
+def _objects_of_zip(path: Path, modified: int, size: int) -> tuple[LabelObject, ...]:
+    """What a zip holds, as long as it stays as it is."""
+    with parsing("DICOM zip"), unpack_dicom_zip(path) as folder:
+        found = (read_label_object(file) for file in _label_files(Path(folder)))
+        return tuple(item for item in found if item is not None)
 
 
 def _label_files(folder: Path) -> list[Path]:

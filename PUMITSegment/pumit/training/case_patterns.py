@@ -33,6 +33,11 @@ USUAL_PATTERNS = (
     ("image/{case}.*", "label/{case}.*"),
     ("images/{case}.*", "masks/{case}.*"),
     ("images/{case}.*", "segmentations/{case}.*"),
+    ("images/{case}.*", "labels/{case}_seg.*"),
+    ("images/{case}.*", "labels/{case}_label.*"),
+    ("images/{case}.*", "labels/{case}_mask.*"),
+    ("images/{case}.*", "masks/{case}_mask.*"),
+    ("images/{case}_image.*", "labels/{case}_label.*"),
     ("{case}/image.*", "{case}/label.*"),
     ("{case}/image.*", "{case}/mask.*"),
     ("{case}/image.*", "{case}/segmentation.*"),
@@ -62,6 +67,8 @@ USUAL_PATTERNS = (
     ("{case}/dicom", "{case}/label.*"),
     ("{case}/DICOM", "{case}/label.*"),
     ("{case}", "{case}.*"),
+    # A scan and a segmentation of whatever names in a folder of their own, as Slicer saves them.
+    ("{case}/*.*", "{case}/*.seg.nrrd"),
 )
 
 Files = dict[str, dict[str, list[Path]]]

@@ -168,7 +168,7 @@ def cases_of_folder(
 
     In this order: pairs of the patterns where they are given, nnU-Net's or the Decathlon's
     dataset.json, pairs of the usual patterns, DICOM series with DICOM-SEG or RTSTRUCT, Slicer
-    scenes (`.mrb`), zips of DICOM. A single `.mrb` in place of a folder is a scene.
+    scenes (`.mrb`), zips of DICOM. A single `.mrb` or zip may stand in place of a folder.
 
     Args:
         folder: The folder.
@@ -182,6 +182,8 @@ def cases_of_folder(
 
     if folder.is_file() and is_bundle(folder):
         return _found(*bundle_cases([folder]), "a Slicer scene")
+    if folder.is_file() and folder.suffix.lower() == ".zip":
+        return _found(*zip_cases([folder]), "a DICOM zip")
     if not folder.is_dir():
         raise PumitError(f"There is no folder {folder.name!r}; correct data.folder.")
     if patterns is not None:

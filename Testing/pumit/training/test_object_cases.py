@@ -101,6 +101,9 @@ def test_scenes_are_cases(tmp_path: Path) -> None:
     assert told(found)[1].startswith("c: The Slicer bundle is damaged")
     alone = find_labelled_set({"folder": str(folder / "a.mrb")}, Path)
     assert [c.label.name for c in alone.classes] == ["liver", "spleen"]
+    # Codes and colours travel into the model.
+    assert "SCT^10200004^Liver" in alone.classes[0].label.terminology
+    assert alone.classes[0].label.color_rgb is not None
     assert "liver and spleen share" in read_labelled(case, alone.classes).doubts[0]
 
 
@@ -111,6 +114,7 @@ def test_zips_of_patients_are_cases(tmp_path: Path, patients: Path) -> None:
                 archive.write(file, file.relative_to(patients))
     found = find(tmp_path)
     assert told(found) == ["p3: the zip holds no DICOM-SEG or RTSTRUCT"]
+    assert [case.name for case in find(tmp_path / "p1.zip").data.cases] == ["p1"]
     data = find_labelled_set({"folder": str(tmp_path), "leave_out": ["p3"]}, Path)
     assert np.array_equal(read_labelled(data.cases[0], data.classes).labels, MASKS[0])
 
@@ -130,6 +134,8 @@ def test_folders_of_dicom_are_paired_with_label_maps(tmp_path: Path) -> None:
         (["a/image.nii.gz", "a/label.nii.gz"], "{case}/image.*", "{case}/label.*", ()),
         (["a.nrrd", "a.seg.nrrd"], "{case}.*", "{case}.seg.nrrd", ()),
         (["a.nii", "a_seg.nii"], "{case}.*", "{case}_seg.*", ()),
+        (["a/CT.nrrd", "a/Mine.seg.nrrd"], "{case}/*.*", "{case}/*.seg.nrrd", ()),
+        (["images/a.nii", "labels/a_seg.nii"], "images/{case}.*", "labels/{case}_seg.*", ()),
         (
             ["a/a_t1.nii.gz", "a/a_flair.nii.gz", "a/a_seg.nii.gz"],
             "{case}/{case}_{channel}.*",
