@@ -94,6 +94,11 @@ class PlotView:
         for index in range(node.GetNumberOfPlotSeriesNodes()):
             self._draw(slicer.mrmlScene.GetNodeByID(node.GetNthPlotSeriesNodeID(index)))
         self._chart.RecalculateBounds()
+        left = self._chart.GetAxis(vtk.vtkAxis.LEFT)
+        left.SetBehavior(vtk.vtkAxis.AUTO)
+        if not node.GetYAxisRangeAuto():
+            left.SetBehavior(vtk.vtkAxis.FIXED)
+            left.SetRange(*node.GetYAxisRange())
 
     def _draw(self, series: Any) -> None:
         tableNode = series.GetTableNode() if series is not None else None

@@ -18,7 +18,7 @@ class PictureLabel:
         highest: Most pixels of height.
     """
 
-    def __init__(self, label, highest: int = 320) -> None:
+    def __init__(self, label, highest: int = 240) -> None:
         self._label = label
         self._highest = highest
         self._shown: tuple[object, ...] = ()

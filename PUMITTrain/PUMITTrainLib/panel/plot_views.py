@@ -105,6 +105,9 @@ def _chart(tag: str, title: str, axis: str, curves: list[Curve]):
     chart.SetXAxisTitle(_("Step"))
     chart.SetYAxisTitle(axis)
     chart.SetLegendVisibility(True)
+    if tag == _VIEW_TAGS[1]:  # all of what Dice can be, so that runs look comparable
+        chart.SetYAxisRangeAuto(False)
+        chart.SetYAxisRange(0.0, 1.0)
     wanted = []
     for index, curve in enumerate(curves):
         name = curve.name or axis
