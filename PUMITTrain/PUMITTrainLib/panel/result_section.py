@@ -13,7 +13,7 @@ from PUMITTrainLib.panel.picture_label import PictureLabel
 from PUMITTrainLib.panel.section_title import SectionTitle
 from PUMITTrainLib.panel.table_cells import Cell, TableCells
 
-_CASE_WIDTH, _SCORE_WIDTH = 120, 70
+_CASE_WIDTH, _SCORE_WIDTH = 90, 68
 _MOST_ROWS = 6
 
 

@@ -35,6 +35,7 @@ class RunSection:
         self._overlay = PictureLabel(ui.overlayLabel)
         self._isShowing = False
         self._hasLooked = False
+        self._followed: RunView | None = None
         self._log = ""
         self.list = RunList(ui, logic, self._question)
         ui.startButton.connect("clicked()", self._onStart)
@@ -52,6 +53,7 @@ class RunSection:
         """Show the run that is selected."""
         self._findAgain()
         view = self._logic.runs.selected
+        self._sayEnd(view)
         self._showButtons(view)
         self._showProgress(view)
         self._showPictures(view)
@@ -68,6 +70,23 @@ class RunSection:
         alive = [view for view in runs.all if view.isAlive]
         if runs.selected is None and alive:
             runs.select(alive[0].folder)
+
+    def _sayEnd(self, view: RunView | None) -> None:
+        """Say at the top what became of a run that was followed, and has ended."""
+        before, self._followed = self._followed, view
+        if before is None or view is None or before.folder != view.folder:
+            return
+        if not before.isAlive or view.isAlive:
+            return
+        status = self._logic.status
+        if view.state is RunState.FINISHED:
+            status.done(
+                _("{name} is trained; section 4 says how good it is.").format(name=view.name)
+            )
+        elif view.state is RunState.STOPPED:
+            status.done(_("{name} is saved; Resume goes on with it.").format(name=view.name))
+        else:
+            status.problem(view.sentence)
 
     def _showButtons(self, view: RunView | None) -> None:
         ui, runs = self._ui, self._logic.runs

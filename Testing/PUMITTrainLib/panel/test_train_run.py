@@ -125,6 +125,22 @@ def test_why_a_run_failed_stands_in_the_panel(ready: ShownPanel, tmp_path: Path)
     assert ready.ui.runSentenceLabel.styleSheet == ""
 
 
+@pytest.mark.parametrize(
+    ("state", "word"), [("finished", "trained"), ("stopped", "saved"), ("died", "It learns.")]
+)
+def test_the_end_of_a_run_is_said_at_the_top(
+    ready: ShownPanel, tmp_path: Path, state: str, word: str
+) -> None:
+    ready.logic.runs.show(runView(tmp_path / "one"))
+    ready.tell()
+    ready.logic.runs.show(runView(tmp_path / "one", state))
+    ready.tell()
+    assert word in ready.ui.statusLabel.text
+    ready.logic.status.waiting("Something else.")
+    ready.tell()
+    assert ready.ui.statusLabel.text == "Something else."
+
+
 def test_curves_are_drawn_in_the_panel_as_the_run_goes_on(
     ready: ShownPanel, tmp_path: Path
 ) -> None:
