@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import highdicom as hd
 import numpy as np
 import numpy.typing as npt
+import SimpleITK
 from generated_scans import Array, rotation
 from pumit.export.dicom_series import write_dicom_series
+from pumit.export.seg_nrrd import write_seg_nrrd
+from pumit.export.terminology import concept_for
+from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
 from pydicom import dcmread
 from pydicom.dataset import Dataset, FileMetaDataset
@@ -43,6 +48,30 @@ def blobs() -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     second[:, :, :6], second[:1] = False, False
     first[2, 3, 7] = second[2, 3, 7] = True
     return first, second
+
+
+def save(path: Path, volume: Volume) -> Path:
+    """Write any voxels as NRRD."""
+    image = SimpleITK.GetImageFromArray(volume.array)
+    image.SetSpacing(volume.spacing_mm[::-1])
+    image.SetOrigin(volume.origin_lps)
+    image.SetDirection(volume.direction.ravel().tolist())
+    SimpleITK.WriteImage(image, str(path))
+    return path
+
+
+def save_segments(path: Path, volume: Volume, index: tuple[slice, ...] = ()) -> Path:
+    """Two overlapping segments, cut out of the volume."""
+    first = tuple(s.start or 0 for s in index) or (0, 0, 0)
+    part = replace(
+        volume, array=volume.array[index], origin_lps=tuple(volume.index_to_world(first))
+    )
+    segments = [
+        concept_for(name).segment(name, mask[index])
+        for name, mask in zip(("liver", "spleen"), blobs(), strict=True)
+    ]
+    write_seg_nrrd(Segmentation(part, segments, Algorithm("x", "1")), path)
+    return path
 
 
 def write_seg(path: Path, volume: Volume, pixels: Array, kind: str, names: Sequence[str]) -> Path:

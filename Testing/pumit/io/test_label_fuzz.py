@@ -9,12 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from label_objects_made import a_series, blobs, write_bundle, write_seg, write_struct
+from label_objects_made import (
+    a_series,
+    blobs,
+    save,
+    save_segments,
+    write_bundle,
+    write_seg,
+    write_struct,
+)
 from pumit.errors import VolumeError
 from pumit.io.file_part import with_part
 from pumit.io.label_source import announced_segments, read_labels
 from pumit.volume import Volume
-from test_label_source import save, save_segments
 
 FUZZ = settings(
     max_examples=25,

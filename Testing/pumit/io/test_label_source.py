@@ -10,39 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 import SimpleITK
-from label_objects_made import SHAPE, a_series, a_volume, blobs, write_seg, write_struct
+from label_objects_made import (
+    SHAPE,
+    a_series,
+    a_volume,
+    blobs,
+    save,
+    save_segments,
+    write_seg,
+    write_struct,
+)
 from pumit.errors import VolumeError
-from pumit.export.seg_nrrd import write_seg_nrrd
-from pumit.export.terminology import concept_for
 from pumit.io.file_part import split_part
 from pumit.io.label_source import announced_segments, read_all_labels, read_labels, read_scan
-from pumit.segmentation import Algorithm, Segmentation
 from pumit.volume import Volume
 
 LABELS = blobs()[0].astype(np.uint8) * 3
-
-
-def save(path: Path, volume: Volume) -> Path:
-    image = SimpleITK.GetImageFromArray(volume.array)
-    image.SetSpacing(volume.spacing_mm[::-1])
-    image.SetOrigin(volume.origin_lps)
-    image.SetDirection(volume.direction.ravel().tolist())
-    SimpleITK.WriteImage(image, str(path))
-    return path
-
-
-def save_segments(path: Path, volume: Volume, index: tuple[slice, ...] = ()) -> Path:
-    """Two overlapping segments, cut out of the volume."""
-    first = tuple(s.start or 0 for s in index) or (0, 0, 0)
-    part = replace(
-        volume, array=volume.array[index], origin_lps=tuple(volume.index_to_world(first))
-    )
-    segments = [
-        concept_for(name).segment(name, mask[index])
-        for name, mask in zip(("liver", "spleen"), blobs(), strict=True)
-    ]
-    write_seg_nrrd(Segmentation(part, segments, Algorithm("x", "1")), path)
-    return path
 
 
 def reordered(volume: Volume, array: Any) -> Volume:

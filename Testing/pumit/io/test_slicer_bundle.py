@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from label_objects_made import SCENE, a_volume, blobs, write_bundle
+from label_objects_made import SCENE, a_volume, blobs, save, save_segments, write_bundle
 from pumit.errors import VolumeError
 from pumit.io.label_source import announced_segments, read_labels, read_scan
 from pumit.io.slicer_bundle import bundle_nodes
-from test_label_source import save, save_segments
 
 
 @pytest.fixture

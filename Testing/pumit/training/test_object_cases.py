@@ -10,12 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from label_objects_made import a_series, a_volume, blobs, write_bundle, write_seg, write_struct
+from label_objects_made import (
+    a_series,
+    a_volume,
+    blobs,
+    save,
+    save_segments,
+    write_bundle,
+    write_seg,
+    write_struct,
+)
 from pumit.errors import PumitError
 from pumit.training.case_patterns import guess_pairs
 from pumit.training.case_reading import read_labelled
 from pumit.training.labelled_cases import FoundCases, find_cases, find_labelled_set
-from test_label_source import save, save_segments
 
 MASKS = [mask.astype(np.uint8) for mask in blobs()]
 SQUARE = [np.array([(2, 1.5, 1.5), (2, 1.5, 8.5), (2, 8.5, 8.5), (2, 8.5, 1.5)])]
