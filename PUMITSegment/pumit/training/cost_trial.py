@@ -108,8 +108,9 @@ def keep_memory_for_others() -> None:
     if sys.platform == "linux" and free is not None:
         import resource
 
-        limit = int(MEMORY_SHARE * free)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limits = [n for n in (soft, hard) if n != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min([int(MEMORY_SHARE * free), *limits]), hard))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
