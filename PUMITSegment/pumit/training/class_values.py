@@ -52,7 +52,17 @@ class ClassValue:
         object.__setattr__(self, "value", self.values[0])
 
     def as_row(self) -> dict[str, Any]:
-        """As a checkpoint's recipe names it; see `models.card.classes_of`."""
+        """As a recipe names it."""
+        row = self.as_model_row()
+        if self.segments:
+            row["segments"] = list(self.segments)
+        return row
+
+    def as_model_row(self) -> dict[str, Any]:
+        """As a checkpoint names it; see `models.card.classes_of`.
+
+        What segments were called in a lab, which may tell of a person, stays there.
+        """
         row: dict[str, Any] = {"name": self.label.name}
         if len(self.values) > 1:
             row["values"] = list(self.values)
@@ -62,8 +72,6 @@ class ClassValue:
             row["terminology"] = self.label.terminology
         if self.label.color_rgb is not None:
             row["color_rgb"] = list(self.label.color_rgb)
-        if self.segments:
-            row["segments"] = list(self.segments)
         return row
 
 

@@ -179,7 +179,7 @@ def _keeper(run: TrainingRun, plan: ClickPlan, target: Path) -> Callable[..., No
         "kind": "promptable",
         "network": "promptable",
         "sizes": recipe.get("sizes", {}),
-        "classes": [c.as_row() for c in plan.data.classes],
+        "classes": [c.as_model_row() for c in plan.data.classes],
     }
     origin = {
         "name": str(recipe.get("name", "")),

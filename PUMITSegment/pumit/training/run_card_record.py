@@ -261,8 +261,17 @@ def settings_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
     data = recipe.get("data", {})
     if isinstance(data, Mapping):
         told |= {"data": {k: v for k, v in data.items() if k in _TOLD_OF_DATA}}
+        if isinstance(data.get("classes"), (list, tuple)):
+            told["data"]["classes"] = [_without_segments(row) for row in data["classes"]]
     clean: dict[str, Any] = without_paths({k: v for k, v in told.items() if "cases" not in k})
     return clean
+
+
+def _without_segments(row: Any) -> Any:
+    """A class without what its segments are called in the lab."""
+    if not isinstance(row, Mapping):
+        return row
+    return {key: value for key, value in row.items() if key != "segments"}
 
 
 def begun_with(initial: Any) -> str:

@@ -35,7 +35,6 @@ from pumit.training.trainable_networks import (
     fitted_sizes,
     network_sizes,
     patch_divisor,
-    patch_step,
 )
 from pumit.training.training_run import COMMON_KINDS
 
@@ -165,7 +164,7 @@ def plan_segmentation(
     )
     plan = plan_for(
         used,
-        divisor=(patch_divisor if "patch_size" in chosen else patch_step)(network, given),
+        divisor=patch_divisor(network, given),
         channels=facts.channels,
         channel_names=data.channels,
         orientation=_orientation(recipe),

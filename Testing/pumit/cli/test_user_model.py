@@ -34,7 +34,8 @@ def recipe_in(folder: Path, **changes: Any) -> Path:
         path = write(folder / "ward_7" / f"{name}.nii.gz", image)
         label = write(folder / "ward_7" / f"{name}_seg.nii.gz", labels)
         cases.append({"name": name, "image": str(path), "label": str(label)})
-    classes = [{"name": "ball", "value": 1, "terminology": "liver"}, {"name": "box", "value": 2}]
+    ball = {"name": "ball", "value": 1, "terminology": "liver", "segments": ["liver of Doe^Jane"]}
+    classes = [ball, {"name": "box", "value": 2}]
     recipe = {
         "task": "segmentation",
         "name": "lab",
