@@ -4,7 +4,7 @@ Every network is trained by `pumit train` from scratch on the same cases, patche
 losses and seeds, for the same processor time of one thread (so it matters little what else the
 machine does), and measured on cases that are never trained with. The weights at the end count.
 
-    python Testing/benchmarks/bench_automatic.py --set hippocampus --data HIPPOCAMPUS --out rows.jsonl
+    python Testing/benchmarks/bench_automatic.py --set hippocampus --data FOLDER --out rows.jsonl
     python Testing/benchmarks/bench_automatic.py --set acdc --data CASES --out rows.jsonl
     python Testing/benchmarks/bench_automatic.py --table rows.jsonl
 

@@ -14,7 +14,7 @@ from pumit.errors import PumitError
 
 NAMES = ("quick", "balanced", "thorough")
 DEFAULT = "quick"
-NARROW = {"pyramid_widths": [32, 64, 96, 96]}
+NARROW = {"pyramid_widths": [32, 64, 96], "taps": [2, 5, 8]}
 
 
 class Length(Protocol):

@@ -35,6 +35,7 @@ from pumit.training.trainable_networks import (
     fitted_sizes,
     network_sizes,
     patch_divisor,
+    patch_step,
 )
 from pumit.training.training_run import COMMON_KINDS
 
@@ -164,7 +165,7 @@ def plan_segmentation(
     )
     plan = plan_for(
         used,
-        divisor=patch_divisor(network, given),
+        divisor=(patch_divisor if "patch_size" in chosen else patch_step)(network, given),
         channels=facts.channels,
         channel_names=data.channels,
         orientation=_orientation(recipe),

@@ -37,7 +37,7 @@ from pumit.training.segmentation_validation import SegmentationValidation
 from pumit.training.trainable_networks import (
     begin_with,
     build_segmentation,
-    patch_divisor,
+    patch_step,
 )
 from pumit.training.trainer import train
 from pumit.training.training_run import TrainingRun
@@ -126,7 +126,7 @@ def _smaller(
     if isinstance(short, WorkerLostError):
         fewer = fewer_workers(run.workers)
         return fewer and ((replace(run, workers=fewer[0]), ready), fewer[1])
-    less = smaller_plan(ready.plan, patch_divisor(ready.network, ready.sizes))
+    less = smaller_plan(ready.plan, patch_step(ready.network, ready.sizes))
     return less and ((run, replace(ready, plan=less[0])), less[1])
 
 

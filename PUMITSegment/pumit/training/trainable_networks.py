@@ -88,6 +88,23 @@ def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
     return (n * d, n * h, n * w)
 
 
+def patch_step(name: str, sizes: Mapping[str, Any]) -> Shape:
+    """What a planned patch is a multiple of: two tokens at least.
+
+    A pyramid of three levels takes patches of one token too, but is normalised over the places of
+    its coarsest level, of which there should be several.
+
+    Args:
+        name: Of the network.
+        sizes: Those that a recipe changes.
+    """
+    d, h, w = patch_divisor(name, sizes)
+    n = 1
+    if _class_of(name) == "SegmentationNetwork":
+        n = 2 // _coarsest({**RECIPES[name].sizes, **sizes})
+    return (n * d, n * h, n * w)
+
+
 def _coarsest(sizes: Mapping[str, Any]) -> int:
     """Tokens along a cell of the pyramid's coarsest level."""
     return 2 if len(sizes["pyramid_widths"]) == 4 else 1

@@ -20,6 +20,7 @@ from pumit.training.trainable_networks import (
     fitted_sizes,
     network_sizes,
     patch_divisor,
+    patch_step,
 )
 
 NAME = "pumit_segmentation_small"
@@ -100,6 +101,13 @@ def test_small_steps_have_flatter_tokens() -> None:
         for n in (1 << 16, 1 << 15, 1 << 14, 1)
     ]
     assert depths == [16, 8, 4, 4]
+
+
+def test_planned_patches_have_two_tokens_along_each_axis() -> None:
+    three = {"pyramid_widths": [8, 8, 8], "taps": [1, 2, 3], "fixed_patch": [8, 16, 16]}
+    assert patch_divisor(NAME, three) == (8, 16, 16)
+    assert patch_step(NAME, three) == patch_step(NAME, {"fixed_patch": [8, 16, 16]}) == (16, 32, 32)
+    assert patch_step("basic_unet", {}) == (16, 16, 16)
 
 
 def test_sizes_that_a_recipe_names_stay() -> None:
