@@ -66,7 +66,15 @@ class RunDesk:
         self.clock.begin(before)
         self._is_counting = True
         if self.journal is not None:
-            self.journal.tell(step=step, steps=steps, seconds=round(before, 1))
+            sentence = f"Step {step} of {steps}."
+            self.journal.tell(
+                state="training",
+                sentence=sentence,
+                step=step,
+                steps=steps,
+                seconds=round(before, 1),
+                left_seconds=None,
+            )
 
     def report(self, record: dict[str, Any]) -> None:
         """A record for the log; of several processes only the first one's counts."""
