@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,15 @@ from PUMITSegmentLib.status import StatusBoard
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.case_check import CaseCheck
+from PUMITTrainLib.case_row import ClassRow
 from PUMITTrainLib.case_table import CaseTable
 from PUMITTrainLib.choices import Goal
 from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.networks import NetworkChoice, networkChoices
 from PUMITTrainLib.recipe_check import RecipeCheck, RecipeProblem
+
+_NAMED_CLASSES = 2
+_LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,7 @@ class Planning:
 
     def _ask(self, data: dict[str, Any], parameters: Any, key: str) -> None:
         draft = self._check.draft
-        config = planConfig(parameters, data)
+        config = planConfig(parameters, data, self._cases.classes)
         try:
             with atomic_path(draft.config) as temporary:
                 # JSON is YAML, too.
@@ -240,20 +244,29 @@ class Planning:
         parameters = self._parameters()
         if parameters is None:
             return ""
-        key = planConfig(parameters, self._cases.config())
+        key = planConfig(parameters, self._cases.config(), self._cases.classes)
         scene = self._check.sceneKey(parameters)
         return json.dumps([key, parameters.preset.value, parameters.goal.value, repr(scene)])
 
 
-def planConfig(parameters: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    """What `pumit plan` starts from: what the user chose, and nothing that it decides."""
+def planConfig(
+    parameters: Any, data: Mapping[str, Any], classes: Sequence[ClassRow] = ()
+) -> dict[str, Any]:
+    """What `pumit plan` starts from: what the user chose, and nothing that it decides.
+
+    Args:
+        parameters: The module's.
+        data: The key `data` of a recipe.
+        classes: As far as they are known; a model without a name is called after them.
+    """
     config: dict[str, Any] = {"data": dict(data)}
     if parameters.folds == 0:
         config["data"]["validation"] = round(parameters.validationShare, 3)
     else:
         config["folds"] = parameters.folds
-    if parameters.name.strip():
-        config["name"] = parameters.name.strip()
+    name = fileName(parameters.name) or nameOf(classes, parameters.goal)
+    if name:
+        config["name"] = name
     if parameters.device != "auto":
         config["device"] = parameters.device
     if parameters.goal is Goal.CLICKS:
@@ -261,6 +274,22 @@ def planConfig(parameters: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     elif parameters.network:
         config["network"] = parameters.network
     return config
+
+
+def nameOf(classes: Sequence[ClassRow], goal: Goal) -> str:
+    """What a model may be called: its first classes, and whether it is for clicks; "" for none."""
+    named = [fileName(row.name) for row in classes[:_NAMED_CLASSES]]
+    if not any(named):
+        return ""
+    more = ["more"] if len(classes) > _NAMED_CLASSES else []
+    clicks = ["clicks"] if goal is Goal.CLICKS else []
+    return "-".join([*filter(None, named), *more, *clicks])
+
+
+def fileName(text: str) -> str:
+    """A text as a file can be called on every system: words joined by underscores, or ""."""
+    kept = "".join(c if c.isalnum() or c in "-_." else " " for c in text[:_LONGEST_NAME])
+    return "_".join(kept.split()).strip("._-")
 
 
 def _number(value: Any) -> float | None:

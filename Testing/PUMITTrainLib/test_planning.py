@@ -123,6 +123,25 @@ def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None
         train.logic.planning.cancel()
 
 
+def test_model_without_a_name_is_called_after_its_classes(train: Any) -> None:
+    from PUMITTrainLib.case_row import ClassRow
+    from PUMITTrainLib.choices import Goal
+    from PUMITTrainLib.planning import fileName, nameOf
+
+    rows = [ClassRow("left atrium"), ClassRow("aorta"), ClassRow("vein")]
+    assert nameOf(rows[:2], Goal.AUTOMATIC) == "left_atrium-aorta"
+    assert nameOf(rows, Goal.CLICKS) == "left_atrium-aorta-more-clicks"
+    assert nameOf([], Goal.CLICKS) == ""
+    assert fileName(" ../a: b?/ ") == "a_b"
+    train.addCases(1)
+    train.logic.cases.check()
+    train.settle()
+    train.answerCheck()
+    train.logic.planning.make()
+    train.settle()
+    assert train.programs.last.config["name"] == "liver-clicks"
+
+
 def test_plan_that_fails_says_why_and_can_be_asked_again(train: Any) -> None:
     train.addCases(1)
     train.logic.planning.make()
