@@ -33,11 +33,6 @@ def addToTable(module: TrainModule, count: int = 2) -> None:
     module.settle()
 
 
-def test_what_is_added_is_read_once(module: TrainModule) -> None:
-    addToTable(module)
-    assert [call.arguments[0] for call in module.programs.calls] == ["data"]
-
-
 def start(module: TrainModule) -> Path:
     """Press Start, answer the plan, and let the process say that it trains."""
     module.press(module.ui.startButton)
@@ -89,6 +84,11 @@ def test_opening_the_panel_reads_plans_and_starts_nothing(module: TrainModule) -
 
 
 # --- careless -------------------------------------------------------------------------------------
+
+
+def test_what_is_added_is_read_once(module: TrainModule) -> None:
+    addToTable(module)
+    assert [call.arguments[0] for call in module.programs.calls] == ["data"]
 
 
 def test_start_pressed_twice_is_one_training(module: TrainModule) -> None:
