@@ -7,6 +7,7 @@ import io
 import json
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pumit.training.run_folder import LAST, step_saved
 from pumit.training.run_journal import RunJournal
 from pumit.training.run_sentences import duration, sentence_of
 from pumit.training.run_session import run_session
-from tiny_run import STEPS, run_line, train_line, wait_for
+from tiny_run import SCHEDULE, STEPS, run_line, train_line, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -157,6 +158,29 @@ def test_sleep_is_told_and_not_counted(tmp_path: Path) -> None:
     desk.training()
     desk.beat()
     assert status_of(tmp_path).seconds == 10.0
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(None, [46.0, 90.0]), (60.0, [46.0, 42.0])])
+def test_time_left_knows_steps_validations_and_budget(
+    tmp_path: Path, seconds: float | None, left: list[float]
+) -> None:
+    """Steps of 2 seconds and validations of 30, after each 8 of 24; they end a budget late."""
+    now = [0.0]
+    desk = RunDesk(RunJournal(tmp_path), clock=RunClock(lambda: now[0], lambda: now[0]))
+
+    def go(by: float) -> None:
+        now[0] += by
+
+    def validate(state: dict[str, Any]) -> dict[str, float]:
+        go(30)
+        return {"score": 1.0}
+
+    schedule = replace(SCHEDULE, checkpoint_seconds=1e9, seconds=seconds)
+    train_line(tmp_path, desk, schedule=schedule, each_step=lambda: go(2), validate=validate)
+    told = {r["step"]: r for r in read_log(tmp_path)[0] if "loss" in r}
+    assert [told[step]["left_seconds"] for step in (1, 9)] == left
+    assert [told[step]["seconds"] for step in (1, 8, 9)] == [2.0, 16.0, 48.0]
+    assert told[9]["fields_per_second"] == told[8]["fields_per_second"]
 
 
 def test_status_follows_the_log(desk: RunDesk, tmp_path: Path) -> None:
