@@ -20,6 +20,7 @@ from pumit.training.segmentation_validation import KEPT_BYTES
 from pumit.training.step_plan import StepPlan, TimeParts
 
 REFLECTIONS = 8
+WORST_DRAWN = 3  # cases that the model card shows, which are predicted once more for it
 SCORE_BYTES = 1 << 30  # most that the scores of a scan take at once
 # Of the processor time, lost to other programs while steps were measured; worth a word.
 BUSY = 0.3
@@ -86,12 +87,14 @@ def time_parts(
         return sum(map(SlidingWindow(plan.plan.patch_size, part).count, asked))
 
     turns = REFLECTIONS if flips else 1
+    judged = windows(final_overlap) * cost.window_seconds * turns
+    drawn = min(WORST_DRAWN, len(asked)) / max(1, len(asked))
     return TimeParts(
         starting,
         sum(map(math.prod, training)) * cost.preparing_seconds,
         cost.step.seconds,
         windows(overlap) * cost.window_seconds + voxels * cost.asking_seconds,
-        windows(final_overlap) * cost.window_seconds * turns + voxels * cost.judging_seconds,
+        judged * (1 + drawn) + voxels * (cost.judging_seconds + drawn * cost.asking_seconds),
     )
 
 
