@@ -48,7 +48,7 @@ class ClickSettings:
     initial: str = "default"
     part: str = "all"
     rank: int = 8
-    real_share: float = 0.65
+    real_share: float = 0.8
     keep: float = 2.0
     batch_size: int = 1
     targets_per_field: int = 2

@@ -48,7 +48,7 @@ DEFAULT_SCHEDULE: dict[str, Any] = {
 # What a task needs instead: a network that answers already is to change little.
 TASK_SCHEDULES: dict[str, dict[str, Any]] = {
     "promptable": {
-        "learning_rate": 5e-4,
+        "learning_rate": 1.5e-3,
         "weight_decay": 0.0,
         "warm_up": 20,
         "average": 0.98,

@@ -189,7 +189,7 @@ class ClickPreset:
     part: str = "all"
     answers: int = 16
     scenes: int = 8
-    learning_rate: float = 5e-4
+    learning_rate: float = 1.5e-3
     warm_up: int = 20
     weight_decay: float = 0.0
     average: float = 0.98
