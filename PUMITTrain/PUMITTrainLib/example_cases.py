@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import slicer
+from PUMITSegmentLib.segments.term_search import TermSearch
 from PUMITSegmentLib.segments.terms import newSegment
 from PUMITSegmentLib.status import StatusBoard
 from PUMITSlicerLib.background import Background, Job
@@ -40,6 +41,7 @@ class ExampleCases:
         self._status = status
         self._onDone = onDone
         self._job: Job | None = None
+        self._search = TermSearch()
 
     @property
     def isRunning(self) -> bool:
@@ -70,7 +72,9 @@ class ExampleCases:
             return coarse(generatedScan(patient))
 
         def take(scan: GeneratedScan) -> None:
-            volumeNode, node = addCase(_("Example {number}").format(number=patient), scan)
+            volumeNode, node = addCase(
+                _("Example {number}").format(number=patient), scan, self._search
+            )
             if patient == 1:
                 slicer.util.setSliceViewerLayers(background=volumeNode, fit=True)
             else:  # six on top of each other are none
@@ -101,8 +105,13 @@ def coarse(scan: GeneratedScan) -> GeneratedScan:
     )
 
 
-def addCase(name: str, scan: GeneratedScan) -> tuple[Any, Any]:
+def addCase(name: str, scan: GeneratedScan, search: TermSearch) -> tuple[Any, Any]:
     """Add a generated scan and a segmentation of its organs to the scene.
+
+    Args:
+        name: Of the scan.
+        scan: Voxels and masks.
+        search: Finds the organs' codes; one for all, for it reads long lists.
 
     Returns:
         The new volume node and segmentation node.
@@ -117,7 +126,7 @@ def addCase(name: str, scan: GeneratedScan) -> tuple[Any, Any]:
     node.CreateDefaultDisplayNodes()
     node.SetReferenceImageGeometryParameterFromVolumeNode(volumeNode)
     for organ in ORGANS:
-        segmentID = newSegment(node, organ)
+        segmentID = newSegment(node, organ, search=search)
         image = slicer.vtkOrientedImageData()
         image.DeepCopy(orientedImage(scan.masks[organ], ijkToRas(volumeNode)))
         segment = node.GetSegmentation().GetSegment(segmentID)
