@@ -25,7 +25,7 @@ from pumit.training.segmentation_trial import SegmentationCost, read_cost
 from pumit.training.step_plan import StepPlan, TimeParts, fit, schedule_of, voxels_that_fit
 from pumit.training.trial_process import MemoryTooSmallError
 
-TRIALS = 4  # of ever smaller or larger steps
+TRIALS = 6  # of ever smaller or larger steps
 MEMORY_SHARE = 0.85  # of what is free
 # A cosine of so few steps has not learnt much; said, not forbidden.
 FEW_STEPS = 100
