@@ -227,7 +227,7 @@ class Planning:
         self.recipeText = self._planned = text
         self._key = key
         self._checking.accept()
-        self._status.done(self.estimate.sentence or _("The plan is made."))
+        self._status.done(_("The plan is made; section 2 says what it takes."))
         self._end(True)
 
     def _fail(self, sentence: str) -> None:

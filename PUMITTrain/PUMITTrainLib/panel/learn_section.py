@@ -139,14 +139,14 @@ class LearnSection:
 
     def _state(self) -> str:
         parameters, planning = self._logic.parameters, self._logic.planning
-        goals = {Goal.AUTOMATIC: _("segment automatically"), Goal.CLICKS: _("better clicks")}
+        goals = {Goal.AUTOMATIC: _("automatic"), Goal.CLICKS: _("better clicks")}
         words = [goals[parameters.goal], presetTexts()[parameters.preset].split(":")[0].lower()]
         if planning.recipeProblem is not None:
             words.append(_("a value is wrong"))
         elif planning.isEdited:
             words.append(_("edited"))
         elif planning.isUpToDate and planning.estimate is not None and planning.estimate.seconds:
-            words.append(_("about {time}").format(time=inWords(planning.estimate.seconds)))
+            words.append(inWords(planning.estimate.seconds))
         return ", ".join(words)
 
     def _onGoal(self, isAutomatic: bool) -> None:
