@@ -25,6 +25,7 @@ from pumit.training.trainable_networks import DEFAULT_NETWORK
 # Sizes that follow from the data: the run works them out again where a recipe was edited.
 FROM_DATA = ("in_channels", "num_classes", "position_table")
 SHOWN_NAMES = 5
+WORTH_IT = 1.05  # times the spacing: below, a case is hardly smaller
 
 
 def plan_automatic(request: PlanRequest) -> Planned:
@@ -141,7 +142,7 @@ def _coarsen(recipe: dict[str, Any], request: PlanRequest, facts: DataFacts) -> 
     usual = usual_cases(facts.cases)
     fine = target_spacing(usual)
     spacing = coarser(fine, usual, request.numbers.case_voxels)
-    if spacing == fine:
+    if max(a / b for a, b in zip(spacing, fine, strict=True)) < WORTH_IT:
         return []
     recipe["plan"]["spacing_mm"] = list(spacing)
     shown = " x ".join(f"{s:.2g}" for s in spacing)
