@@ -140,12 +140,16 @@ class Walk:
 def segmentByItself(model: str, views: Sequence[Any]) -> Any:
     """Let PUMITSegment find the organs of a patient that the model never saw."""
     import slicer
-    from PUMITSegmentLib.sample_data import loadGeneratedScan
+    from PUMITSegmentLib.generated_scan import generatedScan
+    from PUMITSlicerLib.mrml import addVolumeNode
+    from PUMITTrainLib.example_cases import coarse
 
     for node in slicer.util.getNodesByClass("vtkMRMLSegmentationNode"):
         node.SetDisplayVisibility(False)
     panel = slicer.util.getModuleWidget("PUMITSegment").panel
-    scan = loadGeneratedScan()
+    scan = addVolumeNode("New patient", coarse(generatedScan()).volume)
+    scan.GetDisplayNode().SetAutoWindowLevel(False)
+    scan.GetDisplayNode().SetWindowLevel(400, 40)
     for view in views:
         view.show(scan)
         view.jumpTo(ORGANS)
