@@ -120,10 +120,3 @@ def test_run_outlives_scene_and_module_and_is_taken_up_after_a_kill(real: Any) -
     assert not runs.selected.isAlive
     steps = [step for step, _loss in runs.curves.loss]
     assert steps == sorted(set(steps))
-
-
-@pytest.mark.slow
-def test_what_a_process_cannot_do_is_said_in_its_run(real: Any) -> None:
-    start(real, warm_upp=3)
-    real.waitFor(lambda: real.logic.runs.selected.state.value in ("failed", "died"))
-    assert "warm_up" in real.logic.runs.selected.sentence
