@@ -14,9 +14,8 @@ from typing import Protocol
 from pumit.errors import PumitError
 from pumit.server.worker import signal_tree
 from PUMITSlicerLib.background import Background, Listening
-from PUMITSlicerLib.python_executable import find_python
 
-from PUMITTrainLib.programs import core_environment, without_window
+from PUMITTrainLib.programs import core_command, core_environment, without_window
 
 OnAnswer = Callable[[str], None]
 
@@ -40,7 +39,7 @@ class RecipeChecker(Protocol):
 
 
 class CheckerProgram:
-    """Asks `python -m pumit.training.recipe_check`, which is started with the first text.
+    """Asks `pumit plan - --check`, which is started with the first text.
 
     To load what knows the keys takes seconds, so the program stays until `close`.
 
@@ -92,7 +91,7 @@ class CheckerProgram:
     def _start(self) -> bool:
         try:
             process = subprocess.Popen(
-                [self._python or find_python(), "-m", "pumit.training.recipe_check"],
+                core_command(["plan", "-", "--check"], self._python),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,12 @@ def run(args: argparse.Namespace) -> int:
     from pumit.training.recipe_file import read_yaml
 
     if args.check:
-        from pumit.training.recipe_check import check_recipe
+        from pumit.training.recipe_check import answer, check_recipe
 
-        check_recipe(read_yaml(args.config), args.config.name)
+        if str(args.config) == "-":
+            answer(sys.stdin, sys.stdout)
+        else:
+            check_recipe(read_yaml(args.config), args.config.name)
         return 0
     from pumit.training.planner import plan_training
     from pumit.training.recipe_text import recipe_text

@@ -1,16 +1,15 @@
 """Check a whole recipe before it is followed: every key, and no data.
 
-`python -m pumit.training.recipe_check` answers recipe after recipe, for a window in which somebody
-types: what is imported for the first is there for the next. It reads lines of JSON, each a recipe's
-text, and answers each with a line: `{"problem": sentence}`, empty where nothing is wrong.
+`pumit plan - --check` answers recipe after recipe, for a window in which somebody types: what is
+imported for the first is there for the next. It reads lines of JSON, each a recipe's text, and
+answers each with a line: `{"problem": sentence}`, empty where nothing is wrong.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
@@ -80,12 +79,13 @@ def problem_of(text: str) -> str:
     return ""
 
 
-def main() -> None:
-    """Answer until the input ends."""
-    for line in sys.stdin:
-        sys.stdout.write(json.dumps({"problem": problem_of(json.loads(line))}) + "\n")
-        sys.stdout.flush()
+def answer(given: TextIO, said: TextIO) -> None:
+    """Answer line after line until the input ends.
 
-
-if __name__ == "__main__":
-    main()
+    Args:
+        given: JSON, a recipe's text in each line.
+        said: Where the answers are written to.
+    """
+    for line in given:
+        said.write(json.dumps({"problem": problem_of(json.loads(line))}) + "\n")
+        said.flush()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pumit.errors import PumitError
-from pumit.training.recipe_check import check_recipe, main
+from pumit.training.recipe_check import answer, check_recipe
 
 RECIPE: dict[str, Any] = {
     "task": "segmentation",
@@ -42,13 +42,11 @@ def test_right_key_is_named(recipe: dict[str, Any], said: str) -> None:
         check_recipe(recipe, "recipe.yaml")
 
 
-def test_text_is_answered_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_answered_in_a_sentence() -> None:
     texts = ["data: {folder: x}", "data: [", "- a", "data: {folder: x}\nplan: 3", "data: 3"]
     given = io.StringIO("".join(json.dumps(text) + "\n" for text in texts))
     said = io.StringIO()
-    monkeypatch.setattr("sys.stdin", given)
-    monkeypatch.setattr("sys.stdout", said)
-    main()
+    answer(given, said)
     problems = [json.loads(line)["problem"] for line in said.getvalue().splitlines()]
     assert problems[0] == ""
     assert all(problems[1:])
