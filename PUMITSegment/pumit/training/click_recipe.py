@@ -52,7 +52,7 @@ class ClickSettings:
     keep: float = 2.0
     batch_size: int = 1
     targets_per_field: int = 2
-    blend: tuple[float, ...] = (1.0, 0.75, 0.5)
+    blend: tuple[float, ...] = (0.75, 0.5)
     answers: int = 16
     scenes: int = 8
 
@@ -96,10 +96,10 @@ class ClickSettings:
 
 
 def _shares(given: Any, source: str) -> tuple[float, ...]:
-    """Shares of a blend, falling, the whole of the tuned weights always among them."""
+    """Shares of a blend, falling."""
     is_number = [isinstance(v, (int, float)) and not isinstance(v, bool) for v in given]
-    if not all(is_number) or not all(0 < v <= 1 for v in given):
+    if not given or not all(is_number) or not all(0 < v <= 1 for v in given):
         raise PumitError(
             f"blend in {source} must be a list of shares above 0 and at most 1, got {given}."
         )
-    return tuple(sorted({1.0, *map(float, given)}, reverse=True))
+    return tuple(sorted({*map(float, given)}, reverse=True))

@@ -108,7 +108,7 @@ def test_validation_clicks_before_and_after_and_tries_blends(lab: Path) -> None:
         lab,
         data=data,
         validation={"answers": 3, "scenes": 1},
-        blend=[0.5],
+        blend=[0.5, 0.75],
         overrides={"steps": 2, "validate_every": 1},
     )
     found = records(lab / "out")
@@ -118,7 +118,7 @@ def test_validation_clicks_before_and_after_and_tries_blends(lab: Path) -> None:
         assert {"score", "dice_1", "dice_3", "dice_ball", "dice_box"} <= record["validation"].keys()
     assert "forgotten" not in validations[0]["validation"]
     assert "forgotten" in validations[1]["validation"]
-    assert [r["blend"]["tuned_share"] for r in found if "blend" in r] == [1.0, 0.5]
+    assert [r["blend"]["tuned_share"] for r in found if "blend" in r] == [0.75, 0.5]
     result = json.loads((lab / "out" / "validation.json").read_text())
     assert result["tuned_share"] == read_recipe(best)[0]["tuned_share"]
     assert {(row["case"], row["label"]) for row in result["rows"]} == {

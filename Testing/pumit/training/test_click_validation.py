@@ -104,8 +104,8 @@ def test_of_blends_that_score_alike_the_one_nearest_to_the_initial_model_is_kept
     assert _chosen([float("nan"), float("nan")]) == 0
 
 
-def test_the_tuned_weights_themselves_are_always_tried() -> None:
-    recipe = {"task": "promptable", "data": {"folder": "x"}, "blend": [0.25, 0.5]}
+def test_blends_are_tried_from_the_most_tuned_on() -> None:
+    recipe = {"task": "promptable", "data": {"folder": "x"}, "blend": [0.25, 1, 0.5]}
     assert ClickSettings.from_recipe(recipe, "a.yaml").blend == (1.0, 0.5, 0.25)
 
 
