@@ -132,7 +132,7 @@ def test_full_gpu_is_told_with_what_helps(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("pumit.training.segmentation_run.train", fail)
     write_pairs(tmp_path / "set", 2)
-    with pytest.raises(TrainingError, match="not enough memory.*activation_checkpointing"):
+    with pytest.raises(TrainingError, match=r"not enough memory.*activation_checkpointing"):
         run(tmp_path)
 
 
