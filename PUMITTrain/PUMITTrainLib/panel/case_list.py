@@ -9,8 +9,8 @@ from PUMITTrainLib.case_row import CaseRow, CaseState
 from PUMITTrainLib.panel.table_cells import AMBER, GREY, RED, Cell, TableCells
 
 _CASE, _REMARKS, _LABELLED, _SPACING, _PATIENT = range(5)
-_WIDTHS = {_CASE: 136, _REMARKS: 170, _LABELLED: 150, _SPACING: 110, _PATIENT: 80}
-_FEW_WORDS = 72
+_WIDTHS = {_CASE: 152, _REMARKS: 170, _LABELLED: 150, _SPACING: 110, _PATIENT: 80}
+_FEW_WORDS = 64
 _THUMBNAIL = 44
 _MOST_CLASSES = 3
 _MOST_ROWS = 5
