@@ -14,9 +14,9 @@ acdc         4 patients train, 2 (each third) test, two frames each, three class
 
 Patch, widths and rates of PUMIT's network and of the U-Net were chosen by short trainings on ten of
 the sixteen hippocampus scans, measured on the other six (rates 0.002 and 0.004; of the U-Net 0.0005
-too). Swin UNETR's rate is the better of two on the test scans with seed 0 (0.0005: Dice 0.73). Its
-width is MONAI's default, 24. Started again with the same --out it makes only what is missing; --rate
-tries another rate.
+too). Swin UNETR's rate is the better of two on the test scans with seed 0 (0.0005: Dice 0.73); its
+width is MONAI's default, 24. Started again with the same --out it makes only what is missing;
+--rate tries another rate.
 """
 
 from __future__ import annotations

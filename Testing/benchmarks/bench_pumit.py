@@ -10,7 +10,7 @@ gpu      the ViT-B's tokens per second against the matrix peak of the card
 
 Every ratio is of two things timed in turns in one run: its median over the turns, and its range.
 One thread is timed by the processor time it takes, several by the clock on the wall. Networks have
-random weights; MONAI's need `einops`. "training" is a forward and a backward pass, no optimiser.
+random weights. "training" is a forward and a backward pass, no optimiser.
 """
 
 from __future__ import annotations
