@@ -108,7 +108,9 @@ def _print(reports: list[CaseReport], summary: SetReport) -> None:
             print(f"{'':<{width}}  ? {text}")
     print(f"\nfound as {summary.layout}; {summary.usable} of {summary.cases} cases can be used")
     for name in summary.voxels:
-        print(f"  {name}: {summary.voxels[name]:,} voxels in {summary.in_cases[name]} cases")
+        count = summary.in_cases[name]
+        cases = "1 case" if count == 1 else f"{count} cases"
+        print(f"  {name}: {summary.voxels[name]:,} voxels in {cases}")
     told = {f"{r.case}: {text}" for r in reports for text in (*r.problems, *r.doubts)}
     for mark, texts in (("!", summary.problems), ("?", summary.doubts)):
         for text in texts:
