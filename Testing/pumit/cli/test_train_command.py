@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from labelled_scans import TINY_SIZES, ball_and_box, write, write_pairs
 from pumit.io.run_files import ask
 from pumit.training import segmentation_run
+from pumit.training.run_control import LOOK_SECONDS
 
 RECIPE: dict[str, Any] = {
     "name": "made",
@@ -111,6 +113,7 @@ def test_a_stopped_run_ends_well_and_goes_on(
 
     def asking(*args: Any, **options: Any) -> Any:
         ask(out, "stop")
+        time.sleep(2 * LOOK_SECONDS)  # a run that works does not look at every moment
         return work(*args, **options)
 
     with monkeypatch.context() as patch:

@@ -65,6 +65,7 @@ def test_what_is_asked_of_the_whole_reaches_the_part(tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 2)
     schedule = {"steps": 10_000, "validate_every": 0}
     path, out = written(tmp_path, schedule=schedule, final_model=False), tmp_path / "out"
+
     def stop_when_it_trains() -> None:
         while (status := read_status(out)) is None or status.state != "training":
             sleep(0.1)
