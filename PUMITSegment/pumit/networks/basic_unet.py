@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from monai.networks.nets.basic_unet import BasicUNet
 from torch import Tensor, nn
 
-from pumit.networks.pumit.grid import require_divisible
+from pumit.networks.padding import padded, require_channels
+from pumit.networks.slices import by_slices
 
 STRIDE = 16  # four halvings
 
@@ -19,23 +20,43 @@ class PlainUnet(nn.Module):
         in_channels: Image channels.
         num_classes: Output channels, the background counted in.
         features: Channels of the five levels, and of the last convolution.
+        spatial_dims: 3, or 2 to see every slice as an image of its own.
+
+    Attributes:
+        stride: What a field is a multiple of inside, (d, h, w).
+
+    Raises:
+        ValueError: If there is no class, or another number of dimensions.
 
     Source:
         Falk et al., U-Net, Nature Methods 2019; `monai.networks.nets.BasicUNet`.
     """
 
-    def __init__(self, *, in_channels: int, num_classes: int, features: Sequence[int]) -> None:
+    def __init__(
+        self, *, in_channels: int, num_classes: int, features: Sequence[int], spatial_dims: int
+    ) -> None:
         super().__init__()
+        if num_classes < 1:
+            raise ValueError(f"num_classes must be at least 1, got {num_classes}")
+        if spatial_dims not in (2, 3):
+            raise ValueError(f"spatial_dims must be 2 or 3, got {spatial_dims}")
+        self.in_channels = in_channels
+        self.spatial_dims = spatial_dims
+        self.stride = (STRIDE if spatial_dims == 3 else 1, STRIDE, STRIDE)
         self.network = BasicUNet(
-            in_channels=in_channels, out_channels=num_classes, features=tuple(features)
+            spatial_dims=spatial_dims,
+            in_channels=in_channels,
+            out_channels=num_classes,
+            features=tuple(features),
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map intensities (B, in_channels, D, H, W), divisible by 16, to logits of that grid.
+        """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W).
 
         Raises:
-            PumitError: If the size is not divisible.
+            PumitError: If the channels do not match, or the field is smaller than the stride.
         """
-        require_divisible(x, (STRIDE,) * 3)
-        logits: Tensor = self.network(x)
-        return logits
+        require_channels(x, self.in_channels, name="U-Net")
+        field, cropped = padded(x, self.stride, name="U-Net")
+        network = self.network if self.spatial_dims == 3 else by_slices(self.network)
+        return cropped(network(field))

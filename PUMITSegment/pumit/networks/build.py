@@ -166,7 +166,12 @@ RECIPES: dict[str, NetworkRecipe] = {
     "basic_unet": NetworkRecipe(
         "pumit.networks.basic_unet",
         "PlainUnet",
-        {"in_channels": 1, "num_classes": 2, "features": (32, 32, 64, 128, 256, 32)},
+        {
+            "in_channels": 1,
+            "num_classes": 2,
+            "features": (32, 32, 64, 128, 256, 32),
+            "spatial_dims": 3,
+        },
     ),
     "promptable": NetworkRecipe(
         "pumit.networks.promptable.network",

@@ -1,0 +1,79 @@
+"""Fields of any size for networks that halve them: pad at the far ends, and cut the answer back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from pumit.errors import PumitError
+
+Stride = tuple[int, int, int]
+
+
+def padded(x: Tensor, stride: Stride, *, name: str) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Enlarge a field to the next multiple of a network's stride.
+
+    The last voxels of each axis are repeated. Zeros would be the mean of a normalised scan, a grey
+    wall beyond its air, which instance norms and attention would take into account; a reflection
+    needs more slices than there may be, a repetition only one.
+
+    Args:
+        x: Intensities (B, C, D, H, W).
+        stride: What the network needs multiples of along (d, h, w).
+        name: The network's, for the message.
+
+    Returns:
+        The field (B, C, *multiples of the stride), itself where it fits, and what cuts an answer
+        (B, K, ...) on its grid back to (B, K, D, H, W). A coarser level of deep supervision is cut
+        to as many of its cells as hold voxels of the field.
+
+    Raises:
+        PumitError: If x is no field, or smaller than the stride along an axis.
+    """
+    if x.ndim != 5:
+        raise PumitError(f"{name} expects an image (B, C, D, H, W), got shape {tuple(x.shape)}.")
+    size = tuple(x.shape[2:])
+    if any(n < s for n, s in zip(size, stride, strict=True)):
+        raise PumitError(
+            f"A field of {_times(size)} voxels is smaller than the {_times(stride)} that {name} "
+            "needs at least; give it a larger field (plan.patch_size), or sizes with fewer "
+            "halvings along the short axis (network_sizes)."
+        )
+    far = [-n % s for n, s in zip(size, stride, strict=True)]
+    if not any(far):
+        return x, lambda answer: answer
+    full = tuple(n + more for n, more in zip(size, far, strict=True))
+    d, h, w = far
+    field = F.pad(x, (0, w, 0, h, 0, d), mode="replicate")
+
+    def cropped(answer: Tensor) -> Tensor:
+        d, h, w = (
+            math.ceil(n * cells / whole)
+            for n, whole, cells in zip(size, full, answer.shape[2:], strict=True)
+        )
+        return answer[:, :, :d, :h, :w]
+
+    return field, cropped
+
+
+def require_channels(x: Tensor, expected: int, *, name: str) -> None:
+    """Raise PumitError unless x, shape (B, C, ...), has as many channels as a network reads.
+
+    Args:
+        x: Intensities.
+        expected: Channels that the network was built for.
+        name: The network's, for the message.
+    """
+    if x.ndim < 2 or x.shape[1] != expected:
+        found = x.shape[1] if x.ndim > 1 else 0
+        raise PumitError(
+            f"{name} reads {expected} image channel{'s' if expected != 1 else ''}, got {found}; "
+            f"give images with {expected}, or build it with in_channels: {found}."
+        )
+
+
+def _times(size: tuple[int, ...]) -> str:
+    return " x ".join(map(str, size))

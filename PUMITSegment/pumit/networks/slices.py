@@ -1,0 +1,24 @@
+"""Show a volume to a network of images: every slice is an image of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+
+def by_slices(network: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """What applies a network of images to volumes.
+
+    Args:
+        network: Maps (B, C, H, W) to (B, K, h, w).
+
+    Returns:
+        What maps (B, C, D, H, W) to (B, K, D, h, w), each slice for itself.
+    """
+
+    def answer(x: Tensor) -> Tensor:
+        out = network(x.movedim(2, 1).flatten(0, 1))  # (B * D, K, h, w)
+        return out.reshape(x.shape[0], x.shape[2], *out.shape[1:]).movedim(1, 2)
+
+    return answer

@@ -1,0 +1,57 @@
+"""Fields of any size: what is repeated, what is cut off again, and what is refused."""
+
+import pytest
+import torch
+from pumit.errors import PumitError
+from pumit.networks.padding import padded, require_channels
+
+
+def test_a_field_that_fits_is_left_alone() -> None:
+    x = torch.randn(1, 2, 8, 16, 16)
+    field, cropped = padded(x, (4, 8, 16), name="net")
+    assert field is x
+    assert cropped(x) is x
+
+
+def test_the_far_ends_are_repeated_and_cut_off_again() -> None:
+    x = torch.randn(2, 1, 5, 9, 8)
+    field, cropped = padded(x, (4, 8, 8), name="net")
+
+    assert field.shape == (2, 1, 8, 16, 8)
+    assert torch.equal(field[:, :, :5, :9], x)
+    assert torch.equal(field[:, :, 5:, :9], x[:, :, 4:5].expand(-1, -1, 3, -1, -1))
+    assert torch.equal(field[:, :, :5, 9:], x[:, :, :, 8:9].expand(-1, -1, -1, 7, -1))
+    assert torch.equal(cropped(field), x)
+
+
+def test_a_single_slice_is_padded_in_its_plane() -> None:
+    x = torch.randn(1, 1, 1, 17, 20)
+    field, cropped = padded(x, (1, 16, 16), name="net")
+    assert field.shape == (1, 1, 1, 32, 32)
+    assert torch.equal(cropped(field), x)
+
+
+def test_a_coarser_level_keeps_the_cells_that_hold_voxels() -> None:
+    _, cropped = padded(torch.zeros(1, 1, 5, 9, 8), (4, 8, 8), name="net")
+    assert cropped(torch.zeros(1, 3, 4, 8, 4)).shape == (1, 3, 3, 5, 4)
+
+
+def test_gradients_pass_to_the_field_alone() -> None:
+    x = torch.randn(1, 1, 3, 3, 3, requires_grad=True)
+    field, cropped = padded(x, (2, 2, 2), name="net")
+    cropped(2 * field).sum().backward()
+    assert torch.equal(x.grad, torch.full_like(x, 2))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3, 8, 8), (1, 1, 0, 8, 8), (1, 8, 8)])
+def test_what_is_smaller_than_the_stride_is_refused_in_one_line(shape: tuple[int, ...]) -> None:
+    with pytest.raises(PumitError) as error:
+        padded(torch.zeros(shape), (4, 8, 8), name="nnFormer")
+    assert "nnFormer" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_both_channel_counts_are_named() -> None:
+    require_channels(torch.zeros(1, 4, 2, 2, 2), 4, name="Swin UNETR")
+    with pytest.raises(PumitError, match="Swin UNETR reads 4 image channels, got 1"):
+        require_channels(torch.zeros(1, 1, 2, 2, 2), 4, name="Swin UNETR")
