@@ -1,0 +1,98 @@
+"""The Mamba block: a gated, causally convolved token mixer around the selective scan."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.networks.mamba_mim.selective_scan import selective_scan
+
+# Steps that a fresh block takes, drawn log-uniformly.
+LEAST_STEP, MOST_STEP = 1e-3, 1e-1
+
+
+class MambaBlock(nn.Module):
+    """Selective state space with its convolution and gate; no norm and no residual inside.
+
+    Tokens see themselves and those before them in the sequence.
+
+    Args:
+        dim: Width of the tokens.
+        state: States per channel.
+        conv: Tokens that the causal convolution sees, itself included.
+        expand: Width inside, in multiples of `dim`.
+        dt_rank: Rank of what the steps are made from.
+        official_compat: Begin as MambaMIM's published code does: it draws all linear layers anew
+            (Xavier, biases zero) after Mamba's own start, so fresh steps are near softplus(0) =
+            0.69 instead of between 0.001 and 0.1.
+
+    Raises:
+        ValueError: If a size is not positive.
+
+    Source:
+        Gu and Dao, Mamba: Linear-Time Sequence Modeling with Selective State Spaces, 2023,
+        figure 3 and section 3.6.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        state: int,
+        conv: int,
+        expand: int,
+        dt_rank: int,
+        official_compat: bool = False,
+    ) -> None:
+        super().__init__()
+        sizes = {"dim": dim, "state": state, "conv": conv, "expand": expand, "dt_rank": dt_rank}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
+        inner = expand * dim
+        self.in_proj = nn.Linear(dim, 2 * inner, bias=False)
+        self.conv1d = nn.Conv1d(inner, inner, conv, groups=inner, padding=conv - 1)
+        self.x_proj = nn.Linear(inner, dt_rank + 2 * state, bias=False)
+        self.dt_proj = nn.Linear(dt_rank, inner)
+        self.A_log = nn.Parameter(torch.arange(1.0, state + 1).log().repeat(inner, 1))
+        self.D = nn.Parameter(torch.ones(inner))
+        self.out_proj = nn.Linear(inner, dim, bias=False)
+        self._widths = [dt_rank, state, state]
+        if official_compat:
+            self._draw_linear_layers()
+        else:
+            self._draw_steps(dt_rank)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map tokens (B, N, dim) to (B, N, dim)."""
+        x, gate = self.in_proj(tokens).chunk(2, dim=-1)  # (B, N, E) each
+        x = self.conv1d(x.transpose(1, 2))[..., : tokens.shape[1]]
+        x = F.silu(x)  # (B, E, N)
+        steps, B, C = self.x_proj(x.transpose(1, 2)).split(self._widths, dim=-1)
+        delta = F.softplus(self.dt_proj(steps))  # (B, N, E)
+        y = selective_scan(
+            x,
+            delta.transpose(1, 2),
+            -self.A_log.exp(),
+            B.transpose(1, 2),
+            C.transpose(1, 2),
+            self.D,
+        )
+        return self.out_proj(y.transpose(1, 2) * F.silu(gate))
+
+    def _draw_steps(self, dt_rank: int) -> None:
+        """Begin with steps whose softplus is spread log-uniformly."""
+        nn.init.uniform_(self.dt_proj.weight, -(dt_rank**-0.5), dt_rank**-0.5)
+        least, most = math.log(LEAST_STEP), math.log(MOST_STEP)
+        step = torch.empty_like(self.dt_proj.bias).uniform_(least, most).exp()
+        with torch.no_grad():
+            # The inverse of softplus, exact for small steps.
+            self.dt_proj.bias.copy_(step + torch.log(-torch.expm1(-step)))
+
+    def _draw_linear_layers(self) -> None:
+        for layer in (self.in_proj, self.x_proj, self.dt_proj, self.out_proj):
+            nn.init.xavier_uniform_(layer.weight)
+        nn.init.zeros_(self.dt_proj.bias)
