@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import torch
 from torch import Tensor
 
+from pumit.training.hardware import peak_process_bytes
 from pumit.training.parallel import largest, total
 from pumit.training.run_clock import RunClock
 
@@ -100,9 +100,5 @@ def peak_memory_gib(device: torch.device) -> float | None:
     """Most memory used so far, or None where the system does not tell."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**30
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+    peak = peak_process_bytes()
+    return None if peak is None else peak / 2**30

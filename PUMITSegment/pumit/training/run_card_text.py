@@ -61,7 +61,8 @@ def _effort(card: RunCard) -> str:
     if not card.steps:
         return ""
     memory = "" if card.memory_gib is None else f", at most {card.memory_gib:.1f} GiB of memory"
-    return f", {card.steps} steps in {duration(card.seconds)} on {card.hardware}{memory}"
+    of = " of processor time" if card.schedule.get("clock") == "processor" else ""
+    return f", {card.steps} steps in {duration(card.seconds)}{of} on {card.hardware}{memory}"
 
 
 def _quality(card: RunCard) -> list[str]:

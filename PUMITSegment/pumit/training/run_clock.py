@@ -1,4 +1,7 @@
-"""The time that a run works: pauses, and the sleep of the computer, are left out."""
+"""The time that a run works: pauses, and the sleep of the computer, are left out.
+
+Or the time that the processor works for it, whatever else the machine does meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,8 @@ def _steady_seconds() -> float:
 class RunClock:
     """Count the seconds that a run works; may be asked from any thread.
 
+    Both clocks are counted: one is the run's, the other goes beside it.
+
     Args:
         steady: Seconds of a clock that runs on in sleep.
         busy: Seconds that the processor has worked for this process.
@@ -41,21 +46,25 @@ class RunClock:
     ) -> None:
         self._steady, self._busy = steady, busy
         self._lock = threading.Lock()
-        self._before = 0.0
-        self._worked = 0.0
+        self._seconds = self._beside = 0.0
+        self._is_processor = False
         self._halted = 0
         self._seen, self._seen_busy = steady(), busy()
         self.on_sleep: Callable[[float], None] = lambda seconds: None
 
-    def begin(self, before: float = 0.0) -> None:
+    def begin(
+        self, before: float = 0.0, *, beside: float = 0.0, is_processor: bool = False
+    ) -> None:
         """Count anew.
 
         Args:
             before: Seconds of earlier parts of the run.
+            beside: The same by the other clock.
+            is_processor: Whether the run's clock is that of the processor.
         """
         self.look()
         with self._lock:
-            self._before, self._worked = before, 0.0
+            self._seconds, self._beside, self._is_processor = before, beside, is_processor
 
     def look(self) -> float:
         """Seconds of the run until now. Asked every few seconds, it notices sleep."""
@@ -64,12 +73,19 @@ class RunClock:
             gap, worked = now - self._seen, busy - self._seen_busy
             self._seen, self._seen_busy = now, busy
             is_sleep = gap > GAP_SECONDS and worked < BUSY_SHARE * gap and not self._halted
-            if not (is_sleep or self._halted):
-                self._worked += gap
-            seconds = self._before + self._worked
+            passed = 0.0 if is_sleep or self._halted else gap
+            worked = 0.0 if self._halted else worked
+            self._seconds += worked if self._is_processor else passed
+            self._beside += passed if self._is_processor else worked
+            seconds = self._seconds
         if is_sleep:
             self.on_sleep(gap)
         return seconds
+
+    @property
+    def beside(self) -> float:
+        """Seconds by the clock that is not the run's, as of the last look."""
+        return self._beside
 
     @contextmanager
     def halted(self) -> Iterator[None]:

@@ -55,15 +55,25 @@ class RunDesk:
         self._is_counting = False
         self.step = 0
 
-    def begin(self, *, before: float, step: int, steps: int) -> None:
+    def begin(
+        self,
+        *,
+        before: float,
+        step: int,
+        steps: int,
+        beside: float = 0.0,
+        is_processor: bool = False,
+    ) -> None:
         """Training begins, or goes on.
 
         Args:
             before: Seconds that earlier parts of it took.
             step: Steps done.
             steps: Steps in all.
+            beside: Seconds by the clock that is not the run's.
+            is_processor: Whether the run's is that of the processor.
         """
-        self.clock.begin(before)
+        self.clock.begin(before, beside=beside, is_processor=is_processor)
         self._is_counting = True
         if self.journal is not None:
             sentence = f"Step {step} of {steps}."

@@ -31,6 +31,7 @@ class Position:
     Attributes:
         step: Steps done.
         elapsed: Seconds of its budget that are used.
+        beside: Seconds by the clock that the schedule does not count by, of the first process.
         skipped: Steps in a row, up to now, whose gradient could not be used.
         best: Highest score of a validation, or None.
         best_step: Where it was reached.
@@ -39,6 +40,7 @@ class Position:
 
     step: int = 0
     elapsed: float = 0.0
+    beside: float = 0.0
     skipped: int = 0
     best: float | None = None
     best_step: int = 0

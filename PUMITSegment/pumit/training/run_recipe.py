@@ -157,8 +157,12 @@ def settle(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]) -> N
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What two recipes tell apart, in words; harmless changes are left out."""
-    ours, theirs = _leaves(before), _leaves(after)
+    """What two recipes tell apart, in words; harmless changes are left out.
+
+    A value of `schedule` that one of them does not name, as one of an older version, is the usual.
+    """
+    usual = _leaves({"schedule": plain(asdict(Schedule()))})
+    ours, theirs = ({**usual, **_leaves(recipe)} for recipe in (before, after))
     return [
         f"{key} was {_shown(ours.get(key))}, is {_shown(theirs.get(key))}"
         for key in sorted(ours.keys() | theirs.keys())

@@ -102,7 +102,13 @@ class Run:
         self._require_one_folder()
         self.meeting = Meeting()
         position = self.position
-        self.desk.begin(before=position.elapsed, step=position.step, steps=schedule.steps)
+        self.desk.begin(
+            before=position.elapsed,
+            beside=position.beside,
+            step=position.step,
+            steps=schedule.steps,
+            is_processor=schedule.clock == "processor",
+        )
         if position.step:
             # What the log says of later steps was not saved, and is done again.
             self.desk.event("continued", f"Going on at step {position.step}.", step=position.step)

@@ -14,6 +14,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "shape": ("trapezoid", "cosine", "poly", "steps"),
     "precision": ("auto", "bf16", "fp32"),
     "parallel": ("ddp", "fsdp"),
+    "clock": ("wall", "processor"),
 }
 POLY_POWER = 0.9
 
@@ -32,6 +33,10 @@ class Schedule:
         average: Decay of the running average of the weights.
         seconds: Budget of the whole run, its parts before a stop included, after which it stops at
             a checkpoint; None for none. At 0 every start makes one step.
+        clock: What counts those seconds, and all others of a schedule: `wall`, without pauses and
+            the computer's sleep, or `processor`, the time that the processor works for this process
+            (all its threads together; not the processes of `workers`, not a GPU), which does not
+            depend on what else the machine does.
         decay_seconds: How long the rate falls at the end of that budget; 0 leaves it alone.
         checkpoint_seconds: How often to save.
         log_every: Steps per progress line.
@@ -65,6 +70,7 @@ class Schedule:
     clip: float = 1.0
     average: float = 0.998
     seconds: float | None = None
+    clock: str = "wall"
     decay_seconds: float = 0.0
     checkpoint_seconds: float = 120.0
     log_every: int = 20

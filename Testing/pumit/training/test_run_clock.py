@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from pumit.training.run_clock import GAP_SECONDS, RunClock
+from pumit.training.run_desk import RunDesk
+from pumit.training.run_folder import LAST, read_run
+from tiny_run import SCHEDULE, train_line
 
 
 class Clocks:
@@ -68,3 +74,40 @@ def test_a_pause_does_not_count(clocks: Clocks, clock: RunClock) -> None:
     clocks.go(2)
     assert clock.look() == 3.0
     assert told == []
+
+
+def test_the_processors_time_counts_where_it_is_asked_for(clocks: Clocks, clock: RunClock) -> None:
+    clock.begin(before=60.0, beside=100.0, is_processor=True)
+    clocks.go(10, working=4)
+    assert clock.look() == 64.0
+    assert clock.beside == 110.0
+    clocks.go(3600, working=1)  # another program had the processor, or the computer slept
+    assert clock.look() == 65.0
+
+
+def test_the_other_clock_goes_beside(clocks: Clocks, clock: RunClock) -> None:
+    clock.begin(before=1.0, beside=2.0)
+    clocks.go(10, working=25)  # several threads
+    assert (clock.look(), clock.beside) == (11.0, 27.0)
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("processor", 4), ("wall", 1)])
+def test_a_budget_is_counted_by_the_clock_of_the_schedule(
+    clocks: Clocks, clock: RunClock, tmp_path: Path, kind: str, steps: int
+) -> None:
+    schedule = replace(SCHEDULE, clock=kind, seconds=35.0)
+
+    def train_on() -> None:
+        desk = RunDesk(clock=clock)
+        train_line(tmp_path, desk, schedule=schedule, each_step=lambda: clocks.go(50, working=10))
+
+    train_on()
+    saved = read_run(tmp_path / LAST, schedule)
+    assert saved is not None
+    assert saved.position.step == steps
+    both = (saved.position.elapsed, saved.position.beside)
+    assert both == ((10.0 * steps, 50.0 * steps) if kind == "processor" else (50.0, 10.0))
+    train_on()  # nothing is left of the budget
+    again = read_run(tmp_path / LAST, schedule)
+    assert again is not None
+    assert again.position == saved.position

@@ -141,3 +141,10 @@ def test_paths_begin_at_the_recipe_wherever_it_is_copied(tmp_path: Path) -> None
 def test_epochs_leave_the_number_of_steps_open() -> None:
     full = full_recipe({"epochs": 3, "schedule": {}}, SCHEDULE, {})
     assert "steps" not in full["schedule"]
+
+
+def test_a_value_of_the_schedule_that_an_older_version_did_not_know_is_the_usual() -> None:
+    older = {"schedule": {"steps": 5}}
+    assert differences(older, {"schedule": {"steps": 5, "clock": "wall"}}) == []
+    (changed,) = differences(older, {"schedule": {"steps": 5, "clock": "processor"}})
+    assert "schedule.clock" in changed
