@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
+import torch
 from monai.networks.nets.swin_unetr import SwinUNETR
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
-from pumit.networks.pumit.grid import require_divisible
+from pumit.networks.padding import padded, require_channels
+from pumit.networks.slices import by_slices
+from pumit.networks.swin_merging import merging_layer
 
 STRIDE = 32  # two for the patches and for each of four stages
+NAME = "Swin UNETR"
 
 
 class SwinUnetr(nn.Module):
@@ -17,12 +25,21 @@ class SwinUnetr(nn.Module):
 
     Args:
         in_channels: Image channels.
-        num_classes: Output channels, the background counted in.
+        num_classes: Output channels, the background counted in where it is one.
         feature_size: Width of the first stage, divisible by 12.
         depths: Blocks of the four stages.
-        num_heads: Attention heads of the four stages.
+        num_heads: Attention heads of the four stages; each divides its stage's width.
         window_size: Side of an attention window, tokens.
         drop_path: Rate of stochastic depth at the last block.
+        spatial_dims: 3, or 2 to see every slice as an image of its own.
+        merging: Order in which patches are merged: "current", or "before_2025" for weights that
+            MONAI of before then has trained; see `swin_merging`. Of two dimensions both are alike.
+
+    Attributes:
+        stride: What a field is a multiple of inside, (d, h, w).
+
+    Raises:
+        ValueError: If these make no network.
 
     Source:
         Hatamizadeh et al., Swin UNETR, BrainLes 2021; `monai.networks.nets.SwinUNETR`.
@@ -38,24 +55,71 @@ class SwinUnetr(nn.Module):
         num_heads: Sequence[int],
         window_size: int,
         drop_path: float,
+        spatial_dims: int,
+        merging: str,
     ) -> None:
         super().__init__()
-        self.network = SwinUNETR(
-            in_channels=in_channels,
-            out_channels=num_classes,
-            feature_size=feature_size,
-            depths=tuple(depths),
-            num_heads=tuple(num_heads),
-            window_size=window_size,
-            dropout_path_rate=drop_path,
-        )
+        if num_classes < 1:
+            raise ValueError(f"num_classes must be at least 1, got {num_classes}")
+        check_stages(feature_size, depths, num_heads)
+        self.in_channels = in_channels
+        self.spatial_dims = spatial_dims
+        self.stride = (STRIDE if spatial_dims == 3 else 1, STRIDE, STRIDE)
+        with NumbersOnCpu():
+            self.network = SwinUNETR(
+                in_channels=in_channels,
+                out_channels=num_classes,
+                feature_size=feature_size,
+                depths=tuple(depths),
+                num_heads=tuple(num_heads),
+                window_size=window_size,
+                dropout_path_rate=drop_path,
+                spatial_dims=spatial_dims,
+                downsample=merging_layer(merging),
+            )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map intensities (B, in_channels, D, H, W), divisible by 32, to logits of that grid.
+        """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W).
 
         Raises:
-            PumitError: If the size is not divisible.
+            PumitError: If the channels do not match, or the field is smaller than the stride.
         """
-        require_divisible(x, (STRIDE,) * 3)
-        logits: Tensor = self.network(x)
-        return logits
+        require_channels(x, self.in_channels, name=NAME)
+        field, cropped = padded(x, self.stride, name=NAME)
+        cells = [n // s for n, s in zip(field.shape[2:], self.stride, strict=True)]
+        if math.prod(cells[-self.spatial_dims :]) == 1:
+            # An instance norm needs more than the one token that is left at the bottom.
+            field = F.pad(field, (0, STRIDE, 0, 0, 0, 0), mode="replicate")
+        network = self.network if self.spatial_dims == 3 else by_slices(self.network)
+        return cropped(network(field))[..., : x.shape[4]]
+
+
+class NumbersOnCpu(TorchFunctionMode):
+    """Within it, `torch.linspace` stays on the CPU, from where MONAI reads its values as rates.
+
+    A network could not be built on the device "meta" otherwise, where tensors have no values.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call what was called."""
+        kwargs = kwargs or {}
+        return func(*args, **({"device": "cpu", **kwargs} if func is torch.linspace else kwargs))
+
+
+def check_stages(feature_size: int, depths: Sequence[int], num_heads: Sequence[int]) -> None:
+    """Raise ValueError unless there are four stages whose heads divide their widths.
+
+    Args:
+        feature_size: Width of the first stage; each has twice that of the one before.
+        depths: Blocks of each stage.
+        num_heads: Heads of each stage.
+    """
+    if len(depths) != 4 or len(num_heads) != 4:
+        raise ValueError(f"four stages need 4 depths and num_heads, got {depths} and {num_heads}")
+    for stage, heads in enumerate(num_heads):
+        if heads < 1 or (feature_size << stage) % heads:
+            raise ValueError(
+                f"{heads} heads do not divide the width {feature_size << stage} of stage {stage}"
+            )
