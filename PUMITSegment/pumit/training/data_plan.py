@@ -110,7 +110,7 @@ def plan_for(
     facts = usual_cases(facts)
     spacing = wanted_spacing(facts, given)
     shapes = [resized_shape(f.shape, f.spacing_mm, spacing) for f in facts]
-    d, h, w = (int(n) for n in np.round(np.median(shapes, axis=0)))
+    d, h, w = usual_shape(facts, spacing)
     voxels = int(given.get("step_voxels", step_voxels))
     if "patch_size" in given:
         patch = checked_patch(given["patch_size"], divisor)
@@ -131,6 +131,13 @@ def plan_for(
         orientation,
         (d, h, w),
     )
+
+
+def usual_shape(facts: Sequence[CaseFacts], spacing_mm: Triple) -> Shape:
+    """Voxels of a usual case at some spacing."""
+    shapes = [resized_shape(f.shape, f.spacing_mm, spacing_mm) for f in usual_cases(facts)]
+    d, h, w = (int(n) for n in np.round(np.median(shapes, axis=0)))
+    return (d, h, w)
 
 
 def spacing_ratio(fact: CaseFacts, facts: Sequence[CaseFacts]) -> Triple:
@@ -216,10 +223,19 @@ def patch_for(median_shape: Shape, divisor: Shape, most_voxels: int) -> Shape:
         if covered[axis] == 0:
             break
         patch[axis] -= steps[axis]
-    if (patch == steps).all():  # an instance norm needs more than one place at the coarsest level
-        patch[0] += steps[0]
     d, h, w = (int(n) for n in patch)
-    return (d, h, w)
+    return _more_than_one_cell((d, h, w), divisor)
+
+
+def _more_than_one_cell(patch: Shape, divisor: Shape) -> Shape:
+    """A patch of several places at the coarsest level, which an instance norm needs.
+
+    Where the depth is not reduced, it has them in its plane: a network may see slices one by one.
+    """
+    d, h, w = patch
+    if divisor[0] == 1:
+        return (d, h, 2 * w) if (h, w) == divisor[1:] else patch
+    return (2 * d, h, w) if patch == divisor else patch
 
 
 def checked_patch(given: Sequence[Any], divisor: Shape) -> Shape:
@@ -231,9 +247,8 @@ def checked_patch(given: Sequence[Any], divisor: Shape) -> Shape:
     numbers = [int(n) for n in given if isinstance(n, int)]
     if len(numbers) != 3 or len(given) != 3 or min(numbers, default=0) < 1:
         raise PumitError(f"plan.patch_size must be three whole numbers (d, h, w), got {given}.")
-    near = [max(1, round(n / s)) * s for n, s in zip(numbers, divisor, strict=True)]
-    if near == list(divisor):
-        near[0] += divisor[0]
+    d, h, w = (max(1, round(n / s)) * s for n, s in zip(numbers, divisor, strict=True))
+    near = list(_more_than_one_cell((d, h, w), divisor))
     if numbers != near:
         raise PumitError(
             f"plan.patch_size {numbers} does not fit the network, which needs multiples of "

@@ -22,7 +22,7 @@ from pumit.training.class_values import (
     region_table,
 )
 from pumit.training.data_check import DataFacts, examine
-from pumit.training.data_plan import MIN_BATCH, DataPlan, plan_for, wanted_spacing
+from pumit.training.data_plan import MIN_BATCH, DataPlan, plan_for, usual_shape, wanted_spacing
 from pumit.training.data_split import Split, split_cases
 from pumit.training.labelled_cases import DATA_KINDS as DATA_KINDS
 from pumit.training.labelled_cases import LabelledCase, LabelledSet, find_labelled_set
@@ -156,10 +156,12 @@ def plan_segmentation(
     used = [fact for fact in facts.cases if fact.name in set(split.training)]
     network = _network(recipe)
     chosen = recipe.get("plan", {})
+    spacing = wanted_spacing(used, chosen)
     given = fitted_sizes(
         network,
         recipe.get("network_sizes", {}),
-        wanted_spacing(used, chosen),
+        spacing,
+        depth=usual_shape(used, spacing)[0],
         patch=chosen.get("patch_size", ()),
         most_voxels=int(chosen.get("step_voxels", step_voxels)) // MIN_BATCH,
     )

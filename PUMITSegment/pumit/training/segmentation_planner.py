@@ -20,7 +20,7 @@ from pumit.training.segmentation_plan import (
     check_segmentation_recipe,
     look_at_cases,
 )
-from pumit.training.trainable_networks import DEFAULT_NETWORK
+from pumit.training.trainable_networks import fitted_names
 
 # Sizes that follow from the data: the run works them out again where a recipe was edited.
 FROM_DATA = ("in_channels", "num_classes", "position_table")
@@ -47,8 +47,8 @@ def plan_automatic(request: PlanRequest) -> Planned:
     fitting = fit_to_machine(request, recipe, data, facts, looked=looked)
     ready = fitting.plan
     recipe["plan"] = _visible_plan(recipe["plan"], ready)
-    if "fixed_patch" in ready.sizes:  # chosen by the spacing
-        recipe["network_sizes"]["fixed_patch"] = list(ready.sizes["fixed_patch"])
+    for key in fitted_names(ready.network):  # chosen by the spacing and the slices
+        recipe["network_sizes"][key] = as_listed(ready.sizes[key])
     if "folds" not in recipe:
         _write_split(recipe["data"], ready)
     recipe["schedule"] = fitting.schedule
@@ -62,7 +62,8 @@ def _draft(request: PlanRequest) -> dict[str, Any]:
     network = str(given.get("network", preset.network))
     sizes = dict(preset.network_sizes) if network == preset.network else {}
     own = RECIPES[network].sizes if network in RECIPES else {}
-    own = {k: v for k, v in own.items() if k != "fixed_patch" or network != DEFAULT_NETWORK}
+    left_open = fitted_names(network) if network in RECIPES else ()
+    own = {k: v for k, v in own.items() if k not in left_open}
     sizes = {**own, **sizes, **given.get("network_sizes", {})}
     recipe = {
         "name": "segmentation",
@@ -73,7 +74,7 @@ def _draft(request: PlanRequest) -> dict[str, Any]:
         **given,
         "network": network,
         "network_sizes": {
-            k: list(v) if isinstance(v, tuple) else v
+            k: as_listed(v)
             for k, v in sizes.items()
             if k not in FROM_DATA or k in given.get("network_sizes", {})
         },
@@ -89,6 +90,11 @@ def _draft(request: PlanRequest) -> dict[str, Any]:
     if augmentation is not False:
         recipe["augmentation"] = asdict(AugmentationSettings.from_recipe(augmentation))
     return recipe
+
+
+def as_listed(value: Any) -> Any:
+    """A size as a file holds it: lists in place of tuples."""
+    return [as_listed(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def about_classes(given: dict[str, Any], data: LabelledSet) -> list[str]:

@@ -19,6 +19,7 @@ from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.training.augmentation import AugmentationSettings
 from pumit.training.class_values import has_regions
 from pumit.training.data_plan import CPU_STEP_VOXELS, GPU_STEP_VOXELS, PLAN_KINDS
+from pumit.training.initial_weights import begin_with
 from pumit.training.origin import origin_of
 from pumit.training.prepared_cases import PreparedCase, prepare_all
 from pumit.training.run_card_facts import fingerprints
@@ -34,11 +35,7 @@ from pumit.training.segmentation_plan import (
     plan_segmentation,
 )
 from pumit.training.segmentation_validation import SegmentationValidation
-from pumit.training.trainable_networks import (
-    begin_with,
-    build_segmentation,
-    patch_step,
-)
+from pumit.training.trainable_networks import build_segmentation, patch_step
 from pumit.training.trainer import train
 from pumit.training.training_run import TrainingRun
 
@@ -64,8 +61,9 @@ def train_segmentation(run: TrainingRun) -> Path:
     settings = AugmentationSettings.from_recipe(recipe.get("augmentation", {}))
     ready = _plan(run)
     flip_axes = settings.flip_axes([c.label.name for c in ready.data.classes])
-    _network(run, ready)  # says what does not fit, before anything is written
-    _tell(run, ready, flip_axes)
+    network = _network(run, ready)  # says what does not fit, before anything is written
+    _tell(run, ready, flip_axes, parameters=sum(p.numel() for p in network.parameters()))
+    del network
     plan = NetworkPlan.from_recipe({"plan": ready.plan.as_recipe()})
     cases = run.desk.written(
         lambda: prepare_all(
@@ -172,7 +170,9 @@ def _plan(run: TrainingRun) -> SegmentationPlan:
     return plan_segmentation(run.recipe, data, facts, step_voxels=voxels, seed=run.seed)
 
 
-def _tell(run: TrainingRun, ready: SegmentationPlan, flip_axes: tuple[int, ...]) -> None:
+def _tell(
+    run: TrainingRun, ready: SegmentationPlan, flip_axes: tuple[int, ...], *, parameters: int
+) -> None:
     """Say what was found and what was decided, before anything is trained."""
     run.report(
         {
@@ -191,7 +191,7 @@ def _tell(run: TrainingRun, ready: SegmentationPlan, flip_axes: tuple[int, ...])
             }
         }
     )
-    plan = {"network": ready.network, **ready.plan.as_recipe()}
+    plan = {"network": ready.network, "parameters": parameters, **ready.plan.as_recipe()}
     run.report({"plan": {**plan, "flips": "".join("dhw"[a] for a in flip_axes)}})
 
 
@@ -264,6 +264,7 @@ def _judge(run: TrainingRun, validation: SegmentationValidation, best: Path) -> 
         "step": checkpoint.recipe.get("step"),
         "overlap": validation.overlap,
         "flips": validation.averages_flips,
+        "prediction": _mean_times(validation.took),
         "mean": summary,
         "rows": [asdict(row) for row in rows],
     }
@@ -273,6 +274,12 @@ def _judge(run: TrainingRun, validation: SegmentationValidation, best: Path) -> 
         for label, metrics in summary.items()
     }
     run.report({"best": {"step": result["step"], **short}})
+
+
+def _mean_times(took: Sequence[tuple[float, float]]) -> dict[str, float]:
+    """What segmenting a case takes."""
+    means = [sum(column) / len(took) for column in zip(*took, strict=True)]
+    return dict(zip(("seconds", "processor_seconds"), means, strict=False))
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

@@ -8,7 +8,8 @@ from pumit.models.checkpoint import load_checkpoint, read_recipe
 from pumit.models.index import find_model
 from pumit.networks.build import build_network
 from pumit.training.initial_encoder import begin_with_encoder
-from pumit.training.trainable_networks import begin_with, build_segmentation
+from pumit.training.initial_weights import begin_with
+from pumit.training.trainable_networks import build_segmentation
 
 
 @pytest.mark.parametrize("depth", [4, 16])

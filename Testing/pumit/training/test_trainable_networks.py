@@ -14,8 +14,8 @@ from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import RECIPES
 from pumit.training import finetune
 from pumit.training.data_plan import checked_patch
+from pumit.training.initial_weights import begin_with
 from pumit.training.trainable_networks import (
-    begin_with,
     build_segmentation,
     fitted_sizes,
     network_sizes,

@@ -1,0 +1,128 @@
+"""Begin a network that is trained to segment with what an earlier model has learned."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from pumit.errors import CheckpointError
+from pumit.models.checkpoint import Checkpoint, load_checkpoint
+from pumit.models.index import find_model
+from pumit.networks.pumit.segmentation_network import SegmentationNetwork
+from pumit.networks.pumit.transfer import load_universal_weights
+from pumit.training.initial_encoder import begin_with_encoder
+from pumit.training.network_families import FAMILIES, Encoder
+from pumit.training.trainable_networks import class_of
+
+logger = logging.getLogger(__name__)
+
+
+def begin_with(network: nn.Module, model: str) -> None:
+    """Take over the weights of an earlier model.
+
+    A segmentation network of the same class gives all; where it has other classes or image
+    channels, what reads or writes these begins anew. A pre-trained encoder gives the encoder: a
+    universal ViT that of PUMIT (its patch embedding summed along depth, its position table
+    resampled), MambaMIM that of HyMamba, Swin UNETR's self-supervision that of Swin UNETR.
+
+    Args:
+        network: What is to be trained.
+        model: A name of the model index, or a checkpoint file.
+
+    Raises:
+        CheckpointError: If there is no such model, or it is of another width or kind.
+    """
+    path = find_model(model)
+    checkpoint = load_checkpoint(path)
+    theirs = str(checkpoint.recipe.get("network"))
+    family = FAMILIES[type(network).__name__]
+    if class_of(theirs) == type(network).__name__:
+        _take_all(network, checkpoint, path.name)
+    elif isinstance(network, SegmentationNetwork):
+        begin_with_encoder(network.vit, str(path))
+    elif family.encoder is not None and theirs.startswith(family.encoder.network):
+        _take_encoder(network, checkpoint.state, family.encoder, path.name)
+    else:
+        fits = f" or of a pre-training ({family.encoder.network})" if family.encoder else ""
+        raise CheckpointError(
+            f"initial {path.name} holds the network {theirs!r}, which is not the one that this "
+            f"recipe trains ({family.title}); give one of the same kind{fits}."
+        )
+
+
+def _take_all(network: nn.Module, checkpoint: Checkpoint, file: str) -> None:
+    """The weights of a model of the same class."""
+    state = _single(checkpoint.state)
+    ours = network.state_dict()
+    if isinstance(network, SegmentationNetwork):
+        _load_vit(network, {k[4:]: v for k, v in state.items() if k.startswith("vit.")}, file)
+        ours = {k: v for k, v in ours.items() if not k.startswith("vit.")}
+    family = FAMILIES[type(network).__name__]
+    anew = [k for k, v in ours.items() if k not in state or state[k].shape != v.shape]
+    for key in anew:
+        if not key.startswith(family.reads_image + family.writes_classes):
+            raise CheckpointError(
+                f"initial {file} has other widths than this network ({_both(key, state, ours)}); "
+                "make network_sizes alike."
+            )
+    _load(network, {k: state[k] for k in ours if k not in anew}, anew)
+
+
+def _load_vit(network: SegmentationNetwork, state: Mapping[str, Tensor], file: str) -> None:
+    try:
+        load_universal_weights(network.vit, state)
+    except CheckpointError as error:
+        raise CheckpointError(f"initial {file} does not fit the network: {error}") from None
+
+
+def _take_encoder(
+    network: nn.Module, given: Mapping[str, Tensor], encoder: Encoder, file: str
+) -> None:
+    """The weights of a pre-trained encoder; all else begins anew.
+
+    What reads the image is averaged over its channels where these differ.
+    """
+    family = FAMILIES[type(network).__name__]
+    state = {
+        encoder.ours + k.removeprefix(encoder.theirs): v
+        for k, v in _single(given).items()
+        if k.startswith(encoder.theirs)
+    }
+    whole = network.state_dict()
+    ours = {k: v for k, v in whole.items() if k.startswith(encoder.ours)}
+    for key, value in ours.items():
+        if key in state and state[key].shape == value.shape:
+            continue
+        if key in state and key.startswith(family.reads_image) and value.ndim == 5:
+            state[key] = _other_channels(state[key], value.shape[1])
+            if state[key].shape == value.shape:
+                continue
+        raise CheckpointError(
+            f"initial {file} was pre-trained in other sizes than this network "
+            f"({_both(key, state, ours)}); make network_sizes alike."
+        )
+    _load(network, {k: state[k] for k in ours}, [k for k in whole if k not in ours])
+
+
+def _other_channels(kernel: Tensor, channels: int) -> Tensor:
+    """A kernel (out, in, d, h, w) that answers an image repeated over channels as before."""
+    return kernel.sum(1, keepdim=True).expand(-1, channels, -1, -1, -1) / channels
+
+
+def _load(network: nn.Module, state: Mapping[str, Tensor], anew: list[str]) -> None:
+    if anew:
+        logger.info("these begin anew: %s", ", ".join(anew))
+    network.load_state_dict(state, strict=False)
+
+
+def _both(key: str, state: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> str:
+    """A tensor's name and its two sizes."""
+    here = " x ".join(map(str, ours[key].shape)) or "one number"
+    there = " x ".join(map(str, state[key].shape)) or "one number" if key in state else "absent"
+    return f"{key}: {there} there, {here} here"
+
+
+def _single(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k: v.float() if v.is_floating_point() else v for k, v in state.items()}
