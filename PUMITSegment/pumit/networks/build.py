@@ -61,6 +61,23 @@ _SWIN = {
     "merging": "current",
 }
 
+_SWIN_SSL = {**_SWIN, "in_channels": 1, "contrast_size": 512, "official_tokens": False}
+
+# nnFormer's: three published configurations, and one that two CPU cores can train.
+_NNFORMER: dict[str, Any] = {
+    "depths": (2, 2, 2, 2),
+    "mlp_ratio": 4,
+    "drop_path": 0.2,
+    "num_supervised_levels": 1,
+    "official_index": False,
+    "official_unmasked_shift": False,
+}
+_NNFORMER_CUBES = {
+    **_NNFORMER,
+    "merges": ((2, 2, 2),) * 3,
+    "windows": ((4, 4, 4), (4, 4, 4), (8, 8, 8), (4, 4, 4)),
+}
+
 # The default model's: small enough to click with on two CPU cores.
 PROMPTABLE: dict[str, Any] = {
     "widths": (16, 32, 64),
@@ -71,6 +88,23 @@ PROMPTABLE: dict[str, Any] = {
     "num_masks": 4,
     "num_decoder_blocks": 2,
     "geodesic": False,
+}
+
+_HYMAMBA = {
+    "in_channels": 1,
+    "num_classes": 14,
+    "stem_width": 32,
+    "widths": (64, 128, 192, 384),
+    "depths": (2, 2, 2, 1),
+    "expansions": (2, 4, 4, 4),
+    "poolings": ((2, 2, 2),) * 4,
+    "num_layers": 4,
+    "mlp_ratio": 2,
+    "state": 16,
+    "conv": 4,
+    "expand": 2,
+    "dt_rank": 24,
+    "last_width": 32,
 }
 
 RECIPES: dict[str, NetworkRecipe] = {
@@ -158,6 +192,66 @@ RECIPES: dict[str, NetworkRecipe] = {
             "num_classes": 2,
         },
     ),
+    "nnformer_synapse": NetworkRecipe(
+        "pumit.networks.nnformer",
+        "NnFormer",
+        # 64 x 128 x 128 crops of CT at 3 x 0.76 x 0.76 mm; 13 organs and the background.
+        {
+            **_NNFORMER_CUBES,
+            "in_channels": 1,
+            "num_classes": 14,
+            "dim": 192,
+            "patch": (2, 4, 4),
+            "num_heads": (6, 12, 24, 48),
+            "decoder_num_heads": (6, 12, 24),
+            "num_supervised_levels": 3,
+        },
+    ),
+    "nnformer_tumor": NetworkRecipe(
+        "pumit.networks.nnformer",
+        "NnFormer",
+        # 128^3 crops of MR in four sequences at 1 mm; 3 parts of a tumour and the background.
+        {
+            **_NNFORMER_CUBES,
+            "in_channels": 4,
+            "num_classes": 4,
+            "dim": 96,
+            "patch": (4, 4, 4),
+            "num_heads": (3, 6, 12, 24),
+            "decoder_num_heads": (6, 12, 24),  # as published: twice the encoder's
+        },
+    ),
+    "nnformer_acdc": NetworkRecipe(
+        "pumit.networks.nnformer",
+        "NnFormer",
+        # 14 x 160 x 160 crops of MR at 6.35 x 1.52 x 1.52 mm; 3 parts of a heart, background.
+        {
+            **_NNFORMER,
+            "in_channels": 1,
+            "num_classes": 4,
+            "dim": 96,
+            "patch": (1, 4, 4),
+            "merges": ((1, 2, 2), (2, 2, 2), (2, 2, 2)),
+            "num_heads": (3, 6, 12, 24),
+            "decoder_num_heads": (3, 6, 12),
+            "windows": ((3, 5, 5), (3, 5, 5), (7, 10, 10), (3, 5, 5)),
+        },
+    ),
+    "nnformer_small": NetworkRecipe(
+        "pumit.networks.nnformer",
+        "NnFormer",
+        {
+            **_NNFORMER_CUBES,
+            "in_channels": 1,
+            "num_classes": 2,
+            "dim": 32,
+            "patch": (2, 2, 2),
+            "num_heads": (2, 4, 8, 16),
+            "decoder_num_heads": (2, 4, 8),
+            "drop_path": 0.1,
+            "num_supervised_levels": 3,
+        },
+    ),
     "swin_unetr": NetworkRecipe(
         "pumit.networks.swin_unetr",
         "SwinUnetr",
@@ -170,6 +264,10 @@ RECIPES: dict[str, NetworkRecipe] = {
         # The "small" of the BTCV model zoo: half as wide.
         {**_SWIN, "in_channels": 1, "num_classes": 2, "spatial_dims": 3, "feature_size": 24},
     ),
+    "swin_ssl": NetworkRecipe("pumit.networks.swin_ssl", "SwinSsl", _SWIN_SSL),
+    "swin_ssl_small": NetworkRecipe(
+        "pumit.networks.swin_ssl", "SwinSsl", {**_SWIN_SSL, "feature_size": 24}
+    ),
     "basic_unet": NetworkRecipe(
         "pumit.networks.basic_unet",
         "PlainUnet",
@@ -178,6 +276,24 @@ RECIPES: dict[str, NetworkRecipe] = {
             "num_classes": 2,
             "features": (32, 32, 64, 128, 256, 32),
             "spatial_dims": 3,
+        },
+    ),
+    "hymamba": NetworkRecipe(
+        "pumit.networks.mamba_mim.hymamba",
+        "HyMamba",
+        # 96^3 crops of CT at 1.5 mm; 13 organs of BTCV and the background.
+        _HYMAMBA,
+    ),
+    "hymamba_small": NetworkRecipe(
+        "pumit.networks.mamba_mim.hymamba",
+        "HyMamba",
+        {
+            **_HYMAMBA,
+            "num_classes": 2,
+            "stem_width": 8,
+            "widths": (16, 32, 64, 96),
+            "dt_rank": 6,
+            "last_width": 16,
         },
     ),
     "promptable": NetworkRecipe(

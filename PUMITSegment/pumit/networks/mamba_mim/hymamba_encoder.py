@@ -1,0 +1,154 @@
+"""HyMamba's encoder: MedNeXt stages, and Mamba layers over the cells of the coarsest grid."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.networks.mamba_mim.encoding import Encoding
+from pumit.networks.mamba_mim.mamba_layer import MambaLayer
+from pumit.networks.mamba_mim.masking import (
+    hide,
+    require_mask,
+    stage_masks,
+    take_tokens,
+    visible_index,
+)
+from pumit.networks.mamba_mim.mednext import MedNextStage
+from pumit.networks.mamba_mim.positions import require_sincos_width, sincos_positions
+
+Triple = tuple[int, int, int]
+
+
+class HyMambaEncoder(nn.Module):
+    """Convolutions for what is near, a selective state space for what is far.
+
+    Args:
+        in_channels: Image channels.
+        stem_width: Channels between the two convolutions of the stem.
+        widths: Channels of the maps, the finest first; the tokens are as wide as the last.
+        depths: MedNeXt blocks after each pooling.
+        expansions: Of these blocks.
+        poolings: What each pooling divides (d, h, w) by; 1 keeps an axis.
+        num_layers: Mamba layers.
+        mlp_ratio: Of these layers.
+        state: See `MambaBlock`, as the three others.
+
+    Attributes:
+        stride: What a field is a multiple of, (d, h, w).
+        dim: Width of the tokens.
+        widths: Channels of the maps.
+        poolings: As given.
+
+    Raises:
+        ValueError: If the sizes do not fit together.
+
+    Source:
+        Tang et al., MambaMIM, 2024, section 2.1 and algorithm 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_channels: int,
+        stem_width: int,
+        widths: Sequence[int],
+        depths: Sequence[int],
+        expansions: Sequence[int],
+        poolings: Sequence[Sequence[int]],
+        num_layers: int,
+        mlp_ratio: int,
+        state: int,
+        conv: int,
+        expand: int,
+        dt_rank: int,
+    ) -> None:
+        super().__init__()
+        _require_stages(widths, depths, expansions, poolings)
+        self.widths = tuple(widths)
+        self.dim = self.widths[-1]
+        self.poolings: tuple[Triple, ...] = tuple((d, h, w) for d, h, w in poolings)
+        d, h, w = (math.prod(steps) for steps in zip(*self.poolings, strict=True))
+        self.stride: Triple = (d, h, w)
+        self.stem = nn.ModuleList((_conv(in_channels, stem_width), _conv(stem_width, widths[0])))
+        self.stages = nn.ModuleList(
+            MedNextStage(width, depth=depth, expansion=expansion)
+            for width, depth, expansion in zip(widths, depths, expansions, strict=True)
+        )
+        # After the stage i, its features become map i + 1; those of the last one become tokens.
+        self.widenings = nn.ModuleList(
+            _conv(narrow, wide) for narrow, wide in itertools.pairwise(widths)
+        )
+        self.layers = nn.ModuleList(
+            MambaLayer(
+                self.dim,
+                mlp_ratio=mlp_ratio,
+                state=state,
+                conv=conv,
+                expand=expand,
+                dt_rank=dt_rank,
+            )
+            for _ in range(num_layers)
+        )
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Encoding:
+        """Encode a field, or the visible cells of one.
+
+        Args:
+            x: Intensities (B, in_channels, D, H, W), the size a multiple of the stride.
+            mask: Boolean (B, 1, D / stride, ...), True for visible cells, as many in each image.
+                What lies in hidden cells changes nothing, and only visible ones become tokens.
+
+        Raises:
+            ValueError: If the mask does not fit.
+        """
+        d, h, w = (n // step for n, step in zip(x.shape[2:], self.stride, strict=True))
+        grid = (d, h, w)
+        masks: list[Tensor | None] = [None] * (len(self.poolings) + 1)
+        index = None
+        if mask is not None:
+            require_mask(mask, x.shape[0], grid)
+            masks = [*stage_masks(mask, self.poolings)]
+            index = visible_index(mask)
+        maps = []
+        y = hide(x, masks[0])
+        for conv in self.stem:
+            y = hide(conv(y), masks[0])
+        for number, (stage, steps) in enumerate(zip(self.stages, self.poolings, strict=True)):
+            visible = masks[number + 1]
+            maps.append(y)
+            y = stage(F.max_pool3d(y, steps, steps), visible)
+            if number < len(self.widenings):
+                y = hide(self.widenings[number](y), visible)
+        tokens = y.flatten(2).transpose(1, 2)  # (B, N, C)
+        tokens = tokens + sincos_positions(grid, self.dim, device=x.device).to(tokens.dtype)
+        if index is not None:
+            tokens = take_tokens(tokens, index)
+        for layer in self.layers:
+            tokens = layer(tokens)
+        return Encoding(tuple(maps), tokens, grid, index)
+
+
+def _conv(in_channels: int, out_channels: int) -> nn.Conv3d:
+    return nn.Conv3d(in_channels, out_channels, 3, padding=1)
+
+
+def _require_stages(
+    widths: Sequence[int],
+    depths: Sequence[int],
+    expansions: Sequence[int],
+    poolings: Sequence[Sequence[int]],
+) -> None:
+    if not len(widths) == len(depths) == len(expansions) == len(poolings) > 0:
+        raise ValueError(
+            f"widths, depths, expansions and poolings must be as many, got {len(widths)}, "
+            f"{len(depths)}, {len(expansions)} and {len(poolings)}"
+        )
+    for steps in poolings:
+        if len(steps) != 3 or min(steps) < 1:
+            raise ValueError(f"a pooling must be three whole numbers from 1 on, got {tuple(steps)}")
+    require_sincos_width(widths[-1])

@@ -1,0 +1,112 @@
+"""Bottom-up masking: cells of the coarsest grid are hidden, and with them all that lies above."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Triple = tuple[int, int, int]
+
+
+def random_cells(
+    batch: int, grid: Sequence[int], *, ratio: float, generator: torch.Generator | None = None
+) -> Tensor:
+    """Draw which cells stay visible, uniformly and as many in each image.
+
+    Args:
+        batch: Images.
+        grid: Cells along (d, h, w) of the coarsest grid.
+        ratio: Part of the cells to hide; 0.75 of 6^3 leaves 54.
+        generator: What draws.
+
+    Returns:
+        Boolean (batch, 1, d, h, w) on the generator's device, True where visible; exactly
+        round((1 - ratio) * d * h * w) cells of each image are, and one at least.
+
+    Raises:
+        ValueError: If the ratio is not within 0 to below 1.
+
+    Source:
+        Tang et al., MambaMIM, 2024, section 2.1, the mask M_n.
+    """
+    if not 0 <= ratio < 1:
+        raise ValueError(f"The mask ratio must be 0 to below 1, got {ratio}.")
+    d, h, w = grid
+    cells = d * h * w
+    kept = max(1, round((1 - ratio) * cells))
+    device = "cpu" if generator is None else generator.device
+    noise = torch.rand(batch, cells, generator=generator, device=device)
+    visible = torch.zeros(batch, cells, dtype=torch.bool, device=device)
+    visible.scatter_(1, noise.argsort(dim=1)[:, :kept], True)
+    return visible.view(batch, 1, d, h, w)
+
+
+def stage_masks(visible: Tensor, poolings: Sequence[Triple]) -> list[Tensor]:
+    """Repeat the coarsest mask on every finer grid.
+
+    Args:
+        visible: Boolean (B, 1, d, h, w) at the coarsest grid.
+        poolings: What each pooling divides (d, h, w) by, the finest first.
+
+    Returns:
+        One mask more than there are poolings, the finest first: M_1 ... M_n.
+
+    Source:
+        MambaMIM, algorithm 1, line 1.
+    """
+    masks = [visible]
+    for steps in reversed(poolings):
+        finer = masks[0]
+        for axis, step in enumerate(steps, start=2):
+            finer = finer.repeat_interleave(step, dim=axis)
+        masks.insert(0, finer)
+    return masks
+
+
+def hide(x: Tensor, visible: Tensor | None) -> Tensor:
+    """Set features (B, C, *grid) to zero where they are not visible (B, 1, *grid); None hides none.
+
+    A sparse operator is a dense one on features that are zero where hidden, with its answer hidden
+    again: visible cells are seen as if nothing were around them, and nothing leaks between them.
+    """
+    return x if visible is None else x.masked_fill(~visible, 0)
+
+
+def visible_index(visible: Tensor) -> Tensor:
+    """Raster positions of the visible cells, ascending.
+
+    Args:
+        visible: Boolean (B, 1, d, h, w).
+
+    Returns:
+        Integers (B, K).
+
+    Raises:
+        ValueError: If images have different numbers of visible cells, or none.
+    """
+    flat = visible.flatten(1)
+    counts = flat.sum(1)
+    kept = int(counts[0])
+    if kept == 0 or bool((counts != kept).any()):
+        raise ValueError(
+            f"Every image of a batch needs as many visible cells, and one at least; got "
+            f"{counts.tolist()}."
+        )
+    return flat.nonzero()[:, 1].view(flat.shape[0], kept)
+
+
+def take_tokens(tokens: Tensor, index: Tensor) -> Tensor:
+    """The tokens (B, K, C) of (B, N, C) that stand at the positions (B, K)."""
+    return tokens.gather(1, index[..., None].expand(-1, -1, tokens.shape[2]))
+
+
+def require_mask(visible: Tensor, batch: int, grid: Triple) -> None:
+    """Raise ValueError unless a mask is boolean (batch, 1, *grid)."""
+    expected = (batch, 1, *grid)
+    if visible.dtype != torch.bool or tuple(visible.shape) != expected:
+        raise ValueError(
+            f"The mask must be boolean {expected}, True where visible, got {visible.dtype} "
+            f"{tuple(visible.shape)}."
+        )
