@@ -1,0 +1,122 @@
+"""Volume attention: within local volumes, across their borders, over all, and into a skip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.networks.nnformer.relative_position import RelativePositionBias
+from pumit.networks.nnformer.windows import Grid, WindowLayout
+
+
+@dataclass(frozen=True)
+class AttentionSizes:
+    """How a stage attends.
+
+    Attributes:
+        heads: Attention heads, a divisor of the width.
+        window: Largest local volume (d, h, w), tokens.
+        official_index: Relative positions share biases as in the authors' code.
+        official_unmasked_shift: Opposite ends of the grid see each other in shifted volumes, as in
+            the authors' ACDC network.
+    """
+
+    heads: int
+    window: Grid
+    official_index: bool
+    official_unmasked_shift: bool
+
+
+class _WindowedAttention(nn.Module):
+    """What both attentions share: volumes, relative positions, and the last projection."""
+
+    def __init__(self, dim: int, sizes: AttentionSizes, *, is_shifted: bool) -> None:
+        super().__init__()
+        if dim % sizes.heads:
+            raise ValueError(f"{sizes.heads} heads do not divide a width of {dim}")
+        self.sizes = sizes
+        self.is_shifted = is_shifted
+        self.bias = RelativePositionBias(
+            sizes.window, sizes.heads, official_index=sizes.official_index
+        )
+        self.projection = nn.Linear(dim, dim)
+
+    def layout(self, x: Tensor) -> WindowLayout:
+        """The volumes of tokens (B, D, H, W, C)."""
+        return WindowLayout.fitting(x.shape[1:4], self.sizes.window, is_shifted=self.is_shifted)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, layout: WindowLayout) -> Tensor:
+        """Softmax attention of volumes (B * windows, N, C), put back to (B, D, H, W, C)."""
+        heads = self.sizes.heads
+        q, k, v = (x.reshape(*x.shape[:2], heads, -1).transpose(1, 2) for x in (q, k, v))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self._mask(q, layout))
+        # out: (B * windows, heads, N, head_dim)
+        return self.projection(layout.join(out.transpose(1, 2).flatten(2)))
+
+    def _mask(self, q: Tensor, layout: WindowLayout) -> Tensor:
+        """What is added to the logits, (1 or B * windows, heads, N, N)."""
+        bias = self.bias(layout.window).to(q.dtype)[None]  # (1, heads, N, N)
+        allowed = layout.allowed(q.device, wraps=self.sizes.official_unmasked_shift)
+        if allowed is None:
+            return bias
+        mask = bias.masked_fill(~allowed[:, None], -torch.inf)  # (windows, heads, N, N)
+        return mask.repeat(len(q) // len(mask), 1, 1, 1)
+
+
+class VolumeAttention(_WindowedAttention):
+    """Self-attention within local volumes (LV-MSA), or volumes across their borders (SLV-MSA).
+
+    Where one volume covers the grid it is global (GV-MSA).
+
+    Args:
+        dim: Width of the tokens.
+        sizes: Heads and volumes.
+        is_shifted: Whether volumes are displaced by half of their size.
+
+    Raises:
+        ValueError: If the heads do not divide the width.
+
+    Source:
+        nnFormer, sections III-B and III-C, eq. 1 and 3. Differs from the source: a grid that is no
+        multiple of the volume is padded and its padding not attended to, and a volume is cut to a
+        smaller grid.
+    """
+
+    def __init__(self, dim: int, sizes: AttentionSizes, *, is_shifted: bool) -> None:
+        super().__init__(dim, sizes, is_shifted=is_shifted)
+        self.query_key_value = nn.Linear(dim, 3 * dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map tokens (B, D, H, W, C) to tokens of the same shape."""
+        layout = self.layout(x)
+        q, k, v = self.query_key_value(layout.split(x)).chunk(3, -1)
+        return self.attend(q, k, v, layout=layout)
+
+
+class SkipAttention(_WindowedAttention):
+    """Attention of up-sampled tokens into the encoder's, volume by volume.
+
+    Args:
+        dim: Width of the tokens.
+        sizes: Heads and volumes.
+
+    Raises:
+        ValueError: If the heads do not divide the width.
+
+    Source:
+        nnFormer, section III-D, "Skip Attention", eq. 5 and 6: keys and values are projections of
+        the encoder's output, the up-sampled tokens are queries as they are.
+    """
+
+    def __init__(self, dim: int, sizes: AttentionSizes) -> None:
+        super().__init__(dim, sizes, is_shifted=False)
+        self.key_value = nn.Linear(dim, 2 * dim)
+
+    def forward(self, x: Tensor, skip: Tensor) -> Tensor:
+        """Map up-sampled and encoder tokens, both (B, D, H, W, C), to tokens of that shape."""
+        layout = self.layout(x)
+        k, v = self.key_value(layout.split(skip)).chunk(2, -1)
+        return self.attend(layout.split(x), k, v, layout=layout)

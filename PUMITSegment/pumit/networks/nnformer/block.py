@@ -1,0 +1,82 @@
+"""Transformer blocks: normalise, attend, add; normalise, transform each token, add."""
+
+from __future__ import annotations
+
+from monai.networks.layers.drop_path import DropPath
+from torch import Tensor, nn
+
+from pumit.networks.nnformer.attention import AttentionSizes, SkipAttention, VolumeAttention
+
+
+def _mlp(dim: int, ratio: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(dim, ratio * dim), nn.GELU(), nn.Linear(ratio * dim, dim))
+
+
+class VolumeBlock(nn.Module):
+    """A layer of self-attention.
+
+    Args:
+        dim: Width of the tokens.
+        sizes: Heads and volumes.
+        is_shifted: Whether volumes lie across the borders of the unshifted ones.
+        mlp_ratio: Hidden width of the perceptron, of `dim`.
+        drop_path: Share of the samples that skip a branch in training.
+
+    Source:
+        nnFormer, eq. 1.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        sizes: AttentionSizes,
+        *,
+        is_shifted: bool,
+        mlp_ratio: int,
+        drop_path: float,
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim)
+        self.attention = VolumeAttention(dim, sizes, is_shifted=is_shifted)
+        self.norm2 = nn.LayerNorm(dim)
+        self.mlp = _mlp(dim, mlp_ratio)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map tokens (B, D, H, W, C) to tokens of the same shape."""
+        x = x + self.drop_path(self.attention(self.norm1(x)))
+        out: Tensor = x + self.drop_path(self.mlp(self.norm2(x)))
+        return out
+
+
+class SkipBlock(nn.Module):
+    """The first layer of a decoder stage: attention into what the encoder kept.
+
+    One norm serves the up-sampled tokens and the encoder's, and both together are the residual.
+
+    Args:
+        dim: Width of the tokens.
+        sizes: Heads and volumes.
+        mlp_ratio: Hidden width of the perceptron, of `dim`.
+        drop_path: Share of the samples that skip a branch in training.
+
+    Source:
+        nnFormer, section III-D, "Skip Attention"; norm and residual as in the authors' code.
+    """
+
+    def __init__(
+        self, dim: int, sizes: AttentionSizes, *, mlp_ratio: int, drop_path: float
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim)
+        self.attention = SkipAttention(dim, sizes)
+        self.norm2 = nn.LayerNorm(dim)
+        self.mlp = _mlp(dim, mlp_ratio)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor, skip: Tensor) -> Tensor:
+        """Map up-sampled and encoder tokens, both (B, D, H, W, C), to tokens of that shape."""
+        attended = self.attention(self.norm1(x), self.norm1(skip))
+        x = x + skip + self.drop_path(attended)
+        out: Tensor = x + self.drop_path(self.mlp(self.norm2(x)))
+        return out

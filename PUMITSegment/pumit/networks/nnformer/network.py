@@ -1,0 +1,197 @@
+"""nnFormer: one network, whose sizes are those of the three published ones or any others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from pumit.networks.nnformer.attention import AttentionSizes
+from pumit.networks.nnformer.decoder import Decoder
+from pumit.networks.nnformer.encoder import Encoder
+from pumit.networks.nnformer.windows import Grid, grid_of
+from pumit.networks.padding import padded, require_channels
+
+
+class NnFormer(nn.Module):
+    """Transformer of local and global volume attention, interleaved with convolutions.
+
+    Args:
+        in_channels: Image channels.
+        num_classes: Output channels, the background counted in.
+        dim: Width of the first stage's tokens; each other stage's is twice that of the one before.
+        patch: Voxels of a token of the first stage along (d, h, w), each 1, 2 or 4.
+        merges: What divides the grid between two stages: 1 or 2 along (d, h, w).
+        depths: Layers of the encoder's stages; the decoder has as many as all but the last.
+        num_heads: Attention heads of the encoder's stages.
+        decoder_num_heads: Of the decoder's, the finest first.
+        windows: Largest local volume of each stage (d, h, w), tokens; attention is global where it
+            covers the grid.
+        mlp_ratio: Hidden width of the perceptrons, of their stage's.
+        drop_path: Rate of stochastic depth at the last layer of the encoder, and of the decoder.
+        num_supervised_levels: Decoder stages with a head, from the finest on.
+        official_index: Relative positions share biases as in the authors' code; theirs alone.
+        official_unmasked_shift: Shifted volumes join opposite ends of the grid, as in the authors'
+            ACDC network.
+
+    Attributes:
+        stride: What a field is a multiple of inside, (d, h, w).
+        heads: What expands tokens to logits, the finest first.
+
+    Raises:
+        ValueError: If the sizes do not fit together.
+
+    Source:
+        Zhou et al., nnFormer: Volumetric Medical Image Segmentation via a 3D Transformer, IEEE TIP
+        2023. Differs from the source: relative positions and shifted volumes are those of the
+        paper, not of the authors' code, unless asked for; and any grid will do, where the authors'
+        networks are made for one.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_channels: int,
+        num_classes: int,
+        dim: int,
+        patch: Sequence[int],
+        merges: Sequence[Sequence[int]],
+        depths: Sequence[int],
+        num_heads: Sequence[int],
+        decoder_num_heads: Sequence[int],
+        windows: Sequence[Sequence[int]],
+        mlp_ratio: int,
+        drop_path: float,
+        num_supervised_levels: int,
+        official_index: bool,
+        official_unmasked_shift: bool,
+    ) -> None:
+        super().__init__()
+        _require_channels_and_levels(in_channels, num_classes, num_supervised_levels, len(depths))
+        _require_stages(depths, num_heads, decoder_num_heads, windows, merges)
+        token = _triple("patch", patch, (1, 2, 4))
+        factors = [_triple("merges", merge, (1, 2)) for merge in merges]
+        sizes = [
+            [
+                AttentionSizes(n, _triple("windows", w), official_index, official_unmasked_shift)
+                for n, w in zip(heads, windows, strict=False)  # the decoder lacks the coarsest
+            ]
+            for heads in (num_heads, decoder_num_heads)
+        ]
+        self.in_channels = in_channels
+        self.stride = field_stride(token, factors)
+        self.encoder = Encoder(
+            in_channels,
+            dim,
+            patch=token,
+            merges=factors,
+            depths=depths,
+            sizes=sizes[0],
+            mlp_ratio=mlp_ratio,
+            drop_path=drop_path,
+        )
+        self.decoder = Decoder(
+            dim,
+            merges=factors,
+            depths=depths[:-1],
+            sizes=sizes[1],
+            mlp_ratio=mlp_ratio,
+            drop_path=drop_path,
+        )
+        self.heads = nn.ModuleList(
+            nn.ConvTranspose3d(dim << i, num_classes, token, stride=token)
+            for i in range(num_supervised_levels)
+        )
+        self.apply(_begin)
+
+    def forward(self, x: Tensor, *, deep_supervision: bool = False) -> Tensor | list[Tensor]:
+        """Segment a field.
+
+        Args:
+            x: Intensities (B, in_channels, D, H, W).
+            deep_supervision: Whether the coarser levels are returned too.
+
+        Returns:
+            Logits (B, num_classes, D, H, W); with `deep_supervision` a list of those and, for each
+            further head, those of the grid that the merges divided, the finest first.
+
+        Raises:
+            PumitError: If the channels do not match, or the field is smaller than the stride.
+        """
+        require_channels(x, self.in_channels, name="nnFormer")
+        field, cropped = padded(x, self.stride, name="nnFormer")
+        tokens = self.decoder(self.encoder(field))
+        used = len(self.heads) if deep_supervision else 1
+        logits = [
+            cropped(head(level.movedim(-1, 1)))
+            for head, level in zip(self.heads[:used], tokens, strict=False)
+        ]
+        return logits if deep_supervision else logits[0]
+
+
+def field_stride(patch: Sequence[int], merges: Sequence[Sequence[int]]) -> Grid:
+    """What a field is a multiple of along (d, h, w).
+
+    The grid before the last merge is of whole tokens; the last one rounds up where it is odd, as
+    that of the 14 slices of ACDC is, and what comes up again is cut to it.
+
+    Args:
+        patch: Voxels of a token.
+        merges: What divides the grid between two stages.
+    """
+    return grid_of([math.prod(axis) for axis in zip(patch, *merges[:-1], strict=True)])
+
+
+def _begin(module: nn.Module) -> None:
+    """Weights of Swin Transformer's beginning; convolutions keep torch's."""
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        nn.init.zeros_(module.bias)
+
+
+def _require_channels_and_levels(
+    in_channels: int, num_classes: int, levels: int, stages: int
+) -> None:
+    if in_channels < 1 or num_classes < 1:
+        raise ValueError(
+            f"in_channels and num_classes must be at least 1, got {in_channels} and {num_classes}"
+        )
+    if not 1 <= levels < stages:
+        raise ValueError(
+            f"num_supervised_levels must be 1 to {stages - 1} with {stages} depths, got {levels}"
+        )
+
+
+def _require_stages(
+    depths: Sequence[int],
+    num_heads: Sequence[int],
+    decoder_num_heads: Sequence[int],
+    windows: Sequence[Sequence[int]],
+    merges: Sequence[Sequence[int]],
+) -> None:
+    stages = len(depths)
+    for name, given, expected in (
+        ("num_heads", num_heads, stages),
+        ("windows", windows, stages),
+        ("decoder_num_heads", decoder_num_heads, stages - 1),
+        ("merges", merges, stages - 1),
+    ):
+        if len(given) != expected:
+            raise ValueError(
+                f"{name} must have {expected} entries with {stages} depths, got {len(given)}"
+            )
+    for name, numbers in (
+        ("depths", depths),
+        ("num_heads", num_heads),
+        ("decoder_num_heads", decoder_num_heads),
+    ):
+        if min(numbers) < 1:
+            raise ValueError(f"{name} must be at least 1, got {tuple(numbers)}")
+
+
+def _triple(name: str, numbers: Sequence[int], known: Sequence[int] = ()) -> Grid:
+    if len(numbers) != 3 or any(n < 1 or (known and n not in known) for n in numbers):
+        among = f", each of {', '.join(map(str, known))}" if known else " of at least 1"
+        raise ValueError(f"{name} must be of three numbers (d, h, w){among}, got {numbers}")
+    return grid_of(numbers)

@@ -1,0 +1,81 @@
+"""A learned bias for every offset between two tokens of a window."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+from pumit.networks.nnformer.windows import Grid
+
+
+class RelativePositionBias(nn.Module):
+    """Bias of attention by relative position.
+
+    Args:
+        window: Largest window (d, h, w), tokens.
+        heads: Attention heads.
+        official_index: Whether offsets share entries as in the authors' code, which trained weights
+            of theirs need.
+
+    Raises:
+        ValueError: If the official index leaves the table of such a window.
+
+    Source:
+        nnFormer, eq. 3 and the text below it; Swin Transformer, Liu et al., ICCV 2021, eq. 4.
+        Differs from the source: each offset has an entry of its own. In the authors' code offsets
+        along d and h count 3w-1 and 2w-1 entries in place of (2w-1)^2 and 2w-1, so that a window
+        of 4^3 uses 115 of its 343 entries, many of them for several offsets.
+    """
+
+    def __init__(self, window: Grid, heads: int, *, official_index: bool) -> None:
+        super().__init__()
+        self.window = window
+        self.official_index = official_index
+        spans = [2 * n - 1 for n in window]
+        largest = sum((n - 1) * step for n, step in zip(spans, self._steps(), strict=True))
+        if largest >= math.prod(spans):
+            raise ValueError(
+                f"official_index needs {largest + 1} biases, more than the {math.prod(spans)} of "
+                f"a window {window}"
+            )
+        self.table = nn.Parameter(torch.empty(math.prod(spans), heads))
+        nn.init.trunc_normal_(self.table, std=0.02)
+
+    def forward(self, window: Grid) -> Tensor:
+        """The bias (heads, N, N) of a window (d, h, w) of N tokens, no larger than the largest."""
+        index = relative_index(window, self.window, self._steps(), self.table.device)
+        n = math.prod(window)
+        return self.table.index_select(0, index).T.reshape(-1, n, n)
+
+    def _steps(self) -> Grid:
+        """How far apart the entries of neighbouring offsets along (d, h, w) lie in the table."""
+        _, h, w = self.window
+        if self.official_index:
+            return (3 * h - 1, 2 * w - 1, 1)
+        return ((2 * h - 1) * (2 * w - 1), 2 * w - 1, 1)
+
+
+@lru_cache(maxsize=32)
+def relative_index(window: Grid, largest: Grid, steps: Grid, device: torch.device) -> Tensor:
+    """Which entry of a table each pair of tokens takes.
+
+    Args:
+        window: Tokens (d, h, w) of the N in raster order.
+        largest: The window that the table was made for.
+        steps: Entries from an offset to the next along (d, h, w).
+        device: Where the answer lies.
+
+    Returns:
+        (N * N,), int64, of query 0 to all keys, query 1 to all keys, and so on.
+    """
+    with torch.inference_mode(False):  # kept for the next step, which may be one of training
+        axes = [torch.arange(n, device=device) for n in window]
+        places = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
+        offsets = places[:, None] - places[None]  # (N, N, 3), query minus key
+        index = torch.zeros(offsets.shape[:2], dtype=torch.int64, device=device)
+        for axis, (n, step) in enumerate(zip(largest, steps, strict=True)):
+            index += (offsets[..., axis] + n - 1) * step
+        return index.flatten()

@@ -1,0 +1,95 @@
+"""Convolutions between the grids: into tokens, down, and up."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from pumit.networks.nnformer.windows import Grid, grid_of
+
+
+class ConvolutionalEmbedding(nn.Module):
+    """Voxels to tokens by four small convolutions, two of them strided.
+
+    Args:
+        in_channels: Image channels.
+        dim: Width of the tokens, even.
+        patch: Voxels of a token along (d, h, w), each 1, 2 or 4.
+
+    Source:
+        nnFormer, section III-B, "The embedding layer". The third convolution takes what of the
+        stride the first left.
+    """
+
+    def __init__(self, in_channels: int, dim: int, *, patch: Grid) -> None:
+        super().__init__()
+        if dim % 2 or any(n not in (1, 2, 4) for n in patch):
+            raise ValueError(
+                f"tokens need an even width and 1, 2 or 4 voxels along an axis, got {dim}, {patch}"
+            )
+        first = grid_of([min(n, 2) for n in patch])
+        second = grid_of([n // f for n, f in zip(patch, first, strict=True)])
+        widths = (in_channels, dim // 2, dim // 2, dim, dim)
+        self.convolutions = nn.ModuleList(
+            nn.Conv3d(widths[i], widths[i + 1], 3, stride=stride, padding=1)
+            for i, stride in enumerate((first, (1, 1, 1), second, (1, 1, 1)))
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(n) for n in widths[1:])
+        self.activation = nn.GELU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map an image (B, in_channels, D, H, W) to tokens (B, D / d, H / h, W / w, dim)."""
+        last = len(self.convolutions) - 1
+        for i, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            x = convolution(x)
+            x = norm((x if i == last else self.activation(x)).movedim(1, -1)).movedim(-1, 1)
+        return x.movedim(1, -1)
+
+
+class Down(nn.Module):
+    """Half as many tokens of twice the width, along the axes that are halved.
+
+    Args:
+        dim: Width of the tokens.
+        factor: 1 or 2 along (d, h, w). The kernel is 3 along halved axes and 1 along others.
+
+    Source:
+        nnFormer, section III-B, "The down-sampling layer"; activation and norm before the
+        convolution as in the authors' code.
+    """
+
+    def __init__(self, dim: int, *, factor: Grid) -> None:
+        super().__init__()
+        self.activation = nn.GELU()
+        self.norm = nn.LayerNorm(dim)
+        kernel = grid_of([3 if n == 2 else 1 for n in factor])
+        padding = grid_of([n // 2 for n in kernel])
+        self.convolution = nn.Conv3d(dim, 2 * dim, kernel, stride=factor, padding=padding)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map tokens (B, D, H, W, C) to (B, D / d, H / h, W / w, 2 C), numbers rounded up."""
+        x = self.norm(self.activation(x)).movedim(-1, 1)
+        out: Tensor = self.convolution(x).movedim(1, -1)
+        return out
+
+
+class Up(nn.Module):
+    """Twice as many tokens of half the width, along the axes that were halved.
+
+    Args:
+        dim: Width of the tokens, even.
+        factor: 1 or 2 along (d, h, w).
+
+    Source:
+        nnFormer, section III-D and figure 2d.
+    """
+
+    def __init__(self, dim: int, *, factor: Grid) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.convolution = nn.ConvTranspose3d(dim, dim // 2, factor, stride=factor)
+
+    def forward(self, x: Tensor, grid: Grid) -> Tensor:
+        """Map tokens (B, D, H, W, C) to (B, *grid, C / 2), cut to a grid that was odd."""
+        d, h, w = grid
+        out: Tensor = self.convolution(self.norm(x).movedim(-1, 1)).movedim(1, -1)
+        return out[:, :d, :h, :w]

@@ -1,0 +1,129 @@
+"""Cut a grid of tokens into local volumes, shifted or not, and say who may attend to whom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class WindowLayout:
+    """Windows of equal size over a grid of tokens.
+
+    A grid that is no multiple of the window is padded at its far ends. A shifted layout is rolled
+    back by the shift first, so that its windows lie across the borders of the unshifted ones; what
+    left at the near ends comes in again at the far ends.
+
+    Attributes:
+        grid: Tokens (d, h, w).
+        window: Tokens of a window (d, h, w), no larger than the grid.
+        shift: Tokens that the windows are displaced by (d, h, w), less than a window.
+    """
+
+    grid: Grid
+    window: Grid
+    shift: Grid
+
+    @staticmethod
+    def fitting(grid: Sequence[int], window: Sequence[int], *, is_shifted: bool) -> WindowLayout:
+        """The layout of a grid: attention is global along axes that one window covers.
+
+        Args:
+            grid: Tokens (d, h, w).
+            window: Largest window (d, h, w).
+            is_shifted: Whether windows are displaced by half of their size, rounded down, along
+                the axes that take several of them.
+        """
+        sizes = [min(n, w) for n, w in zip(grid, window, strict=True)]
+        shifts = [w // 2 if is_shifted and n > w else 0 for n, w in zip(grid, window, strict=True)]
+        return WindowLayout(grid_of(grid), grid_of(sizes), grid_of(shifts))
+
+    @property
+    def padded(self) -> Grid:
+        """The grid enlarged to whole windows."""
+        return grid_of([-(-n // w) * w for n, w in zip(self.grid, self.window, strict=True)])
+
+    @property
+    def counts(self) -> Grid:
+        """Windows along (d, h, w)."""
+        return grid_of([n // w for n, w in zip(self.padded, self.window, strict=True)])
+
+    def split(self, x: Tensor) -> Tensor:
+        """Cut tokens (B, D, H, W, C) into windows (B * windows, tokens of a window, C)."""
+        if self.padded != self.grid:
+            d, h, w = (p - n for p, n in zip(self.padded, self.grid, strict=True))
+            x = F.pad(x, (0, 0, 0, w, 0, h, 0, d))
+        if any(self.shift):
+            x = x.roll([-s for s in self.shift], (1, 2, 3))
+        (i, j, k), (d, h, w) = self.counts, self.window
+        x = x.reshape(-1, i, d, j, h, k, w, x.shape[-1])
+        x = x.permute(0, 1, 3, 5, 2, 4, 6, 7)  # (B, windows d, h, w, tokens d, h, w, C)
+        return x.reshape(-1, d * h * w, x.shape[-1])
+
+    def join(self, windows: Tensor) -> Tensor:
+        """Put windows (B * windows, tokens of a window, C) back to tokens (B, D, H, W, C)."""
+        (i, j, k), (d, h, w) = self.counts, self.window
+        x = windows.reshape(-1, i, j, k, d, h, w, windows.shape[-1])
+        x = x.permute(0, 1, 4, 2, 5, 3, 6, 7).reshape(-1, *self.padded, windows.shape[-1])
+        if any(self.shift):
+            x = x.roll(self.shift, (1, 2, 3))
+        d, h, w = self.grid
+        return x[:, :d, :h, :w]
+
+    def allowed(self, device: torch.device, *, wraps: bool) -> Tensor | None:
+        """Which token of a window attends to which other.
+
+        Tokens that the roll brought together from opposite ends of the grid do not see each other,
+        and no token sees padding. Padding sees itself, so that no softmax is over nothing.
+
+        Args:
+            device: Where the answer lies.
+            wraps: Whether the ends of the grid do see each other.
+
+        Returns:
+            Bool (windows, queries, keys), or None where all see all.
+        """
+        if self.padded == self.grid and (wraps or not any(self.shift)):
+            return None
+        return _allowed(self, wraps, device)
+
+
+@lru_cache(maxsize=32)
+def _allowed(layout: WindowLayout, wraps: bool, device: torch.device) -> Tensor:
+    # Kept for the next step, which may be one of training: no inference tensor.
+    with torch.inference_mode(False):
+        unrolled = WindowLayout(layout.padded, layout.window, (0, 0, 0))
+        is_real, side = [], []
+        for n, full, s in zip(layout.grid, layout.padded, layout.shift, strict=True):
+            origin = torch.arange(full, device=device) + s
+            side.append(origin >= full)  # came in again at the far end
+            is_real.append(origin % full < n)
+        real = _windows_of(unrolled, _at_each(is_real).all(-1, keepdim=True))  # (windows, N, 1)
+        seen = real.transpose(1, 2)
+        if not wraps:
+            sides = _windows_of(unrolled, _at_each(side))  # (windows, N, 3)
+            seen = seen & (sides[:, :, None] == sides[:, None]).all(-1)
+        return seen | torch.eye(math.prod(layout.window), dtype=torch.bool, device=device)
+
+
+def _at_each(axes: Sequence[Tensor]) -> Tensor:
+    """What three axes say of each place: (D, H, W, 3) of (D,), (H,) and (W,)."""
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
+
+
+def _windows_of(layout: WindowLayout, x: Tensor) -> Tensor:
+    return layout.split(x[None])
+
+
+def grid_of(numbers: Sequence[int]) -> Grid:
+    """Three numbers (d, h, w) as a tuple."""
+    d, h, w = (int(n) for n in numbers)
+    return (d, h, w)
