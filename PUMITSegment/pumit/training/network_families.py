@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pumit.networks.nnformer import field_stride
 from pumit.training.depth_halvings import SeenField, Shape, depth_factors, depth_halvings
 
 Sizes = Mapping[str, Any]
@@ -43,6 +44,8 @@ class Family:
         fit: What they are, of the sizes and the field.
         fit_patch: Sizes that follow from the patch, once that is planned.
         encoder: What pre-training it may begin with, if there is one for it.
+        alike: Sizes in which weights of another meaning have the same shape: an earlier model must
+            have the same.
     """
 
     title: str
@@ -53,6 +56,7 @@ class Family:
     fit: Callable[[Sizes, SeenField], dict[str, Any]] = lambda sizes, field: {}
     fit_patch: Callable[[Sizes, Shape], dict[str, Any]] = lambda sizes, patch: {}
     encoder: Encoder | None = None
+    alike: tuple[str, ...] = ()
 
 
 def coarsest_tokens(sizes: Sizes) -> int:
@@ -111,24 +115,13 @@ def _monai_fit(side: int) -> Callable[[Sizes, SeenField], dict[str, Any]]:
 # --- nnFormer ---
 
 
-def _nnformer_steps(sizes: Sizes) -> list[Sequence[int]]:
-    return [sizes["patch"], *sizes["merges"]]
-
-
 def _nnformer_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
-    patch, *merges = _flattened(_nnformer_steps(sizes), field)
-    return {"patch": patch, "merges": merges}
-
-
-def _nnformer_windows(sizes: Sizes, patch: Shape) -> dict[str, Any]:
-    """No window larger than the grid of its stage."""
-    steps = _nnformer_steps(sizes)
-    grids = [
-        [max(1, n // s) for n, s in zip(patch, _times(steps[: i + 1]), strict=True)]
-        for i in range(len(steps))
-    ]
-    windows = zip(sizes["windows"], grids, strict=True)
-    return {"windows": [[min(n, m) for n, m in zip(*pair, strict=True)] for pair in windows]}
+    """Flatter tokens; the volumes of attention in a single slice have twice the side."""
+    patch, *merges = _flattened([sizes["patch"], *sizes["merges"]], field)
+    fitted: dict[str, Any] = {"patch": patch, "merges": merges}
+    if field.depth == 1 or (field.given_patch or (0,))[0] == 1:
+        fitted["windows"] = [[1, 2 * h, 2 * w] for _, h, w in sizes["windows"]]
+    return fitted
 
 
 def _flattened(steps: Sequence[Sequence[int]], field: SeenField) -> list[list[int]]:
@@ -175,21 +168,22 @@ FAMILIES: dict[str, Family] = {
         follows=("spatial_dims",),
         fit=_monai_fit(32),
         encoder=Encoder("swin_ssl", "swinViT.", "network.swinViT."),
+        alike=("merging",),
     ),
     "NnFormer": Family(
         "nnFormer",
-        lambda sizes: _times(_nnformer_steps(sizes)),
-        ("embedding.",),
+        lambda sizes: field_stride(sizes["patch"], sizes["merges"]),
+        ("encoder.embedding.convolutions.0.",),
         ("heads.",),
-        follows=("patch", "merges"),
+        follows=("patch", "merges", "windows"),
         fit=_nnformer_fit,
-        fit_patch=_nnformer_windows,
+        alike=("official_index", "official_unmasked_shift"),
     ),
     "HyMamba": Family(
         "HyMamba",
         lambda sizes: _times(sizes["poolings"]),
-        ("encoder.stem.",),
-        ("heads.",),
+        ("encoder.stem.0.",),
+        ("head.",),
         follows=("poolings",),
         fit=_hymamba_fit,
         encoder=Encoder("mamba_mim", "encoder.", "encoder."),
