@@ -25,6 +25,7 @@ COMMANDS = {
     "models": ("pumit.cli.models", "list, verify, fetch, add, export, import or remove models"),
     "data": ("pumit.cli.data", "look at labelled scans before training: what is wrong in words"),
     "train": ("pumit.cli.train", "train a network on your own labelled scans"),
+    "compare": ("pumit.cli.compare", "train networks alike on your data, one page of results"),
     "plan": ("pumit.cli.plan", "plan a training for your data and machine, with what it takes"),
     "runs": ("pumit.cli.runs", "list trainings; pause, resume or stop one"),
     "pretrain": ("pumit.cli.pretrain", "train the promptable network from a recipe"),

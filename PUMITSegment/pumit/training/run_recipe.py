@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -156,7 +156,9 @@ def settle(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]) -> N
         temporary.write_text(recipe_text(plain(full), HEADING), encoding="utf-8")
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], *, harmless: Sequence[str] = HARMLESS
+) -> list[str]:
     """What two recipes tell apart, in words; harmless changes are left out.
 
     A value of `schedule` that one of them does not name, as one of an older version, is the usual.
@@ -166,7 +168,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     return [
         f"{key} was {_shown(ours.get(key))}, is {_shown(theirs.get(key))}"
         for key in sorted(ours.keys() | theirs.keys())
-        if ours.get(key) != theirs.get(key) and not _is_harmless(key)
+        if ours.get(key) != theirs.get(key) and not _is_among(key, harmless)
     ]
 
 
@@ -203,8 +205,8 @@ def _leaves(value: Any, where: str = "") -> dict[str, Any]:
     return found
 
 
-def _is_harmless(key: str) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in HARMLESS)
+def _is_among(key: str, names: Sequence[str]) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 def _shown(value: Any) -> str:

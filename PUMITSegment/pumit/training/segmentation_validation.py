@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -34,6 +35,7 @@ class SegmentationValidation:
     Attributes:
         before_window: Called before each window is computed; what it raises ends the validation.
         on_answer: Called with each case and, class by class, name, answer and truth.
+        took: Seconds that each case's answer for the last `rows` took, and those of the processor.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class SegmentationValidation:
         self.averages_flips = averages_flips
         self.before_window: Callable[[], None] = lambda: None
         self.on_answer: Callable[[LabelledVolume, Pairs], None] = lambda case, pairs: None
+        self.took: list[tuple[float, float]] = []
         self._kept: list[LabelledVolume] = []
 
     def __call__(self, state: dict[str, Tensor]) -> dict[str, float]:
@@ -92,9 +95,13 @@ class SegmentationValidation:
     def rows(self) -> list[MetricRow]:
         """Dice, ASSD, HD and HD95 of every case and class, of the weights that were scored last."""
         rows = []
+        self.took.clear()
         for case in self._read():
             spacing = case.volume.spacing_mm
-            for name, mask, truth in self._pairs(self._answer(case), case):
+            began, worked = time.monotonic(), time.process_time()
+            answer = self._answer(case)
+            self.took.append((time.monotonic() - began, time.process_time() - worked))
+            for name, mask, truth in self._pairs(answer, case):
                 rows.append(mask_metrics(mask, truth, spacing, case=case.name, label=name))
         return rows
 

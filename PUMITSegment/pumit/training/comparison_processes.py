@@ -1,0 +1,154 @@
+"""The processes of a comparison's trainings: each one is an ordinary `pumit train`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import pumit
+from pumit.errors import ExportError
+from pumit.io.run_files import Word, ask, read_status
+
+ASK_SECONDS = 1.0  # a word that was said too early is forgotten, so it is said again
+END_SECONDS = 10.0  # for a process to end that was told to at once
+# What libraries would otherwise start a thread of for every core.
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass
+class _Started:
+    process: subprocess.Popen[bytes]
+    folder: Path
+    said: IO[bytes]
+
+
+class TrainingProcesses:
+    """Trainings that run now; on leaving, those that still do are ended."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, _Started] = {}
+
+    def __enter__(self) -> TrainingProcesses:
+        """Nothing runs yet."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End what runs, which has saved what it had at its last save."""
+        for one in self._running.values():
+            one.process.terminate()
+        for one in self._running.values():
+            try:
+                one.process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                one.process.kill()
+                one.process.wait()
+            one.said.close()
+        self._running.clear()
+
+    @property
+    def count(self) -> int:
+        """How many run."""
+        return len(self._running)
+
+    @property
+    def sentence(self) -> str:
+        """How those that run are, for a person."""
+        parts = []
+        for title, one in self._running.items():
+            status = read_status(one.folder)
+            parts.append(f"{title}: {status.sentence if status else 'Starting.'}")
+        return " ".join(parts)
+
+    def start(self, title: str, recipe: Path, folder: Path, threads: int) -> None:
+        """Start a training, or go on with it.
+
+        Where a process that an earlier start of the comparison left behind trains in the folder,
+        that is asked to save and end first.
+
+        Args:
+            title: What to call it.
+            recipe: What it follows.
+            folder: Of its run.
+            threads: Of the processor.
+        """
+        _end_orphan(folder)
+        root = str(Path(pumit.__file__).resolve().parent.parent)
+        paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        windows: dict[str, Any] = {}
+        if sys.platform == "win32":
+            windows = {"creationflags": subprocess.CREATE_NO_WINDOW}
+        said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pumit", "train", str(recipe), "-o", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(paths),
+                **dict.fromkeys(THREADS, str(threads)),
+            },
+            cwd=root,
+            **windows,
+        )
+        self._running[title] = _Started(process, folder, said)
+
+    def ended(self) -> Iterator[tuple[str, str]]:
+        """Titles of those that have ended since the last look, and their complaint or ""."""
+        for title, one in list(self._running.items()):
+            status = one.process.poll()
+            if status is not None:
+                del self._running[title]
+                one.said.seek(0)
+                text = one.said.read().decode(errors="replace")
+                one.said.close()
+                yield title, _complaint(status, text)
+
+    def ask(self, word: Word) -> None:
+        """Ask all for something, as `pumit runs` does."""
+        for one in self._running.values():
+            with suppress(ExportError):  # its folder is not made yet, or the disk is full
+                ask(one.folder, word)
+
+    def stop(self) -> None:
+        """Have all save and end, and wait for it."""
+        while any(one.process.poll() is None for one in self._running.values()):
+            self.ask("stop")
+            until = time.monotonic() + ASK_SECONDS
+            for one in self._running.values():
+                with suppress(subprocess.TimeoutExpired):
+                    one.process.wait(max(until - time.monotonic(), 0.0))
+
+
+def _end_orphan(folder: Path) -> None:
+    while (status := read_status(folder)) is not None and status.is_alive:
+        ask(folder, "stop")
+        time.sleep(ASK_SECONDS)
+
+
+def _complaint(status: int, said: str) -> str:
+    """What a process that ended has to complain of, in a line."""
+    if status == 0:
+        return ""
+    if status < 0:
+        return (
+            f"The system ended it (signal {-status}), most often for want of memory; started "
+            "again, it goes on."
+        )
+    lines = [line for line in said.splitlines() if line.strip()]
+    last = " ".join((lines or ["it said nothing."])[-1].split())
+    return last.removeprefix("pumit train: ")
