@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -13,13 +14,13 @@ from pumit.models.index import find_model
 from pumit.networks.pumit.segmentation_network import SegmentationNetwork
 from pumit.networks.pumit.transfer import load_universal_weights
 from pumit.training.initial_encoder import begin_with_encoder
-from pumit.training.network_families import FAMILIES, Encoder
+from pumit.training.network_families import FAMILIES, Encoder, Family
 from pumit.training.trainable_networks import class_of
 
 logger = logging.getLogger(__name__)
 
 
-def begin_with(network: nn.Module, model: str) -> None:
+def begin_with(network: nn.Module, model: str, *, sizes: Mapping[str, Any] | None = None) -> None:
     """Take over the weights of an earlier model.
 
     A segmentation network of the same class gives all; where it has other classes or image
@@ -30,6 +31,7 @@ def begin_with(network: nn.Module, model: str) -> None:
     Args:
         network: What is to be trained.
         model: A name of the model index, or a checkpoint file.
+        sizes: What the network was built with: some change what weights mean and not their shapes.
 
     Raises:
         CheckpointError: If there is no such model, or it is of another width or kind.
@@ -38,6 +40,7 @@ def begin_with(network: nn.Module, model: str) -> None:
     checkpoint = load_checkpoint(path)
     theirs = str(checkpoint.recipe.get("network"))
     family = FAMILIES[type(network).__name__]
+    _require_alike(family, sizes or {}, checkpoint.recipe.get("sizes", {}), path.name)
     if class_of(theirs) == type(network).__name__:
         _take_all(network, checkpoint, path.name)
     elif isinstance(network, SegmentationNetwork):
@@ -50,6 +53,17 @@ def begin_with(network: nn.Module, model: str) -> None:
             f"initial {path.name} holds the network {theirs!r}, which is not the one that this "
             f"recipe trains ({family.title}); give one of the same kind{fits}."
         )
+
+
+def _require_alike(
+    family: Family, ours: Mapping[str, Any], theirs: Mapping[str, Any], file: str
+) -> None:
+    for key in family.alike:
+        if key in ours and key in theirs and ours[key] != theirs[key]:
+            raise CheckpointError(
+                f"initial {file} has {key}: {theirs[key]}, this network {ours[key]}; make "
+                "network_sizes alike."
+            )
 
 
 def _take_all(network: nn.Module, checkpoint: Checkpoint, file: str) -> None:
@@ -82,7 +96,8 @@ def _take_encoder(
 ) -> None:
     """The weights of a pre-trained encoder; all else begins anew.
 
-    What reads the image is averaged over its channels where these differ.
+    What reads the image is shared out over its channels where these differ, and summed over the
+    slices that a patch has fewer of.
     """
     family = FAMILIES[type(network).__name__]
     state = {
@@ -95,8 +110,8 @@ def _take_encoder(
     for key, value in ours.items():
         if key in state and state[key].shape == value.shape:
             continue
-        if key in state and key.startswith(family.reads_image) and value.ndim == 5:
-            state[key] = _other_channels(state[key], value.shape[1])
+        if key in state and key.startswith(family.reads_image):
+            state[key] = _reading(state[key], value)
             if state[key].shape == value.shape:
                 continue
         raise CheckpointError(
@@ -106,9 +121,19 @@ def _take_encoder(
     _load(network, {k: state[k] for k in ours}, [k for k in whole if k not in ours])
 
 
-def _other_channels(kernel: Tensor, channels: int) -> Tensor:
-    """A kernel (out, in, d, h, w) that answers an image repeated over channels as before."""
-    return kernel.sum(1, keepdim=True).expand(-1, channels, -1, -1, -1) / channels
+def _reading(kernel: Tensor, wanted: Tensor) -> Tensor:
+    """A kernel (out, in, d, h, w) for other channels and fewer slices.
+
+    It answers an image that is repeated over channels, and slices that are alike, as before.
+    """
+    if kernel.ndim != 5 or wanted.ndim != 5:
+        return kernel
+    channels, depth = wanted.shape[1:3]
+    if kernel.shape[1] != channels:
+        kernel = kernel.sum(1, keepdim=True).expand(-1, channels, -1, -1, -1) / channels
+    if kernel.shape[2] % depth == 0:
+        kernel = kernel.reshape(*kernel.shape[:2], depth, -1, *kernel.shape[3:]).sum(3)
+    return kernel
 
 
 def _load(network: nn.Module, state: Mapping[str, Tensor], anew: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pumit.networks.nnformer import field_stride
@@ -78,10 +78,15 @@ def _pumit_stride(sizes: Sizes) -> Shape:
 
 
 def _pumit_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
-    """Tokens about as deep as they are wide in mm, as the published network's at its spacing."""
+    """Tokens about as deep as they are wide in mm, as the published network's at its spacing.
+
+    A case of few slices is put into a deeper patch, unless a single token were deeper than it.
+    """
     halvings = min(max(round(math.log2(field.ratio)), 0), MOST_FLAT)
-    # A case of few slices is put into a deeper field: they are not counted.
-    field = SeenField(field.spacing_mm, None, field.patch, field.most_voxels)
+    if field.depth is not None:
+        while halvings < MOST_FLAT and field.depth < TOKEN >> halvings:
+            halvings += 1
+    field = replace(field, depth=None)
     steps = [(2 * (TOKEN >> i), 2 * TOKEN, 2 * TOKEN) for i in range(MOST_FLAT + 1)]
     while halvings < MOST_FLAT and not field.has_room(steps[halvings]):
         halvings += 1
@@ -191,8 +196,8 @@ FAMILIES: dict[str, Family] = {
     "UnetrMamba": Family(
         "UNETR-Mamba",
         lambda sizes: _times([sizes["patch"]]),
-        ("encoder.embedding.",),
-        ("heads.",),
+        ("encoder.embedding.", "image_block.layer.conv"),
+        ("head.",),
         follows=("patch",),
         fit=_unetr_mamba_fit,
         encoder=Encoder("mamba_mim", "encoder.", "encoder."),

@@ -7,7 +7,7 @@ have not been measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pumit.errors import PumitError
@@ -15,6 +15,19 @@ from pumit.errors import PumitError
 NAMES = ("quick", "balanced", "thorough")
 DEFAULT = "quick"
 NARROW = {"pyramid_widths": [32, 64, 96], "taps": [2, 5, 8]}
+
+
+# Part of a preset's learning rate that each class of networks is trained with, by AdamW. The two
+# ones and that of Swin UNETR were chosen by measuring (Testing/benchmarks/bench_automatic.py), the
+# others begin at what keeps transformers and state spaces from diverging.
+RATE_SHARE = {
+    "SegmentationNetwork": 1.0,
+    "PlainUnet": 1.0,
+    "SwinUnetr": 0.5,
+    "NnFormer": 0.25,
+    "HyMamba": 0.25,
+    "UnetrMamba": 0.25,
+}
 
 
 class Length(Protocol):
@@ -208,6 +221,11 @@ CLICK_PRESETS: dict[str, dict[str, ClickPreset]] = {
         "thorough": ClickPreset(8 * 3600, most_steps=20_000, validations=10),
     },
 }
+
+
+def with_rate_of(preset: Preset, network_class: str) -> Preset:
+    """A preset with the learning rate of a class of networks; see `RATE_SHARE`."""
+    return replace(preset, learning_rate=preset.learning_rate * RATE_SHARE.get(network_class, 1.0))
 
 
 def click_preset_for(name: str, kind: str) -> ClickPreset:

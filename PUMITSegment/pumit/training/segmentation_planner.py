@@ -12,6 +12,7 @@ from pumit.training.data_check import DataFacts
 from pumit.training.data_plan import coarser, other_unit, target_spacing, usual_cases
 from pumit.training.labelled_cases import LabelledSet
 from pumit.training.planner import Planned, PlanRequest
+from pumit.training.presets import with_rate_of
 from pumit.training.run_recipe import with_absolute_paths
 from pumit.training.segmentation_fitting import fit_to_machine
 from pumit.training.segmentation_plan import (
@@ -20,7 +21,7 @@ from pumit.training.segmentation_plan import (
     check_segmentation_recipe,
     look_at_cases,
 )
-from pumit.training.trainable_networks import fitted_names
+from pumit.training.trainable_networks import class_of, fitted_names
 
 # Sizes that follow from the data: the run works them out again where a recipe was edited.
 FROM_DATA = ("in_channels", "num_classes", "position_table")
@@ -44,6 +45,8 @@ def plan_automatic(request: PlanRequest) -> Planned:
     data, facts, more = _leave_out(recipe, data, facts)
     notes += more
     notes += _coarsen(recipe, request, facts)
+    numbers = with_rate_of(request.numbers, class_of(str(recipe["network"])))
+    request = replace(request, numbers=numbers)
     fitting = fit_to_machine(request, recipe, data, facts, looked=looked)
     ready = fitting.plan
     recipe["plan"] = _visible_plan(recipe["plan"], ready)

@@ -16,6 +16,7 @@ from pumit.evaluation.segmentation_metrics import summarize
 from pumit.inference.automatic import NetworkPlan
 from pumit.io.atomic import atomic_path
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
+from pumit.networks.build import RECIPES
 from pumit.training.augmentation import AugmentationSettings
 from pumit.training.class_values import has_regions
 from pumit.training.data_plan import CPU_STEP_VOXELS, GPU_STEP_VOXELS, PLAN_KINDS
@@ -85,7 +86,11 @@ def _network(run: TrainingRun, ready: SegmentationPlan) -> nn.Module:
     torch.manual_seed(run.seed)
     network = build_segmentation(ready.network, ready.sizes)
     if "initial" in run.recipe:
-        begin_with(network, _model(run, run.recipe["initial"]))
+        begin_with(
+            network,
+            _model(run, run.recipe["initial"]),
+            sizes={**RECIPES[ready.network].sizes, **ready.sizes},
+        )
     return network
 
 

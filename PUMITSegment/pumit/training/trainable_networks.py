@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -16,6 +17,7 @@ from pumit.training.network_families import FAMILIES, Family, coarsest_tokens
 DEFAULT_NETWORK = "pumit_segmentation_small"
 # Published for one spacing, with which their tokens go.
 PUBLISHED_TOKENS = ("pumit_segmentation_btcv", "pumit_segmentation_chaos")
+FOR_ANY_DATA = "_small"  # ends the names of networks that were not published for one data set
 
 
 def class_of(name: str) -> str:
@@ -100,8 +102,8 @@ def fitted_sizes(
     """Sizes that follow from the spacing and the slices where a recipe leaves them open.
 
     The cells of a network's coarsest level become about as deep as they are wide in millimetres,
-    and no deeper than the data. A recipe that says one of the sizes that belong together has said
-    all of them.
+    and no deeper than the data. A published network keeps its own sizes where they have room. A
+    recipe that says one of the sizes that belong together has said all of them.
 
     Args:
         name: Of the network.
@@ -122,6 +124,10 @@ def fitted_sizes(
     if any(key in given for key in family.follows) or not fitted_names(name):
         return dict(given)
     field = SeenField(spacing_mm, depth, tuple(patch), most_voxels)
+    if not name.endswith(FOR_ANY_DATA):
+        own = family.stride({**RECIPES[name].sizes, **given})
+        if replace(field, most_voxels=None).has_room(own):
+            return dict(given)
     return {**given, **family.fit({**RECIPES[name].sizes, **given}, field)}
 
 
