@@ -107,6 +107,19 @@ _HYMAMBA = {
     "last_width": 32,
 }
 
+_UNETR_MAMBA = {
+    "in_channels": 1,
+    "num_classes": 14,
+    "patch": (16, 16, 16),
+    "dim": 768,
+    "taps": (3, 6, 9, 12),
+    "feature_size": 16,
+    "state": 16,
+    "conv": 4,
+    "expand": 2,
+    "dt_rank": 48,
+}
+
 RECIPES: dict[str, NetworkRecipe] = {
     "pumit_tokenizer": NetworkRecipe(
         "pumit.networks.pumit.tokenizer",
@@ -294,6 +307,23 @@ RECIPES: dict[str, NetworkRecipe] = {
             "widths": (16, 32, 64, 96),
             "dt_rank": 6,
             "last_width": 16,
+        },
+    ),
+    "unetr_mamba": NetworkRecipe(
+        "pumit.networks.mamba_mim.unetr_mamba",
+        "UnetrMamba",
+        # UNETR's widths; 96^3 crops of CT; 13 organs of BTCV and the background.
+        _UNETR_MAMBA,
+    ),
+    "unetr_mamba_small": NetworkRecipe(
+        "pumit.networks.mamba_mim.unetr_mamba",
+        "UnetrMamba",
+        {
+            **_UNETR_MAMBA,
+            "num_classes": 2,
+            "dim": 144,
+            "feature_size": 12,
+            "dt_rank": 9,
         },
     ),
     "promptable": NetworkRecipe(

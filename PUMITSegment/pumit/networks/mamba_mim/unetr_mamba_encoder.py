@@ -1,0 +1,104 @@
+"""Vision Mamba over the patches of a field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from pumit.networks.mamba_mim.encoding import Encoding
+from pumit.networks.mamba_mim.mamba_layer import MambaLayer
+from pumit.networks.mamba_mim.masking import require_mask, take_tokens, visible_index
+from pumit.networks.mamba_mim.positions import require_sincos_width, sincos_positions
+
+Triple = tuple[int, int, int]
+
+
+class VisionMambaEncoder(nn.Module):
+    """Patches, their positions, and Mamba layers, each with its norm before and its way around.
+
+    Args:
+        in_channels: Image channels.
+        patch: Voxels of a patch along (d, h, w).
+        dim: Width of the tokens.
+        taps: After how many layers the tokens are handed on; the last number is that of all
+            layers, whose tokens are normalised.
+        state: See `MambaBlock`, as the three others.
+
+    Attributes:
+        stride: What a field is a multiple of, (d, h, w): the patch.
+        dim: Width of the tokens.
+        widths: Channels of the convolutional maps: there are none.
+        poolings: The patch as a single one.
+
+    Raises:
+        ValueError: If the sizes do not fit together.
+
+    Source:
+        Tang et al., MambaMIM, 2024, figure 2: "Vision Mamba replaces ViT in UNETR"; Zhu et al.,
+        Vision Mamba, 2024. Differs from the source: tokens see those before them alone, as in
+        MambaMIM's hybrid and as its token interpolation assumes, where Vision Mamba looks both
+        ways; positions are fixed sines and cosines, which grids of all sizes have.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_channels: int,
+        patch: Sequence[int],
+        dim: int,
+        taps: Sequence[int],
+        state: int,
+        conv: int,
+        expand: int,
+        dt_rank: int,
+    ) -> None:
+        super().__init__()
+        if len(patch) != 3 or min(patch) < 1:
+            raise ValueError(f"a patch must be three whole numbers from 1 on, got {tuple(patch)}")
+        if not taps or list(taps) != sorted({*taps}) or taps[0] < 1:
+            raise ValueError(f"taps must be ascending numbers of layers, got {tuple(taps)}")
+        require_sincos_width(dim)
+        d, h, w = patch
+        self.stride: Triple = (d, h, w)
+        self.poolings: tuple[Triple, ...] = (self.stride,)
+        self.widths: tuple[int, ...] = ()
+        self.dim = dim
+        self._taps = tuple(taps)
+        self.embedding = nn.Conv3d(in_channels, dim, self.stride, stride=self.stride)
+        self.layers = nn.ModuleList(
+            MambaLayer(dim, mlp_ratio=0, state=state, conv=conv, expand=expand, dt_rank=dt_rank)
+            for _ in range(taps[-1])
+        )
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Encoding:
+        """Encode a field, or the visible patches of one.
+
+        Args:
+            x: Intensities (B, in_channels, D, H, W), the size a multiple of the patch.
+            mask: Boolean (B, 1, D / patch, ...), True for visible patches, as many in each image.
+
+        Returns:
+            No maps; the tokens at all taps, the last ones of which are `tokens`.
+
+        Raises:
+            ValueError: If the mask does not fit.
+        """
+        y = self.embedding(x)
+        d, h, w = y.shape[2:]
+        tokens = y.flatten(2).transpose(1, 2)  # (B, N, C)
+        positions = sincos_positions((d, h, w), self.dim, device=x.device)
+        tokens = tokens + positions.to(tokens.dtype)
+        index = None
+        if mask is not None:
+            require_mask(mask, x.shape[0], (d, h, w))
+            index = visible_index(mask)
+            tokens = take_tokens(tokens, index)
+        taps = []
+        for number, layer in enumerate(self.layers, start=1):
+            tokens = layer(tokens)
+            if number in self._taps[:-1]:
+                taps.append(tokens)
+        tokens = self.norm(tokens)
+        return Encoding((), tokens, (d, h, w), index, (*taps, tokens))
