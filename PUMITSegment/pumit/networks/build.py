@@ -106,6 +106,12 @@ _HYMAMBA = {
     "dt_rank": 24,
     "last_width": 32,
 }
+_HYMAMBA_SMALL = {"stem_width": 8, "widths": (16, 32, 64, 96), "dt_rank": 6}
+# The pre-training has the encoder's sizes.
+_MAMBA_MIM = {
+    **{key: size for key, size in _HYMAMBA.items() if key not in ("num_classes", "last_width")},
+    "official_compat": False,
+}
 
 _UNETR_MAMBA = {
     "in_channels": 1,
@@ -302,12 +308,20 @@ RECIPES: dict[str, NetworkRecipe] = {
         "HyMamba",
         {
             **_HYMAMBA,
+            **_HYMAMBA_SMALL,
             "num_classes": 2,
-            "stem_width": 8,
-            "widths": (16, 32, 64, 96),
-            "dt_rank": 6,
             "last_width": 16,
         },
+    ),
+    "mamba_mim": NetworkRecipe(
+        "pumit.networks.mamba_mim.mamba_mim",
+        "MambaMim",
+        {**_MAMBA_MIM, "decoder_widths": (768, 384, 192, 96, 48)},
+    ),
+    "mamba_mim_small": NetworkRecipe(
+        "pumit.networks.mamba_mim.mamba_mim",
+        "MambaMim",
+        {**_MAMBA_MIM, **_HYMAMBA_SMALL, "decoder_widths": (96, 64, 32, 16, 8)},
     ),
     "unetr_mamba": NetworkRecipe(
         "pumit.networks.mamba_mim.unetr_mamba",

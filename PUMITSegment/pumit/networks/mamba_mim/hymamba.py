@@ -9,7 +9,6 @@ from monai.networks.blocks.unetr_block import UnetrUpBlock
 from torch import Tensor, nn
 
 from pumit.networks.mamba_mim.hymamba_encoder import HyMambaEncoder
-from pumit.networks.mamba_mim.mednext import ResidualBlock
 from pumit.networks.padding import padded, require_channels
 
 NAME = "HyMamba"
@@ -72,7 +71,6 @@ class HyMamba(nn.Module):
             dt_rank=dt_rank,
         )
         self.stride = self.encoder.stride
-        self.skips = nn.ModuleList(ResidualBlock(width) for width in widths)
         self.ups = nn.ModuleList(
             UnetrUpBlock(3, below, width, 3, steps, "instance", res_block=True)
             for below, width, steps in zip(
@@ -92,8 +90,6 @@ class HyMamba(nn.Module):
         field, cropped = padded(x, self.stride, name=NAME)
         encoding = self.encoder(field)
         y = encoding.bottom_map()
-        for up, skip, features in reversed(
-            list(zip(self.ups, self.skips, encoding.maps, strict=True))
-        ):
-            y = up(y, skip(features))
+        for up, features in reversed(list(zip(self.ups, encoding.maps, strict=True))):
+            y = up(y, features)
         return cropped(self.head(self.last(y)))

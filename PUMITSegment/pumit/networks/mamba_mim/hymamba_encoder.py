@@ -18,7 +18,7 @@ from pumit.networks.mamba_mim.masking import (
     take_tokens,
     visible_index,
 )
-from pumit.networks.mamba_mim.mednext import MedNextStage
+from pumit.networks.mamba_mim.mednext import MedNextStage, ResidualBlock
 from pumit.networks.mamba_mim.positions import require_sincos_width, sincos_positions
 
 Triple = tuple[int, int, int]
@@ -83,6 +83,8 @@ class HyMambaEncoder(nn.Module):
         self.widenings = nn.ModuleList(
             _conv(narrow, wide) for narrow, wide in itertools.pairwise(widths)
         )
+        # What decoders read of each map; the published pre-training counts them to the encoder.
+        self.skips = nn.ModuleList(ResidualBlock(width) for width in widths)
         self.layers = nn.ModuleList(
             MambaLayer(
                 self.dim,
@@ -95,13 +97,23 @@ class HyMambaEncoder(nn.Module):
             for _ in range(num_layers)
         )
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Encoding:
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        *,
+        order: Tensor | None = None,
+        reads_finest: bool = True,
+    ) -> Encoding:
         """Encode a field, or the visible cells of one.
 
         Args:
             x: Intensities (B, in_channels, D, H, W), the size a multiple of the stride.
             mask: Boolean (B, 1, D / stride, ...), True for visible cells, as many in each image.
                 What lies in hidden cells changes nothing, and only visible ones become tokens.
+            order: Raster positions (B, K) of the cells that pass through Mamba, in their order,
+                where these are not the visible ones in raster order.
+            reads_finest: Whether the finest map is read; where not, its skip is left out.
 
         Raises:
             ValueError: If the mask does not fit.
@@ -113,14 +125,15 @@ class HyMambaEncoder(nn.Module):
         if mask is not None:
             require_mask(mask, x.shape[0], grid)
             masks = [*stage_masks(mask, self.poolings)]
-            index = visible_index(mask)
+            index = visible_index(mask) if order is None else order
         maps = []
         y = hide(x, masks[0])
         for conv in self.stem:
             y = hide(conv(y), masks[0])
         for number, (stage, steps) in enumerate(zip(self.stages, self.poolings, strict=True)):
             visible = masks[number + 1]
-            maps.append(y)
+            is_read = number > 0 or reads_finest
+            maps.append(self.skips[number](y, masks[number]) if is_read else y)
             y = stage(F.max_pool3d(y, steps, steps), visible)
             if number < len(self.widenings):
                 y = hide(self.widenings[number](y), visible)

@@ -90,7 +90,7 @@ class ResidualBlock(nn.Module):
         self.conv2 = nn.Conv3d(channels, channels, 3, padding=1, bias=False)
         self.norm2 = ChannelNorm(channels)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (B, C, D, H, W) to the same."""
-        y = F.leaky_relu(self.norm1(self.conv1(x)), 0.01)
-        return F.leaky_relu(x + self.norm2(self.conv2(y)), 0.01)
+    def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
+        """Map features (B, C, D, H, W), zero where not visible (B, 1, D, H, W), to the same."""
+        y = hide(F.leaky_relu(self.norm1(self.conv1(x)), 0.01), visible)
+        return hide(F.leaky_relu(x + self.norm2(self.conv2(y)), 0.01), visible)
