@@ -68,8 +68,16 @@ class NnFormer(nn.Module):
         official_unmasked_shift: bool,
     ) -> None:
         super().__init__()
-        _require_channels_and_levels(in_channels, num_classes, num_supervised_levels, len(depths))
+        _require_numbers(
+            {"in_channels": in_channels, "num_classes": num_classes, "mlp_ratio": mlp_ratio},
+            drop_path=drop_path,
+        )
         _require_stages(depths, num_heads, decoder_num_heads, windows, merges)
+        if not 1 <= num_supervised_levels < len(depths):
+            raise ValueError(
+                f"num_supervised_levels must be 1 to {len(depths) - 1} with {len(depths)} depths, "
+                f"got {num_supervised_levels}"
+            )
         token = _triple("patch", patch, (1, 2, 4))
         factors = [_triple("merges", merge, (1, 2)) for merge in merges]
         sizes = [
@@ -150,17 +158,12 @@ def _begin(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
 
 
-def _require_channels_and_levels(
-    in_channels: int, num_classes: int, levels: int, stages: int
-) -> None:
-    if in_channels < 1 or num_classes < 1:
-        raise ValueError(
-            f"in_channels and num_classes must be at least 1, got {in_channels} and {num_classes}"
-        )
-    if not 1 <= levels < stages:
-        raise ValueError(
-            f"num_supervised_levels must be 1 to {stages - 1} with {stages} depths, got {levels}"
-        )
+def _require_numbers(least_one: dict[str, int], *, drop_path: float) -> None:
+    for name, number in least_one.items():
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}")
+    if not 0 <= drop_path < 1:
+        raise ValueError(f"drop_path must be at least 0 and less than 1, got {drop_path}")
 
 
 def _require_stages(
@@ -171,6 +174,8 @@ def _require_stages(
     merges: Sequence[Sequence[int]],
 ) -> None:
     stages = len(depths)
+    if stages < 2:
+        raise ValueError(f"depths must be of at least two stages, got {tuple(depths)}")
     for name, given, expected in (
         ("num_heads", num_heads, stages),
         ("windows", windows, stages),

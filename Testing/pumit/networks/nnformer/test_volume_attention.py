@@ -1,0 +1,129 @@
+"""Attention agrees with a loop over tokens, volumes shifted or not, padded or cut."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from pumit.networks.nnformer.attention import AttentionSizes, SkipAttention, VolumeAttention
+from pumit.networks.nnformer.windows import Grid
+from torch import Tensor
+
+DIM, HEADS, WINDOW = 8, 2, (2, 3, 4)
+GRIDS = [(4, 3, 4), (3, 5, 3), (1, 4, 5), (2, 3, 4), (1, 1, 1)]
+
+
+def sizes(*, unmasked: bool = False) -> AttentionSizes:
+    return AttentionSizes(HEADS, WINDOW, False, unmasked)
+
+
+def begun(attention: torch.nn.Module) -> None:
+    for p in attention.parameters():
+        torch.nn.init.normal_(p)
+
+
+def reference(
+    q: Tensor, k: Tensor, v: Tensor, table: Tensor, *, is_shifted: bool, wraps: bool = False
+) -> Tensor:
+    """Token by token: (D, H, W, C) each; `table` has an entry for each offset, in raster order."""
+    grid = q.shape[:3]
+    cells = list(itertools.product(*(range(n) for n in grid)))
+    spans = [2 * n - 1 for n in WINDOW]
+    table = table.reshape(*spans, HEADS)
+
+    window = tuple(min(n, w) for n, w in zip(grid, WINDOW, strict=True))
+    shift = tuple(w // 2 if is_shifted and n > w else 0 for n, w in zip(grid, window, strict=True))
+    padded = tuple(math.ceil(n / w) * w for n, w in zip(grid, window, strict=True))
+
+    def place(cell: Grid) -> Grid:
+        """Where a cell lies when volumes are counted from the shift on."""
+        d, h, w = (
+            (n - s) % p if wraps else n - s for n, s, p in zip(cell, shift, padded, strict=True)
+        )
+        return (d, h, w)
+
+    def volume(cell: Grid) -> list[int]:
+        return [n // w for n, w in zip(place(cell), window, strict=True)]
+
+    q, k, v = (x.unflatten(-1, (HEADS, -1)) for x in (q, k, v))  # (D, H, W, heads, head_dim)
+    out = torch.zeros_like(q)
+    for a in cells:
+        seen = [b for b in cells if volume(a) == volume(b)]
+        logits = []
+        for b in seen:
+            steps = zip(place(a), place(b), WINDOW, strict=True)
+            bias = table[tuple(x - y + w - 1 for x, y, w in steps)]
+            logits.append((q[a] * k[b]).sum(-1) / math.sqrt(DIM // HEADS) + bias)
+        weights = torch.stack(logits).softmax(0)  # (seen, heads)
+        out[a] = sum(w[:, None] * v[b] for w, b in zip(weights, seen, strict=True))
+    return out.flatten(-2)
+
+
+@pytest.mark.parametrize("is_shifted", [False, True])
+@pytest.mark.parametrize("grid", GRIDS)
+@torch.no_grad()
+def test_volume_attention_agrees_with_a_loop_over_tokens(grid: Grid, is_shifted: bool) -> None:
+    torch.manual_seed(0)
+    attention = VolumeAttention(DIM, sizes(), is_shifted=is_shifted).double()
+    begun(attention)
+    x = torch.randn(2, *grid, DIM, dtype=torch.float64)
+
+    found = attention(x)
+
+    for one, expected in zip(x, found, strict=True):
+        q, k, v = attention.query_key_value(one).chunk(3, -1)
+        out = reference(q, k, v, attention.bias.table, is_shifted=is_shifted)
+        torch.testing.assert_close(attention.projection(out), expected)
+
+
+@pytest.mark.parametrize("grid", GRIDS[:3])
+@torch.no_grad()
+def test_unmasked_shift_joins_opposite_ends_but_never_padding(grid: Grid) -> None:
+    torch.manual_seed(0)
+    attention = VolumeAttention(DIM, sizes(unmasked=True), is_shifted=True).double()
+    begun(attention)
+    x = torch.randn(1, *grid, DIM, dtype=torch.float64)
+    q, k, v = attention.query_key_value(x[0]).chunk(3, -1)
+    expected = reference(q, k, v, attention.bias.table, is_shifted=True, wraps=True)
+    torch.testing.assert_close(attention(x)[0], attention.projection(expected))
+
+
+@pytest.mark.parametrize("grid", [(5, 4, 5), (1, 2, 6)])
+@torch.no_grad()
+def test_skip_attention_asks_with_the_tokens_as_they_are(grid: Grid) -> None:
+    torch.manual_seed(0)
+    attention = SkipAttention(DIM, sizes()).double()
+    begun(attention)
+    x, skip = torch.randn(2, 2, *grid, DIM, dtype=torch.float64)
+
+    found = attention(x, skip)
+
+    for i in range(2):
+        k, v = attention.key_value(skip[i]).chunk(2, -1)
+        out = reference(x[i], k, v, attention.bias.table, is_shifted=False)
+        torch.testing.assert_close(attention.projection(out), found[i])
+
+
+def test_gradients_reach_every_bias_that_is_used() -> None:
+    attention = VolumeAttention(DIM, sizes(), is_shifted=True)
+    attention(torch.randn(1, 5, 7, 9, DIM)).square().sum().backward()
+    table = attention.bias.table.grad
+    assert table is not None
+    assert (table.abs().sum(1) > 0).all()
+
+
+def test_what_was_prepared_for_inference_serves_training() -> None:
+    attention = VolumeAttention(DIM, sizes(), is_shifted=True)
+    x = torch.randn(1, 5, 11, 13, DIM)  # a grid of no other test: its mask is made here
+    with torch.inference_mode():
+        before = attention(x)
+    after = attention(x)
+    after.sum().backward()
+    torch.testing.assert_close(after.detach(), before.clone())
+
+
+def test_heads_that_do_not_divide_the_width_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 heads do not divide a width of 7"):
+        VolumeAttention(7, sizes(), is_shifted=False)
