@@ -74,14 +74,16 @@ class HyMambaEncoder(nn.Module):
         self.poolings: tuple[Triple, ...] = tuple((d, h, w) for d, h, w in poolings)
         d, h, w = (math.prod(steps) for steps in zip(*self.poolings, strict=True))
         self.stride: Triple = (d, h, w)
-        self.stem = nn.ModuleList((_conv(in_channels, stem_width), _conv(stem_width, widths[0])))
+        self.stem = nn.ModuleList(
+            (_conv(in_channels, stem_width, bias=False), _conv(stem_width, widths[0], bias=False))
+        )
         self.stages = nn.ModuleList(
             MedNextStage(width, depth=depth, expansion=expansion)
             for width, depth, expansion in zip(widths, depths, expansions, strict=True)
         )
         # After the stage i, its features become map i + 1; those of the last one become tokens.
         self.widenings = nn.ModuleList(
-            _conv(narrow, wide) for narrow, wide in itertools.pairwise(widths)
+            _conv(narrow, wide, bias=True) for narrow, wide in itertools.pairwise(widths)
         )
         # What decoders read of each map; the published pre-training counts them to the encoder.
         self.skips = nn.ModuleList(ResidualBlock(width) for width in widths)
@@ -146,8 +148,8 @@ class HyMambaEncoder(nn.Module):
         return Encoding(tuple(maps), tokens, grid, index)
 
 
-def _conv(in_channels: int, out_channels: int) -> nn.Conv3d:
-    return nn.Conv3d(in_channels, out_channels, 3, padding=1)
+def _conv(in_channels: int, out_channels: int, *, bias: bool) -> nn.Conv3d:
+    return nn.Conv3d(in_channels, out_channels, 3, padding=1, bias=bias)
 
 
 def _require_stages(

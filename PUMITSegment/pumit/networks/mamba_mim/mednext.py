@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -26,7 +27,7 @@ class ChannelNorm(nn.LayerNorm):
 
 
 class MedNextBlock(nn.Module):
-    """x + contract(GELU(expand(norm(depthwise 3^3 convolution of x)))).
+    """x + scale * contract(GELU(expand(norm(depthwise 3^3 convolution of x)))).
 
     Args:
         channels: In and out.
@@ -35,7 +36,8 @@ class MedNextBlock(nn.Module):
     Source:
         Roy et al., MedNeXt, MICCAI 2023, figure 1. Differs from the source: layer norm over the
         channels, as in MambaMIM, for the group norm of one channel a group, which would see how
-        much is hidden.
+        much is hidden; and ConvNeXt's scale of each channel, begun at one, which MambaMIM's
+        published number of parameters shows.
     """
 
     def __init__(self, channels: int, *, expansion: int) -> None:
@@ -44,11 +46,12 @@ class MedNextBlock(nn.Module):
         self.norm = nn.LayerNorm(channels, eps=NORM_EPS)
         self.expand = nn.Linear(channels, expansion * channels)
         self.contract = nn.Linear(expansion * channels, channels)
+        self.scale = nn.Parameter(torch.ones(channels))
 
     def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
         """Map features (B, C, D, H, W), zero where not visible (B, 1, D, H, W), to the same."""
         y = hide(self.depthwise(x), visible).movedim(1, -1)  # (B, D, H, W, C)
-        y = self.contract(F.gelu(self.expand(self.norm(y))))
+        y = self.scale * self.contract(F.gelu(self.expand(self.norm(y))))
         return hide(x + y.movedim(-1, 1), visible)
 
 

@@ -72,12 +72,15 @@ class VisionMambaEncoder(nn.Module):
         )
         self.norm = nn.LayerNorm(dim)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Encoding:
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, *, order: Tensor | None = None
+    ) -> Encoding:
         """Encode a field, or the visible patches of one.
 
         Args:
             x: Intensities (B, in_channels, D, H, W), the size a multiple of the patch.
             mask: Boolean (B, 1, D / patch, ...), True for visible patches, as many in each image.
+            order: See `HyMambaEncoder.forward`.
 
         Returns:
             No maps; the tokens at all taps, the last ones of which are `tokens`.
@@ -93,7 +96,7 @@ class VisionMambaEncoder(nn.Module):
         index = None
         if mask is not None:
             require_mask(mask, x.shape[0], (d, h, w))
-            index = visible_index(mask)
+            index = visible_index(mask) if order is None else order
             tokens = take_tokens(tokens, index)
         taps = []
         for number, layer in enumerate(self.layers, start=1):
