@@ -1,0 +1,112 @@
+"""The objective of MambaMIM: the voxels of hidden cells, each cell by its own mean and contrast."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from pumit.networks.mamba_mim.mamba_mim import MASK_RATIO, MambaMim
+from pumit.networks.mamba_mim.masking import random_cells
+from pumit.training.drawing_ahead import Draw
+from pumit.training.image_scaling import standardised
+from pumit.training.image_source import ImageBatch, ImageSource
+
+VARIANCE_FLOOR = 1e-6  # of intensities in [0, 1]: a cell of air has no contrast to divide by
+
+Triple = tuple[int, int, int]
+
+
+def draw_hidden(
+    source: ImageSource,
+    stride: Triple,
+    ratio: float,
+    da0: int,
+    generator: torch.Generator,
+    shared: torch.Generator,
+) -> ImageBatch:
+    """Draw images and which of their cells to hide.
+
+    Args:
+        source: Draws images, made of whole cells.
+        stride: Voxels of a cell.
+        ratio: Part of the cells to hide.
+        da0: Degree of anisotropy.
+        generator: Of this process and step, on the CPU.
+        shared: In the same state in every process.
+    """
+    batch = source.draw(da0, generator, shared)
+    grid = [n // step for n, step in zip(batch.image.shape[2:], stride, strict=True)]
+    visible = random_cells(len(batch), grid, ratio=ratio, generator=generator)
+    batch.is_masked = ~visible.flatten(1)
+    return batch
+
+
+class MambaMimTask(nn.Module):
+    """Draw images, hide cells, and score how they are filled in.
+
+    Args:
+        network: The network to train; it reads one channel or all three.
+        source: Draws images, made of whole cells of the network.
+        mask_ratio: Part of the cells that are hidden.
+
+    Source:
+        Tang et al., MambaMIM, 2024, sections 2 and 3.2.
+
+    Differs from the source: intensities are standardised for the network by one affine map, as
+    fine-tuning's z-scores are.
+    """
+
+    def __init__(
+        self, network: MambaMim, source: ImageSource, *, mask_ratio: float = MASK_RATIO
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.source = source
+        self.mask_ratio = mask_ratio
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
+        """Draw a batch of one degree; see `draw_hidden`."""
+        stride = self.network.stride
+        return draw_hidden(self.source, stride, self.mask_ratio, da0, generator, shared)
+
+    def ahead(self) -> Draw:
+        """What draws in worker processes."""
+        return partial(draw_hidden, self.source, self.network.stride, self.mask_ratio)
+
+    def forward(self, batch: ImageBatch) -> dict[str, Tensor]:
+        """Score a batch.
+
+        Returns:
+            `loss`, the mean squared error of the hidden cells, each in its own standard deviations;
+            1 for an answer that knows nothing, but where there is only air. For the log `mse`, the
+            same in intensities of the range 0 to 1; `mse_mean`, that of filling every hidden cell
+            with its true mean; and `psnr`, the former in decibels below that range.
+        """
+        assert batch.is_masked is not None
+        batch = batch.to(next(self.network.parameters()).device)
+        assert batch.is_masked is not None
+        image = batch.image[:, : self.network.in_channels]
+        grid = self.network.grid(image.shape[2:])
+        visible = ~batch.is_masked.view(len(batch), 1, *grid)
+        answer = self.network(standardised(image), visible)
+        with torch.autocast(image.device.type, enabled=False):
+            truth = cells_of(image, grid)[batch.is_masked]  # (M, C * voxels)
+            filled = cells_of(answer.float(), grid)[batch.is_masked]
+            mean = truth.mean(1, keepdim=True)
+            deviation = (truth.var(1, keepdim=True, correction=0) + VARIANCE_FLOOR).sqrt()
+            loss = (filled - (truth - mean) / deviation).square().mean()
+            with torch.no_grad():
+                mse = (filled * deviation + mean - truth).square().mean()
+                mse_mean = (truth - mean).square().mean()
+        return {"loss": loss, "mse": mse, "mse_mean": mse_mean, "psnr": -10 * mse.log10()}
+
+
+def cells_of(image: Tensor, grid: Triple) -> Tensor:
+    """Cells of (B, C, D, H, W) in raster order, each with all its voxels: (B, N, C * voxels)."""
+    batch, channels, *size = image.shape
+    split = [m for n, cells in zip(size, grid, strict=True) for m in (cells, n // cells)]
+    parts = image.reshape(batch, channels, *split)  # (B, C, d, D / d, h, H / h, w, W / w)
+    cells = parts.permute(0, 2, 4, 6, 1, 3, 5, 7)
+    return cells.reshape(batch, grid[0] * grid[1] * grid[2], -1)
