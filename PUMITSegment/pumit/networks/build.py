@@ -61,6 +61,8 @@ _SWIN = {
     "merging": "current",
 }
 
+# Half as wide; windows of 4 tokens need a third of the time and memory on a CPU.
+_SWIN_SMALL = {**_SWIN, "feature_size": 24, "window_size": 4}
 _SWIN_SSL = {**_SWIN, "in_channels": 1, "contrast_size": 512, "official_tokens": False}
 
 # nnFormer's: three published configurations, and one that two CPU cores can train.
@@ -280,12 +282,11 @@ RECIPES: dict[str, NetworkRecipe] = {
     "swin_unetr_small": NetworkRecipe(
         "pumit.networks.swin_unetr",
         "SwinUnetr",
-        # The "small" of the BTCV model zoo: half as wide.
-        {**_SWIN, "in_channels": 1, "num_classes": 2, "spatial_dims": 3, "feature_size": 24},
+        {**_SWIN_SMALL, "in_channels": 1, "num_classes": 2, "spatial_dims": 3},
     ),
     "swin_ssl": NetworkRecipe("pumit.networks.swin_ssl", "SwinSsl", _SWIN_SSL),
     "swin_ssl_small": NetworkRecipe(
-        "pumit.networks.swin_ssl", "SwinSsl", {**_SWIN_SSL, "feature_size": 24}
+        "pumit.networks.swin_ssl", "SwinSsl", {**_SWIN_SSL, **_SWIN_SMALL}
     ),
     "basic_unet": NetworkRecipe(
         "pumit.networks.basic_unet",

@@ -83,11 +83,18 @@ def check(recipe: Mapping[str, Any], name: str) -> None:
         raise PumitError(f"{name} has real_images but no real_folder; say where they lie.")
 
 
-def image_source(recipe: Mapping[str, Any], setting: Setting) -> ImageSource:
+def image_source(
+    recipe: Mapping[str, Any], setting: Setting, *, is_upright: bool = False
+) -> ImageSource:
     """Where the images of a recipe come from.
 
     `real_images` are patterns below `real_folder`, or hold one with a `weight` and a `depth_axis`;
     without them all images are generated. `cache` is a folder for prepared images.
+
+    Args:
+        recipe: With keys of `KINDS`.
+        setting: Where the images lie, if not where the recipe says.
+        is_upright: Whether all images are seen as bodies lie, never flipped or turned.
 
     Raises:
         PumitError: If there are none.
@@ -101,12 +108,14 @@ def image_source(recipe: Mapping[str, Any], setting: Setting) -> ImageSource:
             )
         cache = None
         if "cache" in recipe:
-            cache = VolumeCache(Path(recipe["cache"]).expanduser(), CACHE_SETTINGS)
+            settings = {**CACHE_SETTINGS, "upright": True} if is_upright else CACHE_SETTINGS
+            cache = VolumeCache(Path(recipe["cache"]).expanduser(), settings)
         images = RealImages(
             find_images(folder, recipe["real_images"]),
             cache=cache,
             in_memory=int(recipe.get("images_in_memory", 64)),
             share=(rank(), world()),
+            is_upright=is_upright,
         )
     return ImageSource(
         crops_of(recipe),
@@ -114,6 +123,7 @@ def image_source(recipe: Mapping[str, Any], setting: Setting) -> ImageSource:
         real_share=float(recipe.get("real_share", 0.6)),
         batch_size=int(recipe.get("batch_size", 4)),
         generated_size=int(recipe.get("generated_size", 64)),
+        is_upright=is_upright,
     )
 
 

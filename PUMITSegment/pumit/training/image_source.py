@@ -115,6 +115,7 @@ class ImageSource:
         batch_size: Crops of the first size per step, times `IMAGES`.
         generated_size: In-plane voxels of a generated scan at most; it is enlarged to the crop.
             Drawing takes longer than training where it is large.
+        is_upright: Whether crops stay as they lie, neither flipped nor turned.
     """
 
     def __init__(
@@ -125,12 +126,14 @@ class ImageSource:
         real_share: float,
         batch_size: int,
         generated_size: int = 64,
+        is_upright: bool = False,
     ) -> None:
         self.crops = (crops,) if isinstance(crops, Crop) else tuple(crops)
         self.images = images
         self.real_share = real_share
         self.batch_size = batch_size
         self.generated_size = generated_size
+        self.is_upright = is_upright
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
         """Draw a batch of one degree.
@@ -155,7 +158,9 @@ class ImageSource:
                     f"{case} has {tuple(image.shape[1:])} voxels; a batch holds images of one "
                     f"degree of anisotropy, here {da0}, all of {shape}."
                 )
-            images.append(varied(turned(image, generator), generator).expand(3, -1, -1, -1))
+            if not self.is_upright:
+                image = turned(image, generator)
+            images.append(varied(image, generator).expand(3, -1, -1, -1))
             cases.append(case)
         return ImageBatch(torch.stack(images), da0, cases)
 

@@ -19,6 +19,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.networks.pumit.anisotropy import MAX_DEGREE
 from pumit.preprocessing.fields import Field, Pyramid
 from pumit.preprocessing.pretraining_image import prepare_file
+from pumit.preprocessing.upright import prepare_upright
 from pumit.training.synthesis.grid import chance, uniform
 from pumit.training.synthesis.scene import slice_ratio_for
 from pumit.training.volume_cache import VolumeCache
@@ -30,6 +31,7 @@ SMALLEST_ZOOM, LARGEST_ZOOM = 0.75, 2.0
 WIDEST = 2.5  # a crop is at most so much wider than its image; the rest is air
 EMPTY = 0.02  # of the range: below it is air
 LEAST_FOREGROUND, ANYWHERE = 0.15, 0.15  # but a share of the crops may lie anywhere
+TURNED = 0.3  # of the crops, by any angle
 LEAST_TO_SHARE = 16  # files per process: with fewer, processes would learn from unlike images
 CACHE_SETTINGS: Mapping[str, Any] = {"images": "prepared for pre-training, 8 bits"}
 
@@ -76,6 +78,7 @@ class RealImages:
         in_memory: How many stay in memory; those drawn longest ago make room.
         share: Number of this process, and how many train together: each draws from files of its
             own, so that it reads and keeps only these. A few files are not shared out.
+        is_upright: Whether scans are seen as bodies lie, however they are stored, and never turned.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class RealImages:
         cache: VolumeCache | None = None,
         in_memory: int = 64,
         share: tuple[int, int] = (0, 1),
+        is_upright: bool = False,
     ) -> None:
         if not files:
             raise PumitError("There are no images to train on; check the recipe's patterns.")
@@ -94,6 +98,7 @@ class RealImages:
         self.weights = torch.tensor([f.weight for f in self.files])
         self.cache = cache
         self.in_memory = in_memory
+        self.is_upright = is_upright
         self._images: OrderedDict[int, RealImage] = OrderedDict()
         logger.info("%d real images", len(self.files))
 
@@ -109,9 +114,11 @@ class RealImages:
         file = self.files[index]
         try:
             if self.cache is None:
-                arrays = prepared(file)
+                arrays = prepared(file, is_upright=self.is_upright)
             else:
-                arrays = self.cache.get(file.path, lambda: prepared(file))
+                arrays = self.cache.get(
+                    file.path, lambda: prepared(file, is_upright=self.is_upright)
+                )
         except (VolumeError, PumitError) as error:
             raise VolumeError(f"{file.name}: {error}") from None
         spacing = tuple(float(s) for s in arrays["spacing_mm"])
@@ -130,22 +137,32 @@ class RealImages:
             image = self.image(index)
             if image.is_flat and da0 < MAX_DEGREE:
                 continue
-            crop = draw_crop(image.channels, da0, shape, generator)
+            turned = 0.0 if self.is_upright else TURNED
+            crop = draw_crop(image.channels, da0, shape, generator, turned=turned)
             if crop is not None:
                 return crop, self.files[index].name
         return None
 
 
-def prepared(file: ImageFile) -> dict[str, npt.NDArray[Any]]:
+def prepared(file: ImageFile, *, is_upright: bool = False) -> dict[str, npt.NDArray[Any]]:
     """Prepare an image as PUMIT does: `levels`, 0..255, (C, D, H, W), and `spacing_mm`, (3,)."""
-    image = prepare_file(file.path, file.depth_axis)
+    if is_upright:
+        array, spacing = prepare_upright(file.path, file.depth_axis)
+    else:
+        image = prepare_file(file.path, file.depth_axis)
+        array, spacing = image.array, image.spacing_mm
     # Eight bits are a sixteenth of the noise of most scans, and a quarter of the memory.
-    levels = np.rint(image.array * 255).astype(np.uint8)
-    return {"levels": levels, "spacing_mm": np.asarray(image.spacing_mm)}
+    levels = np.rint(array * 255).astype(np.uint8)
+    return {"levels": levels, "spacing_mm": np.asarray(spacing)}
 
 
 def draw_crop(
-    channels: Sequence[Pyramid], da0: int, shape: tuple[int, int, int], generator: torch.Generator
+    channels: Sequence[Pyramid],
+    da0: int,
+    shape: tuple[int, int, int],
+    generator: torch.Generator,
+    *,
+    turned: float = TURNED,
 ) -> Tensor | None:
     """Draw a crop of one degree of anisotropy from an image.
 
@@ -158,6 +175,7 @@ def draw_crop(
         da0: Degree of anisotropy.
         shape: Voxels (d, h, w).
         generator: Source of randomness.
+        turned: Share of the crops that are turned.
 
     Returns:
         (C, D, H, W) in [0, 1], or None where the image cannot give one, or (mostly) where the drawn
@@ -166,7 +184,7 @@ def draw_crop(
     where = _field(channels[0], da0, shape, generator)
     if where is None:
         return None
-    rotation = _rotation(generator, is_isotropic=da0 == 0) if chance(generator, 0.3) else None
+    rotation = _rotation(generator, is_isotropic=da0 == 0) if chance(generator, turned) else None
     if len(channels) not in (1, 3):
         channels = [channels[int(torch.randint(len(channels), (), generator=generator))]]
     crops = []

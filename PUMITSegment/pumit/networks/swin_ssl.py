@@ -1,0 +1,136 @@
+"""Swin UNETR's encoder with the three heads of its self-supervised pre-training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from monai.networks.nets.swin_unetr import SwinTransformer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.errors import PumitError
+from pumit.networks.padding import require_channels
+from pumit.networks.pumit.grid import require_divisible
+from pumit.networks.swin_merging import merging_layer
+from pumit.networks.swin_unetr import STRIDE, NumbersOnCpu, check_stages
+
+NAME = "Swin UNETR's pre-training"
+TURNS = 4  # by 0, 90, 180 and 270 degrees
+
+
+@dataclass(frozen=True)
+class SwinSslAnswer:
+    """What the three heads say of a view.
+
+    Attributes:
+        turns: Logits of the quarter turns, (B, 4).
+        contrast: A vector that views of one crop shall share, (B, contrast_size).
+        image: The undamaged view, (B, C, D, H, W).
+    """
+
+    turns: Tensor
+    contrast: Tensor
+    image: Tensor
+
+
+class SwinSsl(nn.Module):
+    """Swin transformer encoder that tells turns, recognises views, and fills what is cut out.
+
+    Args:
+        in_channels: Image channels.
+        feature_size: Width of the first stage, divisible by 12.
+        depths: Blocks of the four stages.
+        num_heads: Attention heads of the four stages.
+        window_size: Side of an attention window, tokens.
+        drop_path: Rate of stochastic depth at the last block.
+        merging: Order in which patches are merged; see `swin_merging`.
+        contrast_size: Length of the vector of a view.
+        official_tokens: Whether the heads of turns and of views read the first and the second of
+            the bottleneck's tokens, as published. These are two neighbouring corners of the crop,
+            so that what the heads learn from depends on where the air lies; by default each reads
+            the mean over all tokens, of the same shape and parameters.
+
+    Attributes:
+        stride: What a field has to be a multiple of, (d, h, w).
+
+    Raises:
+        ValueError: If these make no network.
+
+    Source:
+        Tang et al., Self-Supervised Pre-Training of Swin Transformers for 3D Medical Image
+        Analysis, CVPR 2022. The encoder `swinViT` has the names of `monai.networks.nets.SwinUNETR`.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_channels: int,
+        feature_size: int,
+        depths: Sequence[int],
+        num_heads: Sequence[int],
+        window_size: int,
+        drop_path: float,
+        merging: str,
+        contrast_size: int,
+        official_tokens: bool,
+    ) -> None:
+        super().__init__()
+        if feature_size < 12 or feature_size % 12:
+            raise ValueError(f"feature_size must be divisible by 12, got {feature_size}")
+        check_stages(feature_size, depths, num_heads)
+        self.in_channels = in_channels
+        self.official_tokens = official_tokens
+        self.stride = (STRIDE, STRIDE, STRIDE)
+        with NumbersOnCpu():
+            self.swinViT = SwinTransformer(
+                in_chans=in_channels,
+                embed_dim=feature_size,
+                window_size=(window_size,) * 3,
+                patch_size=(2, 2, 2),
+                depths=tuple(depths),
+                num_heads=tuple(num_heads),
+                drop_path_rate=drop_path,
+                downsample=merging_layer(merging),
+            )
+        width = 16 * feature_size
+        self.turns = nn.Linear(width, TURNS)
+        self.contrast = nn.Linear(width, contrast_size)
+        self.decoder = _decoder(width, in_channels)
+
+    def forward(self, x: Tensor) -> SwinSslAnswer:
+        """Answer for views (B, in_channels, D, H, W), sides multiples of 32, two tokens at least.
+
+        Raises:
+            PumitError: If the channels or the size do not fit.
+        """
+        require_channels(x, self.in_channels, name=NAME)
+        require_divisible(x, self.stride)
+        bottom: Tensor = self.swinViT(x)[-1]  # (B, 16 f, D/32, H/32, W/32)
+        tokens = bottom.flatten(2)
+        if tokens.shape[2] < 2:
+            raise PumitError(f"{NAME} needs crops of two cells of 32 x 32 x 32 voxels at least.")
+        mean = tokens.mean(2)
+        first, second = (tokens[:, :, 0], tokens[:, :, 1]) if self.official_tokens else (mean, mean)
+        return SwinSslAnswer(self.turns(first), self.contrast(second), self.decoder(bottom))
+
+
+class _Doubled(nn.Module):
+    """A grid twice as fine, linearly."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.interpolate(x, scale_factor=2, mode="trilinear", align_corners=False)
+
+
+def _decoder(width: int, channels: int) -> nn.Sequential:
+    """From the bottleneck to the image: five times half the channels, and twice the grid.
+
+    Of 16f channels: 8f, 4f, 2f, f, f, each by a convolution of 3^3, an instance norm and a leaky
+    ReLU; a convolution of 1^3 makes the image.
+    """
+    layers: list[nn.Module] = []
+    for into in (width // 2, width // 4, width // 8, width // 16, width // 16):
+        layers += [nn.Conv3d(width, into, 3, padding=1), nn.InstanceNorm3d(into)]
+        layers += [nn.LeakyReLU(), _Doubled()]
+        width = into
+    return nn.Sequential(*layers, nn.Conv3d(width, channels, 1))
