@@ -17,7 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", help=f"a YAML recipe, or the name of one that ships: {names}")
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/compare"))
     parser.add_argument("--data", metavar="PATH", help="the data set, if not the recipe's")
-    parser.add_argument("--only", metavar="NAME,...", help="train only these networks now")
+    parser.add_argument(
+        "--only", metavar="NAME,...", help="train only these networks now; the page shows all"
+    )
+    parser.add_argument(
+        "--page-only", action="store_true", help="train nothing, only write the page again"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,13 +30,16 @@ def run(args: argparse.Namespace) -> int:
     since = time.time()  # torch takes seconds to load
     path, is_shipped = find_recipe(args.config)
 
-    from pumit.training.comparison import compare
+    from pumit.training.comparison import compare, compare_again
     from pumit.training.run_control import RunStopped
 
     data: dict[str, Any] = {}
     if args.data is not None:
         data["folder"] = str(Path(args.data).absolute())
     only = [name.strip() for name in args.only.split(",")] if args.only else []
+    if args.page_only:
+        compare_again(path, args.output, data=data)
+        return 0
     try:
         compared = compare(
             path,

@@ -1,7 +1,8 @@
 """Train the networks of a comparison alike, each in a process of its own, and gather the results.
 
 In the output folder: `runs/<name>_<seed>`, ordinary runs; `recipes`, what each follows;
-`rows.jsonl`, a line for each finished training; `comparison.json`, what they have in common.
+`rows.jsonl`, a line for each finished training; `comparison.json`, what they have in common;
+`index.html`, the page.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def compare(
     only: Sequence[str] = (),
     since: float | None = None,
 ) -> Compared:
-    """Train all that is not finished in the output folder, and write its rows.
+    """Train all that is not finished in the output folder, and write rows and page.
 
     A training that fails is told with its one line, and the others go on.
 
@@ -105,11 +106,36 @@ def compare(
         desk.written(lambda: _write(output / FACTS, facts))
         wanted = [t for t in planned.trainings if t.network.name in chosen]
         failures = _Trainings(desk, output, comparison.processes, planned).finish(wanted)
+        desk.state("validating", "Writing the page.")
+        desk.written(lambda: _write_page(output, comparison))
         done = sum(is_finished(output / RUNS / t.folder) for t in planned.trainings)
         count = len(planned.trainings)
         named = f" {'; '.join(failures)} failed." if failures else ""
         desk.finish(f"{done} of {count} trainings are finished.{named}")
     return Compared(done, failures)
+
+
+def compare_again(path: Path, output: Path, *, data: Mapping[str, Any] | None = None) -> None:
+    """Write the page anew from what is finished; trains nothing, and may be asked meanwhile.
+
+    Args:
+        path: YAML recipe.
+        output: Folder of the comparison.
+        data: Keys of the recipe's `data` to replace.
+
+    Raises:
+        PumitError: If the recipe is wrong, or no training is finished.
+    """
+    comparison = read_comparison(path, data=data)
+    if not (output / FACTS).is_file() or not _write_page(output, comparison):
+        raise PumitError(f"No training of {path.name} is finished in {output.name} yet.")
+
+
+def _write_page(output: Path, comparison: Comparison) -> bool:
+    """Write the page; returns whether there was anything to show."""
+    from pumit.training.comparison_page import write_comparison_page  # draws, a second to load
+
+    return write_comparison_page(output, output / RUNS, comparison) is not None
 
 
 def _chosen(comparison: Comparison, only: Sequence[str]) -> set[str]:

@@ -12,6 +12,7 @@ from pumit.training.augmentation import AugmentationSettings
 from pumit.training.comparison_plan import PlannedComparison
 from pumit.training.comparison_recipe import Comparison
 from pumit.training.hardware import hardware_for
+from pumit.training.run_card_record import processor_title
 from pumit.training.run_recipe import plain
 
 FACTS = "comparison.json"
@@ -57,6 +58,7 @@ def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> d
             "pictures": comparison.draws,
             "machine": {
                 "hardware": str(hardware_for(planned.device)),
+                "processor": processor_title(),
                 "device": planned.device.type,
                 "system": platform.system(),
                 "python": platform.python_version(),

@@ -38,6 +38,7 @@ NETWORK_KINDS: Kinds = {
     "schedule": (dict,),
     "initial": (str,),
     "share": (int, float),
+    "tuning": (str,),
 }
 # What a network may have of its own of the schedule: how a step is taken, not how many there are.
 OWN_SCHEDULE = (
@@ -73,6 +74,7 @@ class ComparedNetwork:
         schedule: Values of `OWN_SCHEDULE`.
         initial: What its training begins with; None for random weights.
         share: Part of the training cases that it is trained on.
+        tuning: How its settings were chosen, in a sentence for the page; "" where nobody says.
     """
 
     name: str
@@ -81,6 +83,7 @@ class ComparedNetwork:
     schedule: Mapping[str, Any] = field(default_factory=dict)
     initial: str | None = None
     share: float | None = None
+    tuning: str = ""
 
     @property
     def slug(self) -> str:
@@ -252,7 +255,13 @@ def _network(row: Mapping[str, Any], where: str) -> ComparedNetwork:
     if share is not None and not 0 < share <= 1:
         raise PumitError(f"share of {name} must be above 0 and at most 1, got {share}.")
     return ComparedNetwork(
-        name, row["network"], row.get("network_sizes", {}), schedule, row.get("initial"), share
+        name,
+        row["network"],
+        row.get("network_sizes", {}),
+        schedule,
+        row.get("initial"),
+        share,
+        row.get("tuning", ""),
     )
 
 

@@ -294,10 +294,15 @@ def hardware_of(device: torch.device) -> str:
     threads = torch.get_num_threads()
     if device.type == "cuda":
         return str(torch.cuda.get_device_properties(device).name)
+    what = "" if device.type == "cpu" else f"{device.type}, "
+    return f"{what}{threads} CPU thread{'s' if threads > 1 else ''} ({processor_title()})"
+
+
+def processor_title() -> str:
+    """What the processor of this machine is called by who made it."""
     processor = platform.processor() or platform.machine()
     if _CPU_INFO.is_file():
         lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
         models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
         processor = models[0] if models else processor
-    what = "" if device.type == "cpu" else f"{device.type}, "
-    return f"{what}{threads} CPU thread{'s' if threads > 1 else ''} ({processor})"
+    return processor

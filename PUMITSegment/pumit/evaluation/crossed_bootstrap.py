@@ -1,0 +1,86 @@
+"""Intervals of a mean over cases that were each measured with several seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+RESAMPLES = 5000
+_AT_ONCE = 500  # resamples that are in memory together
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CrossedMean:
+    """A mean with what it is worth.
+
+    Attributes:
+        mean: Of the values that there are; None where there is none.
+        low: Lower end of the 95 % interval; None where there are fewer than two cases.
+        high: Upper end.
+        values: How many there are.
+        missing: How many there are not.
+    """
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    values: int
+    missing: int
+
+
+def crossed_mean(values: Values, *, resamples: int = RESAMPLES, seed: int = 0) -> CrossedMean:
+    """Mean and 95 % percentile interval by a bootstrap over seeds and over cases.
+
+    A resample draws seeds with replacement, then cases with replacement, and takes every drawn case
+    with every drawn seed. Cases are drawn once for all seeds, not anew for each: all seeds are
+    judged by the same cases, whose choice is no smaller a chance for being measured repeatedly.
+    With one seed only cases are drawn.
+
+    Args:
+        values: (seeds, cases); NaN where there is no value. To compare two networks, their
+            differences.
+        resamples: How many.
+        seed: Of the bootstrap, so that the same values give the same interval.
+
+    Source:
+        Owen, The pigeonhole bootstrap, Annals of Applied Statistics 2007, section 3.
+    """
+    is_there = np.isfinite(values)
+    count, missing = int(is_there.sum()), int((~is_there).sum())
+    if not count:
+        return CrossedMean(None, None, None, 0, missing)
+    mean = float(values[is_there].mean())
+    if is_there.any(axis=0).sum() < 2:
+        return CrossedMean(mean, None, None, count, missing)
+    found = _resampled(np.where(is_there, values, 0.0), is_there, resamples, seed)
+    low, high = np.percentile(found[np.isfinite(found)], (2.5, 97.5))
+    return CrossedMean(mean, float(low), float(high), count, missing)
+
+
+def _resampled(
+    values: Values, is_there: npt.NDArray[np.bool_], resamples: int, seed: int
+) -> Values:
+    """Means of the resamples; NaN where one has no value."""
+    generator = np.random.default_rng(seed)
+    means = []
+    for start in range(0, resamples, _AT_ONCE):
+        count = min(_AT_ONCE, resamples - start)
+        # How often each seed and each case is drawn.
+        seeds, cases = (_draws(generator, count, n) for n in values.shape)
+        total = np.einsum("rs,sc,rc->r", seeds, values, cases, optimize=True)
+        number = np.einsum("rs,sc,rc->r", seeds, is_there.astype(np.float64), cases, optimize=True)
+        with np.errstate(invalid="ignore"):
+            means.append(total / np.where(number > 0, number, np.nan))
+    return np.concatenate(means)
+
+
+def _draws(generator: np.random.Generator, resamples: int, among: int) -> Values:
+    """How often each of so many is drawn, (resamples, among)."""
+    drawn = generator.integers(among, size=(resamples, among))
+    counts = np.zeros((resamples, among))
+    np.add.at(counts, (np.arange(resamples)[:, None], drawn), 1.0)
+    return counts

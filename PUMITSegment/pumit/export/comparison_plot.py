@@ -1,0 +1,150 @@
+"""Figures of a comparison as SVG: every case's point with the means, and how losses fell."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+# Okabe and Ito's colours but the black and the yellow: told apart by who sees few colours, and
+# visible on white and on black.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
+MARKERS = ("o", "^", "s", "D", "v", "P", "X", "<", ">", "*")
+STYLES = ("-", "--", "-.", ":")
+# Stands for the colour of the text around the figure, whatever it is there.
+_INK = "#010203"
+_WIDTH, _ROW, _AXIS = 7.2, 0.5, 0.75  # inches
+_SETTINGS = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "pumit",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "text.color": _INK,
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+}
+
+
+@dataclass(frozen=True)
+class PointRow:
+    """A network in a figure of points.
+
+    Attributes:
+        name: Beside the row.
+        points: For each seed the values of its cases.
+        mean: Of all; None where there is none.
+        low: Lower end of its interval, where there is one.
+        high: Upper end.
+    """
+
+    name: str
+    points: Sequence[Sequence[float]]
+    mean: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A training in a figure of curves.
+
+    Attributes:
+        name: Of the network; curves of one name look alike.
+        points: (x, y).
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]) -> str:
+    """One row a network: every case a point, each seed a marker and a height of its own.
+
+    Args:
+        rows: From top to bottom.
+        label: Of the axis, with its unit.
+        seeds: In the order of the rows' points, for the legend.
+    """
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(_WIDTH, _AXIS + _ROW * len(rows)))
+        axes = figure.subplots()
+        for number, row in enumerate(rows):
+            _draw_row(axes, row, -number, COLORS[number % len(COLORS)])
+        axes.set_yticks([-i for i in range(len(rows))], [row.name for row in rows])
+        axes.set_ylim(0.6 - len(rows), 0.6)
+        axes.set_xlabel(label)
+        for number, seed in enumerate(seeds):
+            axes.plot(
+                [], [], MARKERS[number % len(MARKERS)], color=_INK, ms=5, label=f"seed {seed}"
+            )
+        axes.plot([], [], "|", color=_INK, ms=12, mew=2, label="mean, 95 % interval")
+        axes.legend(
+            frameon=False, ncols=min(len(seeds) + 1, 5), loc="lower left", bbox_to_anchor=(0, 1)
+        )
+        _tidy(axes)
+        axes.grid(axis="x", color=_INK, alpha=0.15)
+        axes.tick_params(axis="y", length=0)
+        return _svg(figure)
+
+
+def curves_svg(curves: Sequence[Curve], *, x_label: str, y_label: str) -> str:
+    """Curves, those of one name in one colour and style.
+
+    Args:
+        curves: In the order of the legend.
+        x_label: Of the axis, with its unit.
+        y_label: The same.
+    """
+    names = list(dict.fromkeys(curve.name for curve in curves))
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(_WIDTH, 3.6))
+        axes = figure.subplots()
+        named: set[str] = set()
+        for curve in curves:
+            number = names.index(curve.name)
+            x, y = zip(*curve.points, strict=True) if curve.points else ((), ())
+            axes.plot(
+                x, y, color=COLORS[number % len(COLORS)], ls=STYLES[number % len(STYLES)], lw=1.2,
+                alpha=0.8, label=None if curve.name in named else curve.name,
+            )  # fmt: skip
+            named.add(curve.name)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.legend(frameon=False, ncols=2)
+        _tidy(axes)
+        axes.grid(color=_INK, alpha=0.15)
+        return _svg(figure)
+
+
+def _draw_row(axes: Axes, row: PointRow, middle: float, color: str) -> None:
+    count = len(row.points)
+    for number, values in enumerate(row.points):
+        height = middle + (0.0 if count == 1 else 0.25 - 0.5 * number / (count - 1))
+        axes.plot(
+            values, [height] * len(values), MARKERS[number % len(MARKERS)], color=color, ms=5,
+            alpha=0.6, mec="none", clip_on=False,
+        )  # fmt: skip
+    if row.mean is not None:
+        if row.low is not None and row.high is not None:
+            axes.plot([row.low, row.high], [middle, middle], color=_INK, lw=2.0)
+        axes.plot([row.mean], [middle], "|", color=_INK, ms=16, mew=2.4)
+
+
+def _tidy(axes: Axes) -> None:
+    axes.set_facecolor("none")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _svg(figure: Figure) -> str:
+    FigureCanvasSVG(figure)
+    figure.patch.set_alpha(0.0)
+    file = io.StringIO()
+    figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
+    return file.getvalue().replace(_INK, "currentColor")
