@@ -127,6 +127,11 @@ _UNETR_MAMBA = {
     "expand": 2,
     "dt_rank": 48,
 }
+_UNETR_MAMBA_SMALL = {"dim": 144, "dt_rank": 9}
+_UNETR_MIM = {
+    **{k: size for k, size in _UNETR_MAMBA.items() if k not in ("num_classes", "feature_size")},
+    "official_compat": False,
+}
 
 RECIPES: dict[str, NetworkRecipe] = {
     "pumit_tokenizer": NetworkRecipe(
@@ -316,12 +321,12 @@ RECIPES: dict[str, NetworkRecipe] = {
     ),
     "mamba_mim": NetworkRecipe(
         "pumit.networks.mamba_mim.mamba_mim",
-        "MambaMim",
+        "HyMambaMim",
         {**_MAMBA_MIM, "decoder_widths": (768, 384, 192, 96, 48)},
     ),
     "mamba_mim_small": NetworkRecipe(
         "pumit.networks.mamba_mim.mamba_mim",
-        "MambaMim",
+        "HyMambaMim",
         {**_MAMBA_MIM, **_HYMAMBA_SMALL, "decoder_widths": (96, 64, 32, 16, 8)},
     ),
     "unetr_mamba": NetworkRecipe(
@@ -335,11 +340,20 @@ RECIPES: dict[str, NetworkRecipe] = {
         "UnetrMamba",
         {
             **_UNETR_MAMBA,
+            **_UNETR_MAMBA_SMALL,
             "num_classes": 2,
-            "dim": 144,
             "feature_size": 12,
-            "dt_rank": 9,
         },
+    ),
+    "mamba_mim_unetr": NetworkRecipe(
+        "pumit.networks.mamba_mim.mamba_mim",
+        "UnetrMambaMim",
+        {**_UNETR_MIM, "decoder_widths": (768, 384, 192, 96, 48)},
+    ),
+    "mamba_mim_unetr_small": NetworkRecipe(
+        "pumit.networks.mamba_mim.mamba_mim",
+        "UnetrMambaMim",
+        {**_UNETR_MIM, **_UNETR_MAMBA_SMALL, "decoder_widths": (96, 64, 32, 16, 8)},
     ),
     "promptable": NetworkRecipe(
         "pumit.networks.promptable.network",

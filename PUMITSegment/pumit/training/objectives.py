@@ -94,14 +94,14 @@ def objective_kind(network: str) -> ObjectiveKind:
         from pumit.training.swin_ssl_recipe import SWIN_SSL_OBJECTIVE
 
         return SWIN_SSL_OBJECTIVE
-    if network in ("mamba_mim", "mamba_mim_small"):
+    if network in ("mamba_mim", "mamba_mim_small", "mamba_mim_unetr", "mamba_mim_unetr_small"):
         from pumit.training.mamba_mim_recipe import MAMBA_MIM_OBJECTIVE
 
         return MAMBA_MIM_OBJECTIVE
     raise PumitError(
         f"{network!r} is not pretrained; networks that are: mamba_mim, mamba_mim_small, "
-        "promptable, pumit_tokenizer, pumit_tokenizer_small, pumit_vit_b_mim, "
-        "pumit_vit_small_mim, swin_ssl, swin_ssl_small."
+        "mamba_mim_unetr, mamba_mim_unetr_small, promptable, pumit_tokenizer, "
+        "pumit_tokenizer_small, pumit_vit_b_mim, pumit_vit_small_mim, swin_ssl, swin_ssl_small."
     )
 
 

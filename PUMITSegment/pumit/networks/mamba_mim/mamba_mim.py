@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pumit.networks.mamba_mim.dense_decoder import DenseDecoder
-from pumit.networks.mamba_mim.encoding import tokens_to_map
+from pumit.networks.mamba_mim.encoding import Encoding, tokens_to_map
 from pumit.networks.mamba_mim.hymamba_encoder import HyMambaEncoder
 from pumit.networks.mamba_mim.masking import require_mask, stage_masks, take_tokens, visible_index
 from pumit.networks.mamba_mim.token_interpolation import (
@@ -17,7 +17,10 @@ from pumit.networks.mamba_mim.token_interpolation import (
     quirks_of,
     state_space_token_interpolation,
 )
+from pumit.networks.mamba_mim.unetr_mamba_encoder import VisionMambaEncoder
 from pumit.networks.padding import require_channels
+
+Triple = tuple[int, int, int]
 
 MASK_RATIO = 0.75
 
@@ -31,14 +34,27 @@ MASKING_QUIRKS = {
 """What the published code does otherwise than the paper, in choosing the tokens."""
 
 
+# Parameters of the published network that are not built, for nothing depends on them, beside those
+# of its encoder (`hymamba.LEFT_OUT`): 114,158,657 with all of them. What they are is inferred: the
+# decoder's layout follows from its widths, and these are what is then missing.
+LEFT_OUT = {
+    "fusion in the first block, with its norms": 27 * (1536 + 768) * 768 + 4 * 768,
+    "densification of the finest map": 27 * 64 * 48 + 48,
+    "learned tokens of the finest map and of the tokens' places": 64 + 384,
+    "biases before batch norms": 2 * (768 + 384 + 192 + 96) + 2 * (384 + 192 + 96 + 48),
+    "biases of the stem": 32 + 64,
+}
+
+
 class MambaMim(nn.Module):
-    """HyMamba's encoder on visible cells, S6T, and a decoder of the whole image.
+    """A Mamba encoder on visible cells, S6T, and a decoder of the whole image.
 
     Args:
+        encoder: What is to be pre-trained.
+        in_channels: Image channels.
         decoder_widths: The decoder's channels, the coarsest first.
         official_compat: True for every quirk of the published code, here (`MASKING_QUIRKS`) and in
             the interpolation (`QUIRKS`); False for none; or the names of some.
-        encoder: Sizes of the `HyMambaEncoder`.
 
     Attributes:
         encoder: What fine-tuning begins with.
@@ -54,25 +70,24 @@ class MambaMim(nn.Module):
 
     def __init__(
         self,
+        encoder: HyMambaEncoder | VisionMambaEncoder,
         *,
+        in_channels: int,
         decoder_widths: Sequence[int],
         official_compat: bool | Collection[str],
-        **encoder: Any,
     ) -> None:
         super().__init__()
         self.quirks = quirks_of(official_compat, {**QUIRKS, **MASKING_QUIRKS})
-        self.encoder = HyMambaEncoder(**encoder)
-        # The decoder does not read the finest map, so fine-tuning begins its skip as drawn.
-        self.encoder.skips[0].requires_grad_(False)
-        self.in_channels: int = encoder["in_channels"]
-        self.stride = self.encoder.stride
-        self.state_matrix = nn.Parameter(torch.zeros(self.encoder.dim, self.encoder.dim))
+        self.encoder = encoder
+        self.in_channels = in_channels
+        self.stride: Triple = encoder.stride
+        self.state_matrix = nn.Parameter(torch.zeros(encoder.dim, encoder.dim))
         self.decoder = DenseDecoder(
-            token_width=self.encoder.dim,
-            map_widths=self.encoder.widths,
+            token_width=encoder.dim,
+            map_widths=encoder.widths,
             widths=decoder_widths,
-            poolings=self.encoder.poolings,
-            out_channels=self.in_channels,
+            poolings=encoder.poolings if encoder.widths else halvings(encoder.stride),
+            out_channels=in_channels,
         )
 
     def grid(self, size: Sequence[int]) -> tuple[int, int, int]:
@@ -120,6 +135,11 @@ class MambaMim(nn.Module):
         masks = stage_masks(visible, self.encoder.poolings)
         return self.decoder(tokens_to_map(filled, grid), encoding.maps, masks)
 
+    def encoded(self, x: Tensor, visible: Tensor, *, order: Tensor) -> Encoding:
+        """What the encoder makes of the visible cells; see its `forward`."""
+        encoding: Encoding = self.encoder(x, visible, order=order)
+        return encoding
+
     def _order(self, visible: Tensor, index: Tensor) -> Tensor:
         """Raster positions of the tokens that pass through Mamba, in their order, (B, K)."""
         if not self.quirks & MASKING_QUIRKS.keys():
@@ -130,6 +150,77 @@ class MambaMim(nn.Module):
         )
         kept = index.numel() if "batch_length" in self.quirks else index.shape[1]
         return order[:, :kept]
+
+
+class HyMambaMim(MambaMim):
+    """MambaMIM of HyMamba.
+
+    Args:
+        decoder_widths: See `MambaMim`, as `official_compat`.
+        encoder: Sizes of the `HyMambaEncoder`.
+    """
+
+    encoder: HyMambaEncoder
+
+    def __init__(
+        self,
+        *,
+        decoder_widths: Sequence[int],
+        official_compat: bool | Collection[str],
+        **encoder: Any,
+    ) -> None:
+        super().__init__(
+            HyMambaEncoder(**encoder),
+            in_channels=encoder["in_channels"],
+            decoder_widths=decoder_widths,
+            official_compat=official_compat,
+        )
+        # The decoder does not read the finest map, so fine-tuning begins its skip as drawn.
+        self.encoder.skips[0].requires_grad_(False)
+
+    def encoded(self, x: Tensor, visible: Tensor, *, order: Tensor) -> Encoding:
+        """What the encoder makes of the visible cells, its finest map apart."""
+        encoding: Encoding = self.encoder(x, visible, order=order, reads_finest=False)
+        return encoding
+
+
+class UnetrMambaMim(MambaMim):
+    """MambaMIM of a Vision Mamba alone, "a special case in hybrid models": there are no maps.
+
+    Args:
+        decoder_widths: See `MambaMim`, as `official_compat`; one more than the longest side of a
+            patch has halvings.
+        encoder: Sizes of the `VisionMambaEncoder`.
+    """
+
+    def __init__(
+        self,
+        *,
+        decoder_widths: Sequence[int],
+        official_compat: bool | Collection[str],
+        **encoder: Any,
+    ) -> None:
+        super().__init__(
+            VisionMambaEncoder(**encoder),
+            in_channels=encoder["in_channels"],
+            decoder_widths=decoder_widths,
+            official_compat=official_compat,
+        )
+
+
+def halvings(patch: Triple) -> list[Triple]:
+    """Steps, the finest first, that together divide (d, h, w) by a patch of powers of two.
+
+    The finest steps leave alone an axis that is halved less often.
+
+    Raises:
+        ValueError: If a side is no power of two.
+    """
+    if any(side & (side - 1) for side in patch):
+        raise ValueError(f"a patch to pre-train has sides of powers of two, got {tuple(patch)}")
+    count = max(side.bit_length() - 1 for side in patch)
+    steps = [[2 if side >> (count - k) else 1 for side in patch] for k in range(count)]
+    return [(d, h, w) for d, h, w in steps]
 
 
 def _times(size: Sequence[int]) -> str:
