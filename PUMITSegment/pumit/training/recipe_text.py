@@ -34,6 +34,7 @@ COMMENTS: dict[str, str] = {
     "validation.answers": "structures that are clicked on each time, at most",
     "validation.scenes": "generated scans that tell what is forgotten",
     "balanced_share": "patches around a voxel of a drawn class; the others lie anywhere",
+    "dice_background": "false: Dice is of the drawn classes alone",
     "augmentation": "probabilities; false for none at all",
     "augmentation.flips": "auto: none along an axis that tells left from right",
     "validation.overlap": "windows share this part with their neighbours",

@@ -45,6 +45,7 @@ SEGMENTATION_KINDS: Kinds = {
     **COMMON_KINDS,
     "plan": (dict,),
     "balanced_share": (int, float),
+    "dice_background": (bool,),
     "augmentation": (dict, bool),
     "validation": (dict,),
 }
@@ -194,7 +195,7 @@ def build_task(
     """The objective of a run.
 
     Args:
-        recipe: With `balanced_share` and `augmentation`.
+        recipe: With `balanced_share`, `dice_background` and `augmentation`.
         network: What is trained.
         plan: Patch, batch and spacing.
         classes: Whether they are regions; their names tell which mirrors are allowed.
@@ -210,7 +211,12 @@ def build_task(
         augmentation=Augmentation(settings, plan.patch_size, plan.spacing_mm, flip_axes),
     )
     regions = torch.from_numpy(region_table(classes)) if has_regions(classes) else None
-    return SegmentationTask(network, source, regions=regions)
+    return SegmentationTask(
+        network,
+        source,
+        regions=regions,
+        dice_background=bool(recipe.get("dice_background", True)),
+    )
 
 
 def _network(recipe: Mapping[str, Any]) -> str:

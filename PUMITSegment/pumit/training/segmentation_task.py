@@ -27,16 +27,24 @@ class SegmentationTask(nn.Module):
         source: What draws the patches.
         regions: Which region holds which label, bool (K, 1 + labels), of
             `class_values.region_table`; None where classes exclude each other.
+        dice_background: Whether Dice counts the background as one of the classes, where these
+            exclude each other; cross-entropy always does.
 
     Source:
         PUMIT, section "Segmentation Experiments": the sum of Dice loss, the background counted
         in, and cross-entropy; each coarser level at half the weight of the one before, the
         weights summing to 1, its logits enlarged linearly to the full grid. Regions are nnU-Net's:
-        Dice over the batch, and binary cross-entropy.
+        Dice over the batch, and binary cross-entropy. nnU-Net, and nnFormer after it, leave the
+        background out of Dice.
     """
 
     def __init__(
-        self, network: nn.Module, source: SegmentationSource, *, regions: Tensor | None = None
+        self,
+        network: nn.Module,
+        source: SegmentationSource,
+        *,
+        regions: Tensor | None = None,
+        dice_background: bool = True,
     ) -> None:
         super().__init__()
         self.network = network
@@ -44,7 +52,7 @@ class SegmentationTask(nn.Module):
         self._is_deep = len(getattr(network, "heads", ())) > 1
         self._regions = regions
         self._loss: Callable[[Tensor, Tensor], Tensor] = (
-            DiceCELoss(include_background=True, to_onehot_y=True, softmax=True)
+            DiceCELoss(include_background=dice_background, to_onehot_y=True, softmax=True)
             if regions is None
             else RegionLoss()
         )
