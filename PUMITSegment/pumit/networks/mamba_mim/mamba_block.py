@@ -54,7 +54,7 @@ class MambaBlock(nn.Module):
                 raise ValueError(f"{name} must be at least 1, got {size}")
         inner = expand * dim
         self.in_proj = nn.Linear(dim, 2 * inner, bias=False)
-        self.conv1d = nn.Conv1d(inner, inner, conv, groups=inner, padding=conv - 1)
+        self.conv1d = nn.Conv1d(inner, inner, conv, groups=inner)
         self.x_proj = nn.Linear(inner, dt_rank + 2 * state, bias=False)
         self.dt_proj = nn.Linear(dt_rank, inner)
         self.A_log = nn.Parameter(torch.arange(1.0, state + 1).log().repeat(inner, 1))
@@ -69,12 +69,11 @@ class MambaBlock(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Map tokens (B, N, dim) to (B, N, dim)."""
         x, gate = self.in_proj(tokens).chunk(2, dim=-1)  # (B, N, E) each
-        x = self.conv1d(x.transpose(1, 2))[..., : tokens.shape[1]]
-        x = F.silu(x)  # (B, E, N)
-        steps, B, C = self.x_proj(x.transpose(1, 2)).split(self._widths, dim=-1)
+        x = F.silu(self._convolved(x))
+        steps, B, C = self.x_proj(x).split(self._widths, dim=-1)
         delta = F.softplus(self.dt_proj(steps))  # (B, N, E)
         y = selective_scan(
-            x,
+            x.transpose(1, 2),
             delta.transpose(1, 2),
             -self.A_log.exp(),
             B.transpose(1, 2),
@@ -82,6 +81,14 @@ class MambaBlock(nn.Module):
             self.D,
         )
         return self.out_proj(y.transpose(1, 2) * F.silu(gate))
+
+    def _convolved(self, x: Tensor) -> Tensor:
+        """Causal depthwise convolution of (B, N, E), whose channels stay the closest in memory."""
+        conv = self.conv1d
+        x = F.pad(x, (0, 0, conv.kernel_size[0] - 1, 0))
+        image = x.transpose(1, 2).unsqueeze(2)  # (B, E, 1, N), channels last
+        image = F.conv2d(image, conv.weight.unsqueeze(2), conv.bias, groups=conv.groups)
+        return image.squeeze(2).transpose(1, 2)
 
     def _draw_steps(self, dt_rank: int) -> None:
         """Begin with steps whose softplus is spread log-uniformly."""

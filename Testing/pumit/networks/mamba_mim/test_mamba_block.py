@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from pumit.networks.mamba_mim.mamba_block import MambaBlock
+from pumit.networks.mamba_mim.selective_scan import selective_scan_reference
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+SIZES = {"state": 4, "conv": 3, "expand": 2, "dt_rank": 2}
+
+
+def block(**changes: int | bool) -> MambaBlock:
+    torch.manual_seed(0)
+    return MambaBlock(6, **(SIZES | changes)).double()
+
+
+def tokens(number: int = 9) -> Tensor:
+    return torch.randn(
+        2, number, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
+
+
+def in_words(mamba: MambaBlock, x: Tensor) -> Tensor:
+    """The block as figure 3 of the paper draws it, in plain steps."""
+    x, gate = mamba.in_proj(x).chunk(2, dim=-1)
+    weight, bias = mamba.conv1d.weight[:, 0], mamba.conv1d.bias
+    reach = weight.shape[1]
+    rows = []
+    for n in range(x.shape[1]):
+        row = bias
+        for k in range(reach):
+            if n - k >= 0:
+                row = row + weight[:, reach - 1 - k] * x[:, n - k]
+        rows.append(F.silu(row))
+    x = torch.stack(rows, dim=1)
+    rank, state = mamba.dt_proj.in_features, mamba.A_log.shape[1]
+    steps, B, C = mamba.x_proj(x).split([rank, state, state], dim=-1)
+    delta = F.softplus(mamba.dt_proj(steps))
+    y = selective_scan_reference(x.mT, delta.mT, -mamba.A_log.exp(), B.mT, C.mT, mamba.D).mT
+    return mamba.out_proj(y * F.silu(gate))
+
+
+@pytest.mark.parametrize("conv", [1, 3, 4])
+@pytest.mark.parametrize("number", [1, 2, 9])
+def test_block_is_the_one_of_the_paper(number: int, conv: int) -> None:
+    mamba, x = block(conv=conv), tokens(number)
+    torch.testing.assert_close(mamba(x), in_words(mamba, x))
+
+
+def test_tokens_see_only_those_before_them() -> None:
+    mamba, x = block(), tokens()
+    changed = x.clone()
+    changed[:, 5] += 1
+    before, after = mamba(x), mamba(changed)
+    assert torch.equal(before[:, :5], after[:, :5])
+    assert not torch.isclose(before[:, 5:], after[:, 5:]).all(-1).any()
+
+
+@pytest.mark.parametrize("official_compat", [False, True])
+def test_gradients_reach_all_parameters(official_compat: bool) -> None:
+    mamba = block(official_compat=official_compat)
+    y = mamba(tokens())
+    assert y.shape == (2, 9, 6)
+    (y * tokens()).sum().backward()
+    for name, parameter in mamba.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 1e-12, name
+
+
+def test_size_is_the_published_one() -> None:
+    mamba = MambaBlock(384, state=16, conv=4, expand=2, dt_rank=24)
+    sizes = {name: parameter.numel() for name, parameter in mamba.named_parameters()}
+    assert sizes == {
+        "in_proj.weight": 384 * 1536,
+        "conv1d.weight": 768 * 4,
+        "conv1d.bias": 768,
+        "x_proj.weight": 768 * (24 + 2 * 16),
+        "dt_proj.weight": 24 * 768,
+        "dt_proj.bias": 768,
+        "A_log": 768 * 16,
+        "D": 768,
+        "out_proj.weight": 768 * 384,
+    }
+    assert sum(sizes.values()) == 963_840
+
+
+def test_fresh_steps_are_spread_over_two_decades() -> None:
+    torch.manual_seed(0)
+    mamba = MambaBlock(500, **SIZES)
+    steps = F.softplus(mamba.dt_proj.bias)
+    assert 0.999e-3 <= steps.min() < 2e-3
+    assert 0.08 < steps.max() <= 0.1001
+    # Log-uniform: half of them below the geometric mean.
+    assert (steps < 0.01).float().mean() == pytest.approx(0.5, abs=0.05)
+    assert mamba.dt_proj.weight.abs().max() <= 2**-0.5
+    torch.testing.assert_close(mamba.A_log[7].exp(), torch.tensor([1.0, 2, 3, 4]))
+    assert (mamba.D == 1).all()
+
+
+def test_published_code_begins_with_steps_of_softplus_of_zero() -> None:
+    mamba = block(official_compat=True)
+    assert (mamba.dt_proj.bias == 0).all()
+    for layer in (mamba.in_proj, mamba.x_proj, mamba.dt_proj, mamba.out_proj):
+        bound = (6 / (layer.in_features + layer.out_features)) ** 0.5
+        assert 0.7 * bound < layer.weight.abs().max() <= bound
+
+
+def test_block_trains_under_autocast_and_checkpointing() -> None:
+    mamba = MambaBlock(6, **SIZES)
+    x = tokens().float()
+    expected = mamba(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = checkpoint(mamba, x, use_reentrant=False)
+    assert isinstance(y, Tensor)
+    y.float().sum().backward()
+    torch.testing.assert_close(y.float(), expected, rtol=0.1, atol=0.02)
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in mamba.parameters())
+
+
+@pytest.mark.parametrize("name", list(SIZES))
+def test_size_below_one_is_named(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be at least 1, got 0$"):
+        block(**{name: 0})

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+
+import pytest
+import torch
+from pumit.networks.mamba_mim import selective_scan
+from pumit.networks.mamba_mim.selective_scan import selective_scan_reference
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+# The function hides the module of its name from an ordinary import.
+SCAN = import_module("pumit.networks.mamba_mim.selective_scan")
+NAMES = ("u", "delta", "A", "B", "C", "D")
+
+
+def inputs(
+    batch: int, channels: int, tokens: int, states: int, dtype: torch.dtype = torch.float64
+) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(tokens)
+    sequence, mixing = (batch, channels, tokens), (batch, states, tokens)
+    shapes = (sequence, sequence, (channels, states), mixing, mixing, (channels,))
+    u, delta, A, B, C, D = (torch.randn(*s, generator=draw, dtype=dtype) for s in shapes)
+    values = [u, torch.nn.functional.softplus(delta), -A.exp(), B, C, D]
+    return [value.requires_grad_() for value in values]
+
+
+@pytest.fixture
+def chunks_of(monkeypatch: pytest.MonkeyPatch) -> object:
+    def make(tokens: int, values: list[Tensor]) -> None:
+        per_token = values[0].shape[0] * values[2].numel()
+        monkeypatch.setattr(SCAN, "CHUNK_ELEMENTS", tokens * per_token)
+
+    return make
+
+
+def weighted_gradients(y: Tensor, values: list[Tensor]) -> tuple[Tensor, ...]:
+    weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).reshape(y.shape)
+    return torch.autograd.grad((y * weights).sum(), values)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 5, 12, 100])
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 12, 4), (1, 5, 13, 1), (3, 2, 1, 2), (1, 1, 4, 3)], ids=str
+)
+def test_agrees_with_one_token_after_the_other(
+    shape: tuple[int, int, int, int], chunk: int, chunks_of: object
+) -> None:
+    values = inputs(*shape)
+    chunks_of(chunk, values)  # type: ignore[operator]
+    y, expected = selective_scan(*values), selective_scan_reference(*values)
+    torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-12)
+    gradients = weighted_gradients(y, values), weighted_gradients(expected, values)
+    for name, ours, slow in zip(NAMES, *gradients, strict=True):
+        torch.testing.assert_close(ours, slow, rtol=1e-11, atol=1e-11, msg=name)
+
+
+@pytest.mark.parametrize("chunk", [2, 100])
+def test_gradients_are_those_of_finite_differences(chunk: int, chunks_of: object) -> None:
+    values = inputs(2, 3, 5, 2)
+    chunks_of(chunk, values)  # type: ignore[operator]
+    assert torch.autograd.gradcheck(selective_scan, values)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_tensor_alone_may_want_a_gradient(name: str) -> None:
+    values = inputs(1, 2, 6, 3)
+    expected = weighted_gradients(selective_scan_reference(*values), values)[NAMES.index(name)]
+    alone = [v.detach().requires_grad_(n == name) for n, v in zip(NAMES, values, strict=True)]
+    (gradient,) = weighted_gradients(selective_scan(*alone), [alone[NAMES.index(name)]])
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_whole_volume_of_tokens_keeps_single_precision() -> None:
+    values = inputs(1, 4, 24**3, 8)
+    with torch.no_grad():
+        exact = selective_scan_reference(*values)
+    single = [v.detach().float().requires_grad_() for v in values]
+    y = selective_scan(*single)
+    torch.testing.assert_close(y.double(), exact, rtol=1e-4, atol=1e-4)
+    assert all(g.isfinite().all() for g in weighted_gradients(y, single))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_large_steps_and_fast_rates_neither_overflow_nor_vanish(dtype: torch.dtype) -> None:
+    values = [v.detach() for v in inputs(1, 4, 50, 3, dtype)]
+    values[1][..., ::3] = 1e4
+    values[1][..., 1::3] = 1e-20
+    values[2][:2] = -1e6
+    values[2][2] = -1e-12  # remembers all
+    values = [v.requires_grad_() for v in values]
+    y = selective_scan(*values)
+    exact = selective_scan_reference(*(v.double() for v in values))
+    torch.testing.assert_close(y.double(), exact, rtol=1e-3, atol=1e-2)
+    for name, gradient in zip(NAMES, weighted_gradients(y, values), strict=True):
+        assert gradient.isfinite().all(), name
+        assert gradient.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_is_computed_in_single(dtype: torch.dtype) -> None:
+    values = [v.detach().to(dtype) for v in inputs(2, 3, 40, 4)]
+    y = selective_scan(*values)
+    assert y.dtype == dtype
+    exact = selective_scan_reference(*(v.double() for v in values))
+    torch.testing.assert_close(y, exact.to(dtype))
+
+
+def test_autocast_changes_nothing_forwards_or_backwards() -> None:
+    values = inputs(2, 3, 20, 4, torch.float32)
+    y = selective_scan(*values)
+    expected = weighted_gradients(y, values)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = selective_scan(*values)
+        gradients = weighted_gradients(cast, values)
+    assert torch.equal(cast, y)
+    assert all(map(torch.equal, gradients, expected))
+
+
+def test_layout_of_memory_does_not_matter() -> None:
+    values = inputs(2, 4, 9, 3)
+    values[3] = torch.randn(2, 1, 9, dtype=torch.float64).expand(2, 3, 9)
+    values[2] = values[2].detach().t().contiguous().t()
+    values[1] = values[1].detach().repeat_interleave(2, dim=-1)[..., ::2]
+    values[0] = values[0].detach().flip(0).permute(2, 0, 1).contiguous().permute(1, 2, 0)
+    plain = [v.detach().contiguous().requires_grad_() for v in values]
+    strided = [v.detach().requires_grad_() for v in values]
+    assert not any(v.is_contiguous() for v in strided[:4])
+    y, expected = selective_scan(*strided), selective_scan(*plain)
+    torch.testing.assert_close(y, expected)
+    pairs = zip(weighted_gradients(y, strided), weighted_gradients(expected, plain), strict=True)
+    for ours, theirs in pairs:
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_runs_where_no_gradient_is_kept() -> None:
+    values = inputs(1, 3, 8, 2)
+    expected = selective_scan(*values)
+    with torch.inference_mode():
+        assert torch.equal(selective_scan(*values), expected)
+    with torch.no_grad():
+        assert not selective_scan(*values).requires_grad
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_works_under_activation_checkpointing(use_reentrant: bool) -> None:
+    values = inputs(1, 3, 8, 2)
+    y = checkpoint(selective_scan, *values, use_reentrant=use_reentrant)
+    assert isinstance(y, Tensor)
+    y.sum().backward()
+    expected = torch.autograd.grad(selective_scan(*values).sum(), values)
+    for value, gradient in zip(values, expected, strict=True):
+        assert value.grad is not None
+        torch.testing.assert_close(value.grad, gradient)
+
+
+@contextmanager
+def kept_elements() -> Iterator[list[int]]:
+    """Elements of each tensor that autograd keeps, once per storage."""
+    seen: dict[int, Tensor] = {}
+    sizes: list[int] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage().data_ptr() not in seen:
+            seen[tensor.untyped_storage().data_ptr()] = tensor
+            sizes.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield sizes
+
+
+def test_kept_memory_is_linear_and_far_below_that_of_the_states(chunks_of: object) -> None:
+    kept = []
+    for tokens in (256, 512):
+        values = inputs(1, 8, tokens, 16)
+        chunks_of(32, values)  # type: ignore[operator]
+        with kept_elements() as sizes:
+            selective_scan(*values)
+        kept.append(sum(sizes))
+    states = 8 * 16 * 512
+    assert kept[1] < states
+    assert kept[1] <= 2 * kept[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("u", (2, 3)),
+        ("u", (2, 3, 0)),
+        ("delta", (2, 3, 6)),
+        ("A", (4, 2)),
+        ("A", (3, 0)),
+        ("A", (3,)),
+        ("B", (2, 3, 5)),
+        ("C", (1, 2, 5)),
+        ("D", (2,)),
+    ],
+)
+def test_shape_that_does_not_fit_is_named_in_one_line(name: str, shape: tuple[int, ...]) -> None:
+    values = dict(zip(NAMES, inputs(2, 3, 5, 2), strict=True))
+    values[name] = torch.zeros(shape)
+    with pytest.raises(ValueError, match=f"^{name} must be .*{re.escape(str(shape))}$"):
+        selective_scan(**values)
+
+
+def test_whole_numbers_are_refused() -> None:
+    values = inputs(1, 2, 3, 1)
+    values[3] = torch.ones(1, 1, 3, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"^B must be real .* point, got torch\.int64$"):
+        selective_scan(*values)
