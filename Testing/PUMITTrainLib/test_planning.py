@@ -163,6 +163,29 @@ def test_networks_on_offer_can_be_trained(train: Any) -> None:
     assert {choice.name for choice in train.logic.planning.networks} == set(trainable_names())
 
 
+def test_every_family_is_on_offer_in_a_small_size_first(train: Any) -> None:
+    first = [choice.name for choice in train.logic.planning.networks][:6]
+    assert [name.split("_")[0] for name in first] == [
+        "pumit",
+        "basic",
+        "nnformer",
+        "hymamba",
+        "unetr",
+        "swin",
+    ]
+
+
+def test_sizes_that_are_told_are_those_of_the_networks(train: Any) -> None:
+    import torch
+    from pumit.networks.build import build_network
+
+    for choice in train.logic.planning.networks:
+        with torch.device("meta"):
+            network = build_network(choice.name)
+        millions = round(sum(p.numel() for p in network.parameters()) / 1e6)
+        assert f"about {millions} million" in choice.tooltip, choice.name
+
+
 def test_devices_are_asked_for_once(train: Any) -> None:
     train.logic.setup.askDevices()
     train.settle()

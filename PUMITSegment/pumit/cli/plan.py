@@ -23,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="quick: about ten minutes; balanced: an hour; thorough: over night",
     )
     parser.add_argument("--goal", help="automatic: segment by itself; clicks: answer clicks better")
+    parser.add_argument(
+        "--network", help="what segments by itself, such as nnformer_small or basic_unet"
+    )
     parser.add_argument("--folds", type=int, help="plan a cross-validation of so many parts")
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("-o", "--output", type=Path, help="write the recipe to this file")
@@ -51,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.folds is not None:
         given["folds"] = args.folds
+    if args.network is not None:
+        given["network"] = args.network
     home = args.config.absolute().parent
 
     def resolve(text: str) -> Path:
