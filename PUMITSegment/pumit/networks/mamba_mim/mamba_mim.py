@@ -123,7 +123,7 @@ class MambaMim(nn.Module):
         grid = self.grid(x.shape[2:])
         require_mask(visible, x.shape[0], grid)
         index = visible_index(visible)
-        encoding = self.encoder(x, visible, order=self._order(visible, index), reads_finest=False)
+        encoding = self.encoded(x, visible, order=self._order(visible, index))
         tokens = encoding.tokens
         if encoding.visible_index is not index:
             whole = tokens_to_map(tokens, grid, encoding.visible_index)
