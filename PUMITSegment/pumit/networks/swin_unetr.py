@@ -37,6 +37,7 @@ class SwinUnetr(nn.Module):
 
     Attributes:
         stride: What a field is a multiple of inside, (d, h, w).
+        merging: As given.
 
     Raises:
         ValueError: If these make no network.
@@ -64,6 +65,7 @@ class SwinUnetr(nn.Module):
         check_stages(feature_size, depths, num_heads)
         self.in_channels = in_channels
         self.spatial_dims = spatial_dims
+        self.merging = merging
         self.stride = (STRIDE if spatial_dims == 3 else 1, STRIDE, STRIDE)
         with NumbersOnCpu():
             self.network = SwinUNETR(

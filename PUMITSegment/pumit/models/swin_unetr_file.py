@@ -1,0 +1,291 @@
+"""Begin Swin UNETR with weights that others have trained with MONAI, from their public files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from pumit.errors import CheckpointError
+from pumit.models.checkpoint import is_pickle, read_recipe
+from pumit.models.public_weights import read_public_weights
+from pumit.networks.swin_merging import MERGINGS, Merging
+from pumit.networks.swin_merging_evidence import merging_evidence
+from pumit.networks.swin_unetr import SwinUnetr
+
+logger = logging.getLogger(__name__)
+
+PUBLIC_FILE = "weights of MONAI's SwinUNETR (.pt, .pth or .safetensors)"
+ENCODER = "swinViT."
+# Where training scripts put the weights among other things.
+NESTED = ("state_dict", "model", "model_state_dict", "network")
+# Names of other versions of the network, in order; `mlp.fc1` is that of the first pre-trainings.
+RENAMED = (
+    (r"^(module\.|model\.|net\.|network\.)+", ""),
+    (r"^encoder\.(patch_embed\.|layers\d\.0\.)(0\.)?", r"\1"),
+    (r"^(patch_embed|layers\d)\.", rf"{ENCODER}\1."),
+    (r"\.mlp\.fc([12])\.", r".mlp.linear\1."),
+)
+FIXED_IN = (1, 5)  # MONAI's first release with the current order, of June 2025
+
+
+@dataclass(frozen=True)
+class SwinFile:
+    """Weights of a file, by the names that MONAI's SwinUNETR gives them today.
+
+    Attributes:
+        state: Tensors by name.
+        merging: The order they were trained in, as far as it can be told.
+        reason: What told it, a clause.
+        is_known: Whether anything told it.
+    """
+
+    state: dict[str, Tensor]
+    merging: Merging
+    reason: str
+    is_known: bool
+
+
+def is_public_file(path: Path) -> bool:
+    """Whether a file holds another program's weights: a pickle, or tensors without our recipe."""
+    if not path.is_file():
+        return False
+    if is_pickle(path):
+        return True
+    try:
+        read_recipe(path)
+    except CheckpointError:
+        try:
+            with safe_open(str(path), framework="pt") as handle:
+                return "recipe" not in (handle.metadata() or {})
+        except (SafetensorError, OSError, ValueError):  # damaged: `load_checkpoint` says how
+            return False
+    return False
+
+
+def read_swin_unetr_file(path: Path) -> SwinFile:
+    """Read a public file, and tell in which order its patches were merged.
+
+    What tells, in this order: the weights themselves; a version of MONAI before 1.5 that the file
+    or the `configs/metadata.json` of its bundle names (a later one tells nothing: bundles are
+    released anew with old weights). Where nothing tells it is the current order.
+
+    Raises:
+        CheckpointError: If it cannot be read, or is not Swin UNETR's.
+    """
+    content, hints = _read(path)
+    state = {_renamed(name): tensor for name, tensor in content.items()}
+    if f"{ENCODER}patch_embed.proj.weight" not in state:
+        raise CheckpointError(f"{path.name} holds no Swin UNETR; give {PUBLIC_FILE}.")
+    if any(name.startswith(f"{ENCODER}layers1c.") for name in state):
+        raise CheckpointError(
+            f"{path.name} holds a Swin UNETR of version 2 (use_v2), which has other layers; give "
+            "one of version 1."
+        )
+    merging, reason, is_known = _merging_of(state, hints)
+    return SwinFile(state, merging, reason, is_known)
+
+
+def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
+    """Begin Swin UNETR with the weights of a public file; what reads channels may be of others.
+
+    A file of a whole network gives all but the last layer where it has other classes; one of a
+    pre-trained encoder gives the encoder.
+
+    Args:
+        network: With any channels and classes, the sizes of the file's encoder, and the order of
+            merging that is to be used; see `SwinFile.merging`.
+        path: The file.
+
+    Returns:
+        What was taken, in sentences for the user.
+
+    Raises:
+        CheckpointError: If the file cannot be read, is not Swin UNETR's, or is of another size.
+    """
+    found = read_swin_unetr_file(path)
+    ours = network.network.state_dict()
+    _require_sizes(found.state, ours, path.name)
+    is_encoder = not any(name.startswith("decoder") for name in found.state)
+    taken: dict[str, Tensor] = {}
+    anew: list[str] = []
+    for name, value in ours.items():
+        theirs = found.state.get(name)
+        if theirs is not None and theirs.ndim == value.ndim:
+            theirs = _of_channels(theirs, value, network.in_channels)
+        if theirs is not None and theirs.shape == value.shape:
+            taken[name] = theirs
+        elif name.startswith("out.") or (is_encoder and not name.startswith(ENCODER)):
+            anew.append(name)
+        elif not name.endswith("relative_position_index"):  # is made from the window
+            raise CheckpointError(
+                f"{path.name} does not fit: {name} is {_shape(theirs)} there, {_shape(value)} here."
+            )
+    network.network.load_state_dict(taken, strict=False)
+    left_out = sorted(found.state.keys() - ours.keys())
+    if left_out:
+        logger.info("left out: %s", ", ".join(left_out))
+    what = "the encoder" if is_encoder else "the last layer" if anew else ""
+    text = f"{path.name} gave {len(taken)} weights"
+    text += {"": ".", "the encoder": " to the encoder; all else begins anew."}.get(
+        what, "; the last layer begins anew, for other classes."
+    )
+    order = _told(found, network.merging)
+    if not found.is_known or network.merging != found.merging:
+        logger.warning("%s: %s", path.name, order)
+    return f"{text} {order}"
+
+
+def _told(found: SwinFile, used: str) -> str:
+    """What the user is told of the order of merging."""
+    names = {"current": "as MONAI does since 1.5", "before_2025": "as MONAI did before 1.5"}
+    text = f"Patches are merged {names[used]} (merging: {used})"
+    if used == found.merging:
+        return f"{text}: {found.reason}."
+    return f"{text}, as network_sizes say, although {found.reason} ({found.merging})."
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors by name as the file has them, and what else may tell their age."""
+    if not path.is_file():
+        raise CheckpointError(f"There is no file {path.name}; give {PUBLIC_FILE}.")
+    hints = _bundle(path)
+    if not is_pickle(path):
+        with safe_open(str(path), framework="pt") as handle:
+            hints |= handle.metadata() or {}
+        return read_public_weights(path, instead=PUBLIC_FILE), hints
+    content = _unpacked(path)
+    hints |= {k: v for k, v in content.items() if isinstance(v, str)}
+    for key in NESTED:
+        if isinstance(content.get(key), dict):
+            content = content[key]
+            break
+    state = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise CheckpointError(f"{path.name} holds {name} that is not finite; fetch it again.")
+    return {k: v.float() if v.is_floating_point() else v for k, v in state.items()}, hints
+
+
+def _unpacked(path: Path) -> dict[str, Any]:
+    """A .pt file, of which only tensors, numbers and texts are read."""
+    # Training scripts keep their best score as a number of NumPy's.
+    harmless = [np.dtype, type(np.dtype("f8")), type(np.dtype("f4")), _numpy_scalar()]
+    safe_globals = getattr(torch.serialization, "safe_globals", None)
+    try:
+        with safe_globals(harmless) if safe_globals else nullcontext():
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise CheckpointError(
+            f"{path.name} holds more than weights, which could run any code; save its state_dict "
+            "alone and give that."
+        ) from None
+    except (RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{path.name} cannot be read ({reason}); fetch it again.") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path.name} holds no named weights; give {PUBLIC_FILE}.")
+    return content
+
+
+def _numpy_scalar() -> Any:
+    """What makes a NumPy number of its bytes; its module has moved."""
+    return np.float64(0).__reduce__()[0]
+
+
+def _bundle(path: Path) -> dict[str, Any]:
+    """What the bundle of a file says of itself: <bundle>/models/model.pt."""
+    metadata = path.parent.parent / "configs" / "metadata.json"
+    try:
+        content = json.loads(metadata.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _renamed(name: str) -> str:
+    for pattern, new in RENAMED:
+        name = re.sub(pattern, new, name)
+    return name
+
+
+def _merging_of(state: Mapping[str, Tensor], hints: Mapping[str, Any]) -> tuple[Merging, str, bool]:
+    """The order, what told it, and whether anything did."""
+    given = hints.get("merging")
+    if given in MERGINGS:
+        return given, "the file says so", True
+    if state[f"{ENCODER}patch_embed.proj.weight"].ndim == 4:
+        return "current", "in two dimensions there never was another", True
+    evidence = merging_evidence(state)
+    verdict = evidence.verdict
+    if verdict == "before_2025":
+        same = f"cosine {evidence.twice:.2f}, of any others at most {evidence.others:.2f}"
+        return verdict, f"its weights of two pairs of corners are alike ({same})", True
+    if verdict == "current":
+        found = f"cosine {evidence.twice:.2f}, of others up to {evidence.others:.2f}"
+        return verdict, f"its weights do not show the corners once read twice ({found})", True
+    version = str(hints.get("monai_version", ""))
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and tuple(map(int, numbers.groups())) < FIXED_IN:
+        return "before_2025", f"it names MONAI {version}, and its weights do not tell", True
+    return "current", "neither its weights nor anything else tells; set merging to change", False
+
+
+def _sizes(state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Sizes that shapes tell, as `network_sizes` names them."""
+    embedding = state[f"{ENCODER}patch_embed.proj.weight"]
+    sizes: dict[str, Any] = {
+        "feature_size": embedding.shape[0],
+        "spatial_dims": embedding.ndim - 2,
+        "depths": [],
+        "num_heads": [],
+    }
+    for layer in range(1, 5):
+        blocks = f"{ENCODER}layers{layer}.0.blocks."
+        tables = [
+            tensor
+            for name, tensor in state.items()
+            if name.startswith(blocks) and name.endswith(".relative_position_bias_table")
+        ]
+        sizes["depths"].append(len(tables))
+        sizes["num_heads"] += [t.shape[1] for t in tables[:1]]
+        for table in tables[:1]:
+            side = round(table.shape[0] ** (1 / sizes["spatial_dims"]))
+            sizes["window_size"] = (side + 1) // 2
+    return sizes
+
+
+def _require_sizes(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], file: str) -> None:
+    there, here = _sizes(theirs), _sizes(ours)
+    other = {k: v for k, v in there.items() if here.get(k) != v}
+    if other:
+        wanted = ", ".join(f"{k}: {v}" for k, v in other.items())
+        raise CheckpointError(
+            f"{file} is of another size than this network; set network_sizes: {{{wanted}}}."
+        )
+
+
+def _of_channels(kernel: Tensor, wanted: Tensor, channels: int) -> Tensor:
+    """A kernel that reads the image, for as many channels as this network sees.
+
+    It answers an image that is repeated over the channels as before.
+    """
+    if kernel.shape == wanted.shape or kernel.ndim < 4 or wanted.shape[1] != channels:
+        return kernel
+    mean = kernel.sum(1, keepdim=True) / channels
+    return mean.expand(-1, channels, *mean.shape[2:])
+
+
+def _shape(tensor: Tensor | None) -> str:
+    return "absent" if tensor is None else " x ".join(map(str, tensor.shape))
