@@ -73,12 +73,7 @@ class VisionMambaEncoder(nn.Module):
         self.norm = nn.LayerNorm(dim)
 
     def forward(
-        self,
-        x: Tensor,
-        mask: Tensor | None = None,
-        *,
-        order: Tensor | None = None,
-        reads_finest: bool = True,
+        self, x: Tensor, mask: Tensor | None = None, *, order: Tensor | None = None
     ) -> Encoding:
         """Encode a field, or the visible patches of one.
 
@@ -86,7 +81,6 @@ class VisionMambaEncoder(nn.Module):
             x: Intensities (B, in_channels, D, H, W), the size a multiple of the patch.
             mask: Boolean (B, 1, D / patch, ...), True for visible patches, as many in each image.
             order: See `HyMambaEncoder.forward`.
-            reads_finest: As there; changes nothing, for there are no maps.
 
         Returns:
             No maps; the tokens at all taps, the last ones of which are `tokens`.
