@@ -119,4 +119,5 @@ class SkipAttention(_WindowedAttention):
         """Map up-sampled and encoder tokens, both (B, D, H, W, C), to tokens of that shape."""
         layout = self.layout(x)
         k, v = self.key_value(layout.split(skip)).chunk(2, -1)
-        return self.attend(layout.split(x), k, v, layout=layout)
+        q = layout.split(x).to(k.dtype)  # autocast keeps a norm's answer in single precision
+        return self.attend(q, k, v, layout=layout)

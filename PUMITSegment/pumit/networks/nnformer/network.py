@@ -31,7 +31,8 @@ class NnFormer(nn.Module):
         mlp_ratio: Hidden width of the perceptrons, of their stage's.
         drop_path: Rate of stochastic depth at the last layer of the encoder, and of the decoder.
         num_supervised_levels: Decoder stages with a head, from the finest on.
-        official_index: Relative positions share biases as in the authors' code; theirs alone.
+        official_index: Relative positions share biases as in the authors' code, which weights of
+            theirs need.
         official_unmasked_shift: Shifted volumes join opposite ends of the grid, as in the authors'
             ACDC network.
 
@@ -69,7 +70,12 @@ class NnFormer(nn.Module):
     ) -> None:
         super().__init__()
         _require_numbers(
-            {"in_channels": in_channels, "num_classes": num_classes, "mlp_ratio": mlp_ratio},
+            {
+                "in_channels": in_channels,
+                "num_classes": num_classes,
+                "dim": dim,
+                "mlp_ratio": mlp_ratio,
+            },
             drop_path=drop_path,
         )
         _require_stages(depths, num_heads, decoder_num_heads, windows, merges)
@@ -152,7 +158,7 @@ def field_stride(patch: Sequence[int], merges: Sequence[Sequence[int]]) -> Grid:
 
 
 def _begin(module: nn.Module) -> None:
-    """Weights of Swin Transformer's beginning; convolutions keep torch's."""
+    """Projections begin as Swin Transformer's, convolutions as torch's."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         nn.init.zeros_(module.bias)

@@ -197,6 +197,7 @@ def test_fields_that_do_not_fit_are_refused_in_one_line(shape: tuple[int, ...], 
     [
         ({"num_classes": 0}, "num_classes must be at least 1"),
         ({"in_channels": 0}, "in_channels must be at least 1"),
+        ({"dim": 0}, "dim must be at least 1"),
         ({"dim": 7}, "even width"),
         ({"num_heads": (3, 2, 4)}, "3 heads do not divide a width of 8"),
         ({"num_heads": (1, 2)}, "num_heads must have 3 entries"),
