@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from pumit.errors import CheckpointError
-from pumit.models.checkpoint import Checkpoint, load_checkpoint
+from pumit.models.checkpoint import Checkpoint, load_checkpoint, read_recipe
 from pumit.models.index import find_model
+from pumit.models.swin_unetr_file import (
+    is_public_file,
+    load_swin_unetr_file,
+    read_swin_unetr_file,
+)
 from pumit.networks.pumit.segmentation_network import SegmentationNetwork
 from pumit.networks.pumit.transfer import load_universal_weights
+from pumit.networks.swin_unetr import SwinUnetr
 from pumit.training.initial_encoder import begin_with_encoder
 from pumit.training.network_families import FAMILIES, Encoder, Family
-from pumit.training.trainable_networks import class_of
+from pumit.training.trainable_networks import class_of, family_of
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +33,8 @@ def begin_with(network: nn.Module, model: str, *, sizes: Mapping[str, Any] | Non
     A segmentation network of the same class gives all; where it has other classes or image
     channels, what reads or writes these begins anew. A pre-trained encoder gives the encoder: a
     universal ViT that of PUMIT (its patch embedding summed along depth, its position table
-    resampled), MambaMIM that of HyMamba, Swin UNETR's self-supervision that of Swin UNETR.
+    resampled), MambaMIM that of HyMamba, Swin UNETR's self-supervision that of Swin UNETR, for
+    which a public file of weights does too.
 
     Args:
         network: What is to be trained.
@@ -37,6 +45,9 @@ def begin_with(network: nn.Module, model: str, *, sizes: Mapping[str, Any] | Non
         CheckpointError: If there is no such model, or it is of another width or kind.
     """
     path = find_model(model)
+    if is_public_file(path):
+        _begin_with_public_file(network, path)
+        return
     checkpoint = load_checkpoint(path)
     theirs = str(checkpoint.recipe.get("network"))
     family = FAMILIES[type(network).__name__]
@@ -53,6 +64,38 @@ def begin_with(network: nn.Module, model: str, *, sizes: Mapping[str, Any] | Non
             f"initial {path.name} holds the network {theirs!r}, which is not the one that this "
             f"recipe trains ({family.title}); give one of the same kind{fits}."
         )
+
+
+def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """Sizes that an earlier model settles where a recipe leaves them open; see `Family.alike`.
+
+    Args:
+        name: Of the network that is to be trained.
+        given: Sizes that the recipe changes.
+        model: What it begins with.
+
+    Raises:
+        CheckpointError: If there is no such model, or it cannot be read.
+    """
+    left_open = [key for key in family_of(name).alike if key not in given]
+    path = find_model(model)
+    if not left_open:
+        return {}
+    if is_public_file(path):
+        is_swin = class_of(name) == SwinUnetr.__name__
+        return {"merging": read_swin_unetr_file(path).merging} if is_swin else {}
+    theirs = read_recipe(path)[0].get("sizes", {})
+    return {key: theirs[key] for key in left_open if key in theirs}
+
+
+def _begin_with_public_file(network: nn.Module, path: Path) -> None:
+    if not isinstance(network, SwinUnetr):
+        title = FAMILIES[type(network).__name__].title
+        raise CheckpointError(
+            f"initial {path.name} is a file of another program, which only Swin UNETR can begin "
+            f"with; give a model of {title} that pumit has trained."
+        )
+    logger.info("%s", load_swin_unetr_file(network, path))
 
 
 def _require_alike(

@@ -21,7 +21,7 @@ from pumit.training.segmentation_plan import (
     check_segmentation_recipe,
     look_at_cases,
 )
-from pumit.training.trainable_networks import class_of, fitted_names
+from pumit.training.trainable_networks import class_of, family_of, fitted_names
 
 # Sizes that follow from the data: the run works them out again where a recipe was edited.
 FROM_DATA = ("in_channels", "num_classes", "position_table")
@@ -66,6 +66,8 @@ def _draft(request: PlanRequest) -> dict[str, Any]:
     sizes = dict(preset.network_sizes) if network == preset.network else {}
     own = RECIPES[network].sizes if network in RECIPES else {}
     left_open = fitted_names(network) if network in RECIPES else ()
+    if "initial" in given and network in RECIPES:
+        left_open += family_of(network).alike  # the initial model settles them
     own = {k: v for k, v in own.items() if k not in left_open}
     sizes = {**own, **sizes, **given.get("network_sizes", {})}
     recipe = {

@@ -20,7 +20,7 @@ from pumit.networks.build import RECIPES
 from pumit.training.augmentation import AugmentationSettings
 from pumit.training.class_values import has_regions
 from pumit.training.data_plan import CPU_STEP_VOXELS, GPU_STEP_VOXELS, PLAN_KINDS
-from pumit.training.initial_weights import begin_with
+from pumit.training.initial_weights import begin_with, sizes_of_initial
 from pumit.training.origin import origin_of
 from pumit.training.prepared_cases import PreparedCase, prepare_all
 from pumit.training.run_card_facts import fingerprints
@@ -172,7 +172,12 @@ def _plan(run: TrainingRun) -> SegmentationPlan:
         run.recipe, run.path, progress=lambda number: run.at_case("Looking at", number)
     )
     voxels = CPU_STEP_VOXELS if run.device.type == "cpu" else GPU_STEP_VOXELS
-    return plan_segmentation(run.recipe, data, facts, step_voxels=voxels, seed=run.seed)
+    ready = plan_segmentation(run.recipe, data, facts, step_voxels=voxels, seed=run.seed)
+    if "initial" in run.recipe:
+        given = run.recipe.get("network_sizes", {})
+        settled = sizes_of_initial(ready.network, given, _model(run, run.recipe["initial"]))
+        ready = replace(ready, sizes={**ready.sizes, **settled})
+    return ready
 
 
 def _tell(
