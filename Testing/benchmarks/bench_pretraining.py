@@ -36,7 +36,8 @@ OTHERS = (
     *("pet_sts001", "pet_sts003"),
 )
 COMPARISON = recipe_folder() / "compare_hippocampus.yaml"
-SHARES = {"20%": 0.2, "all": None}
+# Share of the labels and processor time of a fine-tuning, of the comparison where None.
+SHARES: dict[str, tuple[float | None, float | None]] = {"20%": (0.2, 120), "all": (None, None)}
 # What is the same in all pre-trainings; 32 x 64 x 64 voxels are 32 cells of 16 voxels.
 COMMON: dict[str, Any] = {
     "version": "0",
@@ -112,7 +113,7 @@ def fine_tune(
     """Fine-tune each network from scratch and from its pre-training, with each share."""
     base = yaml.safe_load(COMPARISON.read_text())
     given = {row["name"]: row for row in base["networks"]}
-    for label, share in SHARES.items():
+    for label, (share, seconds) in SHARES.items():
         networks = []
         for name, start in starts.items():
             row = {**given[name], **({} if share is None else {"share": share})}
@@ -120,6 +121,7 @@ def fine_tune(
             networks += [row, {**row, **pretrained}]
         recipe = {**base, "seeds": list(seeds), "processes": processes, "networks": networks}
         recipe["title"] = f"Pre-training, {label} of the labels"
+        recipe["seconds"] = seconds or base["seconds"]
         path = folder / f"compare_{label.strip('%')}.yaml"
         path.write_text(yaml.safe_dump(recipe, sort_keys=False))
         out = folder / label.strip("%")
