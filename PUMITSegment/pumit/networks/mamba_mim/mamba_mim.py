@@ -34,9 +34,10 @@ MASKING_QUIRKS = {
 """What the published code does otherwise than the paper, in choosing the tokens."""
 
 
-# Parameters of the published network that are not built, for nothing depends on them, beside those
-# of its encoder (`hymamba.LEFT_OUT`): 114,158,657 with all of them. What they are is inferred: the
-# decoder's layout follows from its widths, and these are what is then missing.
+# Parameters of the published network that are not built, beside those of its encoder
+# (`hymamba.LEFT_OUT`): 114,158,657 with all of them. What they are is inferred: the layout of the
+# decoder follows from its widths, and these are what is then missing. Nothing depends on them but
+# on the biases of the stem, which the published HyMamba for segmentation has not either.
 LEFT_OUT = {
     "fusion in the first block, with its norms": 27 * (1536 + 768) * 768 + 4 * 768,
     "densification of the finest map": 27 * 64 * 48 + 48,
@@ -53,8 +54,9 @@ class MambaMim(nn.Module):
         encoder: What is to be pre-trained.
         in_channels: Image channels.
         decoder_widths: The decoder's channels, the coarsest first.
-        official_compat: True for every quirk of the published code, here (`MASKING_QUIRKS`) and in
-            the interpolation (`QUIRKS`); False for none; or the names of some.
+        official_compat: True for all quirks of the published code that are named here
+            (`MASKING_QUIRKS`) and for the interpolation (`QUIRKS`); False for none; or the names of
+            some.
 
     Attributes:
         encoder: What fine-tuning begins with.
