@@ -18,7 +18,7 @@ MARKERS = ("o", "^", "s", "D", "v", "P", "X", "<", ">", "*")
 STYLES = ("-", "--", "-.", ":")
 # Stands for the colour of the text around the figure, whatever it is there.
 _INK = "#010203"
-_WIDTH, _ROW, _AXIS = 7.2, 0.5, 0.75  # inches
+_WIDTH, _ROW, _AXIS = 5.6, 0.42, 0.7  # inches
 _SETTINGS = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "pumit",
@@ -86,7 +86,7 @@ def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]
             )
         axes.plot([], [], "|", color=_INK, ms=12, mew=2, label="mean, 95 % interval")
         axes.legend(
-            frameon=False, ncols=min(len(seeds) + 1, 5), loc="lower left", bbox_to_anchor=(0, 1)
+            frameon=False, ncols=min(len(seeds) + 1, 4), loc="lower left", bbox_to_anchor=(0, 1)
         )
         _tidy(axes)
         axes.grid(axis="x", color=_INK, alpha=0.15)
@@ -104,7 +104,7 @@ def curves_svg(curves: Sequence[Curve], *, x_label: str, y_label: str) -> str:
     """
     names = list(dict.fromkeys(curve.name for curve in curves))
     with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=(_WIDTH, 3.6))
+        figure = Figure(figsize=(_WIDTH, 3.2))
         axes = figure.subplots()
         named: set[str] = set()
         for curve in curves:

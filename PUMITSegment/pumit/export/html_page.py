@@ -18,19 +18,20 @@ _STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --paper: #0d1117; --faint: #9aa4af;
   --line: #3a424c; --shade: #161b22; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 62rem; padding: 1rem; color: var(--ink);
+body { margin: 0 auto; max-width: 64rem; padding: 1rem; color: var(--ink);
   background: var(--paper); font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
 h1 { font-size: 1.7rem; line-height: 1.2; } h2 { font-size: 1.25rem; margin-top: 2.2rem; }
 p, li { max-width: 46rem; }
 figure { margin: 1rem 0; } figcaption, .note { color: var(--faint); font-size: .9rem; }
-figure svg { width: 100%; height: auto; display: block; }
+figure svg { width: 100%; min-width: 26rem; max-width: 48rem; height: auto; display: block; }
 figure img { max-width: 100%; height: auto; display: block; background: #fff; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
+table.words td { text-align: left; white-space: normal; }
 caption { text-align: left; color: var(--faint); font-size: .9rem; padding-bottom: .3rem; }
-th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
+th, td { padding: .35rem .55rem; border-bottom: 1px solid var(--line); text-align: right;
   vertical-align: top; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, .words th { text-align: left; }
 td small { display: block; color: var(--faint); }
 pre { background: var(--shade); border: 1px solid var(--line); padding: .8rem; overflow-x: auto;
   font-size: .82rem; line-height: 1.4; }
@@ -94,15 +95,19 @@ class Points:
 
 @dataclass(frozen=True)
 class Cell:
-    """A place of a table: what counts, and below it in small print what it is worth."""
+    """A place of a table.
+
+    Attributes:
+        text: What counts.
+        below: In small print what it is worth, line by line.
+    """
 
     text: str
-    below: str = ""
+    below: Sequence[str] = ()
 
     def html(self) -> str:
         """As HTML, without the place around it."""
-        small = f"<small>{escape(self.below)}</small>" if self.below else ""
-        return escape(self.text) + small
+        return escape(self.text) + "".join(f"<small>{escape(line)}</small>" for line in self.below)
 
 
 @dataclass(frozen=True)
@@ -111,24 +116,30 @@ class Table:
 
     Attributes:
         caption: What it shows.
-        head: Of each column.
+        head: Of each column; all empty for none.
         rows: As many places each.
+        is_words: Whether it holds words, which are read from the left and may take several lines.
     """
 
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[Cell | str]]
+    is_words: bool = False
 
     def html(self, number: int) -> str:
         """As HTML."""
-        head = "".join(f'<th scope="col">{escape(text)}</th>' for text in self.head)
+        head = "".join(
+            f'<th scope="col">{escape(text)}</th>' for text in self.head if any(self.head)
+        )
+        head = f"<thead><tr>{head}</tr></thead>" if head else ""
+        kind = ' class="words"' if self.is_words else ""
         body = []
         for first, *rest in self.rows:
             places = "".join(f"<td>{_cell(place)}</td>" for place in rest)
             body.append(f'<tr><th scope="row">{_cell(first)}</th>{places}</tr>')
         return (
-            f'<div class="wide"><table><caption>{escape(self.caption)}</caption>'
-            f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+            f'<div class="wide"><table{kind}><caption>{escape(self.caption)}</caption>'
+            f"{head}<tbody>{''.join(body)}</tbody></table></div>"
         )
 
 
@@ -149,6 +160,7 @@ class Drawing:
     def html(self, number: int) -> str:
         """As HTML."""
         drawing = _within_page(self.svg, f"f{number}-", self.alt)
+        drawing = f'<div class="wide">{drawing}</div>'
         return f"<figure>{drawing}<figcaption>{escape(self.caption)}</figcaption></figure>"
 
 

@@ -22,9 +22,15 @@ from pumit.io.atomic import atomic_path
 from pumit.io.run_files import RECIPE
 from pumit.training.comparison_facts import FACTS, facts_of_comparison
 from pumit.training.comparison_plan import PlannedComparison, Training, plan_comparison
-from pumit.training.comparison_processes import TrainingProcesses
+from pumit.training.comparison_processes import TrainingProcesses, end_orphan
 from pumit.training.comparison_recipe import Comparison, read_comparison
-from pumit.training.comparison_rows import ROWS, is_finished, read_row, write_rows
+from pumit.training.comparison_rows import (
+    ROWS,
+    TrainingRow,
+    is_finished,
+    read_row,
+    write_rows,
+)
 from pumit.training.recipe_file import read_yaml
 from pumit.training.recipe_text import recipe_text
 from pumit.training.run_control import RunStopped
@@ -36,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 RUNS = "runs"
 RECIPES = "recipes"
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.5
 # How often a training tells and saves has no part in what comes out.
 HARMLESS = ("schedule.log_every", "schedule.checkpoint_seconds")
 
@@ -105,11 +111,11 @@ def compare(
         facts = json.dumps(facts_of_comparison(comparison, planned), indent=1)
         desk.written(lambda: _write(output / FACTS, facts))
         wanted = [t for t in planned.trainings if t.network.name in chosen]
-        failures = _Trainings(desk, output, comparison.processes, planned).finish(wanted)
+        trainings = _Trainings(desk, output, comparison.processes, planned)
+        failures = trainings.finish(wanted)
         desk.state("validating", "Writing the page.")
         desk.written(lambda: _write_page(output, comparison))
-        done = sum(is_finished(output / RUNS / t.folder) for t in planned.trainings)
-        count = len(planned.trainings)
+        done, count = len(trainings.rows), len(planned.trainings)
         named = f" {'; '.join(failures)} failed." if failures else ""
         desk.finish(f"{done} of {count} trainings are finished.{named}")
     return Compared(done, failures)
@@ -190,6 +196,7 @@ class _Trainings:
     ) -> None:
         self.desk, self.output, self.processes, self.planned = desk, output, processes, planned
         self.failures: dict[str, str] = {}
+        self.rows: dict[str, TrainingRow] = {}
 
     def finish(self, wanted: Sequence[Training]) -> dict[str, str]:
         """Train until all are finished or failed; returns what failed, with its reason.
@@ -197,8 +204,11 @@ class _Trainings:
         Raises:
             RunStopped: If it was stopped; all trainings are saved.
         """
-        todo = [t for t in wanted if not is_finished(self._folder(t))]
+        for training in self.planned.trainings:
+            if is_finished(self._folder(training)):
+                self.rows[training.title] = read_row(training, self._folder(training))
         self._write_rows()
+        todo = [t for t in wanted if t.title not in self.rows]
         with TrainingProcesses() as running:
             while todo or running.count:
                 while todo and running.count < self.processes:
@@ -218,6 +228,10 @@ class _Trainings:
         recipe = _recipe_of(training, self.output)
         text = yaml.safe_dump(training.recipe, sort_keys=False, allow_unicode=True)
         self.desk.written(lambda: _write(recipe, text))
+        end_orphan(self._folder(training))
+        if is_finished(self._folder(training)):
+            self._end(training.title, "")
+            return
         self.desk.event("training", f"{training.title} begins.")
         running.start(
             training.title, recipe, self._folder(training), int(training.recipe["threads"])
@@ -228,6 +242,11 @@ class _Trainings:
         training = next(t for t in self.planned.trainings if t.title == title)
         if not complaint and not is_finished(self._folder(training)):
             complaint = "It was stopped; started again, it goes on."
+        if not complaint:
+            try:
+                self.rows[title] = read_row(training, self._folder(training))
+            except PumitError as error:
+                complaint = str(error)
         if complaint:
             self.failures[title] = complaint
             self.desk.event("training failed", f"{title} failed: {complaint}")
@@ -237,18 +256,16 @@ class _Trainings:
 
     def _write_rows(self) -> None:
         """Every finished training, those of earlier starts too."""
-        done = [t for t in self.planned.trainings if is_finished(self._folder(t))]
-        rows = [read_row(t, self._folder(t)) for t in done]
+        titles = [training.title for training in self.planned.trainings]
+        rows = [self.rows[title] for title in titles if title in self.rows]
         self.desk.written(lambda: write_rows(self.output / ROWS, rows))
 
     def _tell(self, running: TrainingProcesses) -> None:
         if self.desk.journal is None:
             return
-        count = len(self.planned.trainings)
-        done = sum(is_finished(self._folder(t)) for t in self.planned.trainings)
+        done, count = len(self.rows), len(self.planned.trainings)
         sentence = f"{done} of {count} trainings are finished. {running.sentence}".strip()
-        status = self.desk.journal.status
-        if status.sentence != sentence:
+        if self.desk.journal.status.sentence != sentence:
             self.desk.journal.tell(state="training", sentence=sentence, step=done, steps=count)
 
     def _obey(self, running: TrainingProcesses) -> None:

@@ -40,6 +40,7 @@ from pumit.training.comparison_summary import (
 from pumit.training.comparison_words import (
     NOTHING,
     about_data,
+    about_networks,
     bootstrap_words,
     interval_words,
     lead,
@@ -111,6 +112,7 @@ def blocks_of(found: Found) -> list[Block]:
     blocks += [Heading("What this does not show")]
     blocks += [Points(limits_of(found.comparison, found.facts, found.rows))]
     blocks += [Heading("What was compared"), about_data(found.facts)]
+    blocks += [about_networks(found.comparison), Heading("How to make it again")]
     blocks += recipe_words(found.comparison)
     return blocks
 
@@ -131,12 +133,11 @@ def _unfinished(found: Found) -> list[Block]:
 def _quality(found: Found) -> Table:
     labels = class_names(found.rows)
     several = labels if len(labels) > 1 else []
-    head = ["Network", "Seeds", "Dice", *(f"Dice, {label}" for label in several)]
+    head = ["Network", "Dice", *(f"Dice, {label}" for label in several)]
     head += [TITLES["hd95_mm"], TITLES["assd_mm"]]
     rows = []
     for one in found.scores:
-        places: list[Cell | str] = [one.name, str(len(one.rows))]
-        places += [_mean_cell(one.mean("dice"), 3)]
+        places: list[Cell | str] = [one.name, _mean_cell(one.mean("dice"), 3)]
         places += [_mean_cell(one.mean("dice", label), 3) for label in several]
         for metric in ("hd95_mm", "assd_mm"):
             places.append(_mean_cell(one.mean(metric), 2, without=one.undefined(metric)))
@@ -148,7 +149,7 @@ def _quality(found: Found) -> Table:
 def _mean_cell(mean: CrossedMean, digits: int, *, without: int = 0) -> Cell:
     below = interval_words(mean, digits)
     if without:
-        below = f"{below}; {without} of {mean.values + without} undefined".removeprefix("; ")
+        below.append(f"{without} of {mean.values + without} undefined")
     return Cell(number_words(mean.mean, digits), below)
 
 
@@ -176,16 +177,18 @@ def _points(found: Found) -> list[Block]:
                 by_seed[s][np.isfinite(by_seed[s])].tolist() if s in by_seed else [] for s in seeds
             ]
             rows.append(PointRow(one.name, points, mean.mean, mean.low, mean.high))
-        label = f"{TITLES[metric]} of a case, mean over its classes"
+        label = f"{TITLES[metric]} (a case's mean over its classes)"
         told = "; ".join(
             f"{row.name} {number_words(row.mean, DIGITS[metric])}" for row in rows if row.points
         )
         alt = f"{TITLES[metric]} of every case and seed, a row for each network. Means: {told}."
         better = "to the right" if metric == "dice" else "to the left"
-        caption = (
-            f"Every point is a case that nobody trained on, segmented once for each seed (height "
-            f"and marker); better is {better}. The stroke is the mean, the bar its 95 % interval."
-        )
+        caption = f"{TITLES[metric]}; better is {better}."
+        if metric == METRICS[0]:
+            caption += (
+                " Every point is a case that nobody trained on, segmented once for each seed "
+                "(height and marker). The stroke is the mean, the bar its 95 % interval."
+            )
         svg = point_rows_svg(rows, label=label, seeds=seeds)
         blocks.append(Drawing(svg, alt, caption))
     return blocks
@@ -210,8 +213,9 @@ def _differences(found: Found) -> list[Block]:
             rows,
         ),
         Paragraph(
-            "Told apart are those whose interval does not hold 0; with several networks, one "
-            "such interval in twenty holds no 0 by chance, and nothing was adjusted for that.",
+            "Told apart are those whose interval does not hold 0. Of networks that are alike, one "
+            "interval in twenty would not hold it by chance; nothing was adjusted for there being "
+            "several networks and measures.",
             is_note=True,
         ),
     ]
@@ -226,26 +230,32 @@ def _difference_cell(difference: Difference, metric: str) -> Cell:
         is_higher = mean.low > 0
         is_apart = is_higher or mean.high < 0
         better = is_higher if metric == "dice" else not is_higher
-        verdict = ("; better" if better else "; worse") if is_apart else "; not told apart"
-    return Cell(f"{mean.mean:+.{digits}f}", interval_words(mean, digits, signed=True) + verdict)
+        verdict = ("better" if better else "worse") if is_apart else "not told apart"
+    below = [*interval_words(mean, digits, signed=True), *filter(None, [verdict])]
+    return Cell(f"{mean.mean:+.{digits}f}", below)
 
 
 def _costs(found: Found) -> Table:
-    head = ["Network", "Parameters", "Steps", "Time", "Processor time", "Memory, GiB"]
-    head += ["A case, s", "A case, processor s"]
+    is_processor = found.comparison.schedule["clock"] == "processor"
+    head = ["Network", "Parameters", "Trainings", "Steps", "Time", "Processor time", "Memory, GiB"]
+    head += ["Processor seconds a case" if is_processor else "Seconds a case"]
     rows = []
     for one in found.scores:
         memory = [r.peak_memory_gib for r in one.rows if r.peak_memory_gib is not None]
+        asked = [
+            r.prediction_processor_seconds if is_processor else r.prediction_seconds
+            for r in one.rows
+        ]
         rows.append(
             [
                 one.name,
                 f"{one.rows[0].parameters / 1e6:.2f} M",
+                str(len(one.rows)),
                 _range([r.steps for r in one.rows]),
                 duration(float(np.mean([r.seconds for r in one.rows]))),
                 duration(float(np.mean([r.processor_seconds for r in one.rows]))),
                 f"{max(memory):.2f}" if memory else NOTHING,
-                f"{np.mean([r.prediction_seconds for r in one.rows]):.2f}",
-                f"{np.mean([r.prediction_processor_seconds for r in one.rows]):.2f}",
+                f"{np.mean(asked):.2f}",
             ]
         )
     count = found.facts["processes"]

@@ -76,16 +76,12 @@ class TrainingProcesses:
     def start(self, title: str, recipe: Path, folder: Path, threads: int) -> None:
         """Start a training, or go on with it.
 
-        Where a process that an earlier start of the comparison left behind trains in the folder,
-        that is asked to save and end first.
-
         Args:
             title: What to call it.
             recipe: What it follows.
             folder: Of its run.
             threads: Of the processor.
         """
-        _end_orphan(folder)
         root = str(Path(pumit.__file__).resolve().parent.parent)
         paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         windows: dict[str, Any] = {}
@@ -134,7 +130,12 @@ class TrainingProcesses:
                     one.process.wait(max(until - time.monotonic(), 0.0))
 
 
-def _end_orphan(folder: Path) -> None:
+def end_orphan(folder: Path) -> None:
+    """Have a process save and end that an earlier start of the comparison left in a folder.
+
+    Raises:
+        ExportError: If the folder cannot be written.
+    """
     while (status := read_status(folder)) is not None and status.is_alive:
         ask(folder, "stop")
         time.sleep(ASK_SECONDS)

@@ -120,7 +120,7 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
         )
     except (OSError, SafetensorError, ValueError, LookupError, TypeError) as error:
         raise TrainingError(
-            f"{training.title}: what it wrote cannot be read ({type(error).__name__} at {LAST}, "
+            f"What {training.title} wrote cannot be read ({type(error).__name__} at {LAST}, "
             f"{VALIDATION} or {LOG}); remove its folder {folder.name} to train it anew."
         ) from None
 

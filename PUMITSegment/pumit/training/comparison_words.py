@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import yaml
 
 from pumit.evaluation.crossed_bootstrap import RESAMPLES, CrossedMean
-from pumit.export.html_page import Block, Cell, Code, Paragraph, Table
+from pumit.export.html_page import Block, Code, Paragraph, Table
 from pumit.training.comparison_recipe import Comparison
 from pumit.training.run_sentences import duration
 
 FOLDER = "FOLDER"
+_SHIPPED = Path(__file__).parent / "recipes"
 NOTHING = "\N{EN DASH}"  # where there is no number
 
 
@@ -65,7 +66,22 @@ def about_data(facts: Mapping[str, Any]) -> Table:
         ("Software", f"PUMIT {machine['pumit']}, PyTorch {machine['torch']}, Python "
          f"{machine['python']}, {machine['system']}"),
     ]  # fmt: skip
-    return Table("Alike for all networks.", ("", ""), [(k, Cell(v)) for k, v in rows])
+    return Table("Alike for all networks.", ("", ""), rows, is_words=True)
+
+
+def about_networks(comparison: Comparison) -> Table:
+    """What each network has of its own."""
+    rows = []
+    for network in comparison.networks:
+        own = [f"{key} {value}" for key, value in network.schedule.items()]
+        if network.initial is not None:
+            own.append("begins with an earlier model")
+        if network.share is not None:
+            own.append(f"learns from {network.share:.0%} of the cases")
+        sizes = ", ".join(f"{key} {value}" for key, value in network.sizes.items())
+        rows.append((network.name, network.network, sizes or "as built in", ", ".join(own)))
+    head = ("Network", "Name in recipes", "Sizes changed", "Of its own")
+    return Table("What differs.", head, rows, is_words=True)
 
 
 def bootstrap_words(seeds: int) -> str:
@@ -88,18 +104,19 @@ def number_words(value: float | None, digits: int) -> str:
     return NOTHING if value is None else f"{value:.{digits}f}"
 
 
-def interval_words(mean: CrossedMean, digits: int, *, signed: bool = False) -> str:
-    """An interval, or nothing where there is none."""
+def interval_words(mean: CrossedMean, digits: int, *, signed: bool = False) -> list[str]:
+    """An interval as a line, or none where there is none."""
     if mean.low is None or mean.high is None:
-        return ""
+        return []
     sign = "+" if signed else ""
-    return f"{mean.low:{sign}.{digits}f} to {mean.high:{sign}.{digits}f}"
+    return [f"{mean.low:{sign}.{digits}f} to {mean.high:{sign}.{digits}f}"]
 
 
 def recipe_words(comparison: Comparison) -> list[Block]:
     """The command and the whole recipe, without paths."""
-    name = PurePosixPath(comparison.source).stem
-    command = f"pumit compare {name}.yaml --data {FOLDER} -o OUT"
+    source = comparison.source
+    name = source.removesuffix(".yaml") if (_SHIPPED / source).is_file() else source
+    command = f"pumit compare {name} --data {FOLDER} -o OUT"
     text = yaml.safe_dump(
         without_paths(comparison.recipe),
         sort_keys=False,
