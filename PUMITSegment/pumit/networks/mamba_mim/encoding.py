@@ -13,8 +13,8 @@ class Encoding:
     """Features of a field, or of the visible cells of one.
 
     Attributes:
-        maps: Convolutional maps (B, C_i, *grid_i), the finest first, zero where hidden; empty
-            where the encoder has no convolutional stages.
+        maps: What decoders read of each convolutional stage, (B, C_i, *grid_i), the finest first,
+            zero where hidden; empty where the encoder has no such stages.
         tokens: After the Mamba layers, in raster order: (B, N, C), or the visible ones (B, K, C).
         grid: Cells of the coarsest grid along (d, h, w); N is their product.
         visible_index: Raster positions (B, K) of the visible cells; None where nothing was hidden.

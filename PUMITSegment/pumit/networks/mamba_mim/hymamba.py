@@ -14,8 +14,9 @@ from pumit.networks.padding import padded, require_channels
 NAME = "HyMamba"
 
 # Parameters of the published network (1 channel, 14 classes, 96^3 voxels) that are not built, for
-# nothing depends on them: 41,841,134 with them. What they are is inferred: with the sizes of
-# `build.py`, they are what is missing, and the first is the published difference to 41,758,190.
+# no answer depends on them. It has 41,841,134, of which 41,758,190 are trained: the difference is
+# the first of these. The two others are inferred, as are which convolutions have biases and that a
+# MedNeXt block has a scale: together they give exactly the published number.
 LEFT_OUT = {
     "fixed positions": 216 * 384,  # computed here, for grids of any size
     "second direction of the Mamba layers": 4 * 768 * (5 + 56 + 25 + 16 + 1),  # never run
@@ -41,6 +42,8 @@ class HyMamba(nn.Module):
 
     Source:
         Tang et al., MambaMIM, 2024, section 2; the decoder as in Hatamizadeh et al., UNETR, 2022.
+        Differs from the source: what is `LEFT_OUT`; poolings that keep depth, and fields of any
+        size, are added.
     """
 
     def __init__(

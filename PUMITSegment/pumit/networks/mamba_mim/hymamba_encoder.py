@@ -140,7 +140,9 @@ class HyMambaEncoder(nn.Module):
             if number < len(self.widenings):
                 y = hide(self.widenings[number](y), visible)
         tokens = y.flatten(2).transpose(1, 2)  # (B, N, C)
-        tokens = tokens + sincos_positions(grid, self.dim, device=x.device).to(tokens.dtype)
+        positions = sincos_positions(grid, self.dim, device=x.device)
+        # In the parameters' precision, so that autocast does not round what the layers add up.
+        tokens = tokens + positions.to(next(self.parameters()).dtype)
         if index is not None:
             tokens = take_tokens(tokens, index)
         for layer in self.layers:

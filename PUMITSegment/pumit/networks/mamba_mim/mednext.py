@@ -36,8 +36,8 @@ class MedNextBlock(nn.Module):
     Source:
         Roy et al., MedNeXt, MICCAI 2023, figure 1. Differs from the source: layer norm over the
         channels, as in MambaMIM, for the group norm of one channel a group, which would see how
-        much is hidden; and ConvNeXt's scale of each channel, begun at one, which MambaMIM's
-        published number of parameters shows.
+        much is hidden; and ConvNeXt's scale of each channel, begun at one, as inferred from
+        MambaMIM's published number of parameters (see `hymamba.LEFT_OUT`).
     """
 
     def __init__(self, channels: int, *, expansion: int) -> None:
@@ -51,7 +51,8 @@ class MedNextBlock(nn.Module):
     def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
         """Map features (B, C, D, H, W), zero where not visible (B, 1, D, H, W), to the same."""
         y = hide(self.depthwise(x), visible).movedim(1, -1)  # (B, D, H, W, C)
-        y = self.scale * self.contract(F.gelu(self.expand(self.norm(y))))
+        y = self.contract(F.gelu(self.expand(self.norm(y))))
+        y = y * self.scale.to(y.dtype)
         return hide(x + y.movedim(-1, 1), visible)
 
 

@@ -92,7 +92,8 @@ class VisionMambaEncoder(nn.Module):
         d, h, w = y.shape[2:]
         tokens = y.flatten(2).transpose(1, 2)  # (B, N, C)
         positions = sincos_positions((d, h, w), self.dim, device=x.device)
-        tokens = tokens + positions.to(tokens.dtype)
+        # In the parameters' precision, so that autocast does not round what the layers add up.
+        tokens = tokens + positions.to(next(self.parameters()).dtype)
         index = None
         if mask is not None:
             require_mask(mask, x.shape[0], (d, h, w))
