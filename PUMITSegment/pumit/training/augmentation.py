@@ -120,7 +120,7 @@ class Augmentation:
         self.settings = settings
         self.patch = patch
         self.flip_axes = flip_axes
-        self.is_flat = spacing_mm[0] > FLAT * max(spacing_mm[1:])
+        self.is_flat = patch[0] == 1 or spacing_mm[0] > FLAT * max(spacing_mm[1:])
         s = settings
         self._intensities = Compose(
             [

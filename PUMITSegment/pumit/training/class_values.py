@@ -164,6 +164,11 @@ def checked_classes(classes: Iterable[ClassValue]) -> tuple[ClassValue, ...]:
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
             raise PumitError(f"Two classes share the {what} {twice[0]}; make them different.")
+    if not kept:
+        raise PumitError(
+            "There is no class but the background, which leaves nothing to tell it from; name at "
+            "least one under data.classes."
+        )
     count = max(len(kept), len(base_values(kept)))
     if not 1 <= count <= MOST_CLASSES:
         raise PumitError(f"There must be 1 to {MOST_CLASSES} classes, got {count}.")

@@ -21,7 +21,7 @@ from pumit.training.segmentation_plan import (
     check_segmentation_recipe,
     look_at_cases,
 )
-from pumit.training.trainable_networks import class_of, family_of, fitted_names
+from pumit.training.trainable_networks import FOR_ANY_DATA, class_of, family_of, fitted_names
 
 # Sizes that follow from the data: the run works them out again where a recipe was edited.
 FROM_DATA = ("in_channels", "num_classes", "position_table")
@@ -45,7 +45,9 @@ def plan_automatic(request: PlanRequest) -> Planned:
     data, facts, more = _leave_out(recipe, data, facts)
     notes += more
     notes += _coarsen(recipe, request, facts)
-    numbers = with_rate_of(request.numbers, class_of(str(recipe["network"])))
+    network = str(recipe["network"])
+    is_small = network.endswith(FOR_ANY_DATA)
+    numbers = with_rate_of(request.numbers, class_of(network), is_small=is_small)
     request = replace(request, numbers=numbers)
     fitting = fit_to_machine(request, recipe, data, facts, looked=looked)
     ready = fitting.plan
