@@ -193,6 +193,15 @@ def test_recipes_that_ship_can_be_read(name: str) -> None:
     assert read_recipe_file(find_recipe(name)[0])["mask_ratio"] == 0.75
 
 
+def test_the_published_recipe_starts_with_a_small_network(tmp_path: Path) -> None:
+    recipe = yaml.safe_load(find_recipe("mamba_mim")[0].read_text())
+    shrunk = {k: RECIPE[k] for k in ("network_sizes", "crop", "device", "threads", "batch_size")}
+    recipe = {**recipe, **shrunk, "workers": 0, "real_images": [], "generated_size": 16}
+    recipe["schedule"] |= {"steps": 1, "log_every": 1}
+    model = pretrain(write(tmp_path / "r.yaml", recipe), tmp_path / "run")
+    assert load_checkpoint(model).recipe["network"] == "mamba_mim"
+
+
 def test_the_published_settings_are_the_papers() -> None:
     recipe = yaml.safe_load(find_recipe("mamba_mim")[0].read_text())
     schedule = recipe["schedule"]

@@ -31,8 +31,9 @@ class DenseDecoder(nn.Module):
     Source:
         Tang et al., MambaMIM, 2024, section 2.2 and algorithm 2.
 
-    Differs from the source: what the published decoder holds but never uses is not built (a fusion
-    in the first block, the finest densification, the learned tokens of the finest and the coarsest
+    Differs from the source: the finest map is not read, as in the published code; algorithm 2 takes
+    it in. What the published decoder holds but never uses is not built (a fusion in
+    the first block, the finest densification, the learned tokens of the finest and the coarsest
     scale), nor are biases of convolutions that a batch norm follows, which takes them off again.
     """
 
