@@ -99,18 +99,17 @@ def test_a_scan_of_another_size_is_predicted_and_judged(run: Run, tmp_path: Path
     assert {row["true_voxels"] for row in rows} == {(labels == 1).sum(), (labels == 2).sum()}
 
 
-@pytest.mark.parametrize("name", ["nnformer_small", "hymamba_small"])
 def test_a_model_is_added_to_the_list_and_predicts_by_its_name(
-    name: str, sets: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sets: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recipe = recipe_for(name, sets["slice"], KINDS["slice"], name=f"by_{name}")
+    recipe = recipe_for("hymamba_small", sets["slice"], KINDS["slice"], name="by_name")
     model = train(tmp_path, recipe)
     assert main(["models", "add", str(model)]) == 0
     capsys.readouterr()
     assert main(["models", "list"]) == 0
-    assert f"by_{name}" in capsys.readouterr().out
+    assert "by_name" in capsys.readouterr().out
     image = write(tmp_path / "x.nii.gz", made(KINDS["slice"], 5)[0][0], (1.0, 1.0, 1.0))
     answer = tmp_path / "answer.nii.gz"
-    asked: list[Any] = ["predict", image, "--model", f"by_{name}", "-o", answer, "--device", "cpu"]
+    asked: list[Any] = ["predict", image, "--model", "by_name", "-o", answer, "--device", "cpu"]
     assert main([str(a) for a in asked]) == 0
     assert answer.is_file()
