@@ -117,7 +117,7 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
     found = read_swin_unetr_file(path)
     ours = network.network.state_dict()
     _require_sizes(found.state, ours, path.name)
-    is_encoder = not any(name.startswith("decoder") for name in found.state)
+    is_encoder = not any(name.startswith("decoder1.") for name in found.state)
     taken: dict[str, Tensor] = {}
     anew: list[str] = []
     for name, value in ours.items():
@@ -143,7 +143,7 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
     )
     order = _told(found, network.merging)
     if not found.is_known or network.merging != found.merging:
-        logger.warning("%s: %s", path.name, order)
+        logger.warning("initial: %s", order)
     return f"{text} {order}"
 
 
@@ -162,9 +162,9 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise CheckpointError(f"There is no file {path.name}; give {PUBLIC_FILE}.")
     hints = _bundle(path)
     if not is_pickle(path):
+        state = read_public_weights(path, instead=PUBLIC_FILE)
         with safe_open(str(path), framework="pt") as handle:
-            hints |= handle.metadata() or {}
-        return read_public_weights(path, instead=PUBLIC_FILE), hints
+            return state, {**hints, **(handle.metadata() or {})}
     content = _unpacked(path)
     hints |= {k: v for k, v in content.items() if isinstance(v, str)}
     for key in NESTED:
@@ -191,7 +191,10 @@ def _unpacked(path: Path) -> dict[str, Any]:
             f"{path.name} holds more than weights, which could run any code; save its state_dict "
             "alone and give that."
         ) from None
-    except (RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
+    except (
+        *(RuntimeError, OSError, EOFError, ValueError),
+        *(LookupError, AttributeError, TypeError),
+    ) as error:
         reason = " ".join(str(error).split())[:200]
         raise CheckpointError(f"{path.name} cannot be read ({reason}); fetch it again.") from None
     if not isinstance(content, dict):
@@ -229,12 +232,11 @@ def _merging_of(state: Mapping[str, Tensor], hints: Mapping[str, Any]) -> tuple[
         return "current", "in two dimensions there never was another", True
     evidence = merging_evidence(state)
     verdict = evidence.verdict
+    cosines = f"cosine {evidence.twice:.2f}, of others up to {evidence.others:.2f}"
     if verdict == "before_2025":
-        same = f"cosine {evidence.twice:.2f}, of any others at most {evidence.others:.2f}"
-        return verdict, f"its weights of two pairs of corners are alike ({same})", True
+        return verdict, f"its weights show two corners that were read twice ({cosines})", True
     if verdict == "current":
-        found = f"cosine {evidence.twice:.2f}, of others up to {evidence.others:.2f}"
-        return verdict, f"its weights do not show the corners once read twice ({found})", True
+        return verdict, f"its weights show no corner that was read twice ({cosines})", True
     version = str(hints.get("monai_version", ""))
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers and tuple(map(int, numbers.groups())) < FIXED_IN:

@@ -3,13 +3,13 @@
 Both orders have the same names and shapes. But in the order of before 2025 two pairs of the eight
 groups of channels see the very same input (see `swin_merging`): their columns of the reduction get
 the same gradients, and what training adds to their initial noise is the same. Where all eight
-corners are read, no pair is as alike as that, and of these two pairs one lies at opposite corners.
+corners are read these two pairs are as alike as others of their kind: neighbours along h (3 and 6)
+and opposite corners (2 and 5).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -20,57 +20,54 @@ from pumit.networks.swin_merging import CORNERS_BEFORE_2025, Merging
 
 SUFFIX = "downsample.reduction.weight"
 CORNERS = 8
-TWICE = tuple(
-    pair
-    for pair in combinations(range(CORNERS), 2)
-    if CORNERS_BEFORE_2025[pair[0]] == CORNERS_BEFORE_2025[pair[1]]
-)
-# In standard deviations of the cosines of initial noise. There the smaller of two cosines lies
-# about 2.6 below the largest of the other 26, give or take 0.8.
-ABOVE, BELOW = 2.0, 6.0
-VISIBLE = 8.0  # what would be seen if it were so
-UNIFORM, NORMAL = 1.8, 3.0  # kurtosis
+Pair = tuple[int, int]
+PAIRS: tuple[Pair, ...] = tuple(combinations(range(CORNERS), 2))
+TWICE = tuple(p for p in PAIRS if CORNERS_BEFORE_2025[p[0]] == CORNERS_BEFORE_2025[p[1]])
+# Of today's corners: the other neighbours along h, and the other opposite ones.
+LIKE_TWICE: tuple[Pair, ...] = ((0, 2), (1, 4), (5, 7), (0, 7), (1, 6), (3, 4))
+# Of the gap between a mean of two cosines and one of six, times the noise of a cosine.
+GAP_NOISE = (1 / len(TWICE) + 1 / len(LIKE_TWICE)) ** 0.5
+CERTAIN, NONE = 5.0, 3.0  # times that: a gap, and no gap
+# Times the noise of a cosine. Of initial noise the smaller of two cosines lies about 2.6 below the
+# largest of the other 26, give or take 0.8; and the mean of all is about 0.
+BELOW, LEARNED = 6.0, 16.0
 
 
 @dataclass(frozen=True)
 class MergingEvidence:
-    """How alike the columns of the mergings are.
+    """How alike the columns of the mergings are, as mean cosines.
 
     Attributes:
-        twice: The smaller of the mean cosines of the two pairs that the old order reads twice.
-        others: The largest mean cosine of any other pair.
-        learned: Share of the weights' variance that is learned, not initial noise: what `twice`
-            is to be expected as in the old order.
-        noise: Standard deviation of these cosines in a network that has learned nothing.
+        twice: The smaller of the two pairs that the old order reads twice.
+        others: The largest of all other pairs.
+        gap: How much the mean of these two exceeds that of the other pairs of their kind.
+        alike: The mean of all other pairs: how much was learned that they have in common.
+        noise: Standard deviation of a cosine in a network that has learned nothing.
     """
 
     twice: float
     others: float
-    learned: float
+    gap: float
+    alike: float
     noise: float
 
     @property
     def verdict(self) -> Merging | None:
         """The order, or None where too little was learned to tell.
 
-        It is the current one where other pairs are more alike, or where the two are not, although
-        enough was learned to make them so.
+        The old one where the two pairs are the most alike of all, by more than chance; the current
+        one where another pair clearly is, or where much was learned and the two do not stand out.
         """
-        excess = self.twice - self.others
-        if excess > ABOVE * self.noise:
+        if self.gap > CERTAIN * GAP_NOISE * self.noise and self.twice > self.others:
             return "before_2025"
-        would_show = self.learned - self.others > VISIBLE * self.noise
-        if excess < -BELOW * self.noise or (excess < 0 and would_show):
+        stands_out = self.gap > NONE * GAP_NOISE * self.noise
+        if self.twice < self.others - BELOW * self.noise:
             return "current"
-        return None
+        return "current" if not stands_out and self.alike > LEARNED * self.noise else None
 
 
 def merging_evidence(state: Mapping[str, Tensor]) -> MergingEvidence:
     """Compare the columns of every merging; each weighs as much as it has entries.
-
-    What was learned is told by the kurtosis: initial weights are uniform, and their sum with
-    changes that are about normal is the nearer to a normal distribution the larger these are.
-    Weight decay, which shrinks the noise, does not change its shape.
 
     Args:
         state: Weights of a volume's network, names ending in `SUFFIX`, shapes (2C, 8C).
@@ -84,12 +81,13 @@ def merging_evidence(state: Mapping[str, Tensor]) -> MergingEvidence:
     entries = torch.tensor([w.numel() / CORNERS for w in weights], dtype=torch.float64)
     share = entries / entries.sum()
     cosines = torch.einsum("m,mij->ij", share, torch.stack([_cosines(w) for w in weights]))
-    kurtosis = float(share @ torch.stack([_kurtosis(w) for w in weights]))
-    pairs = {pair: float(cosines[pair]) for pair in combinations(range(CORNERS), 2)}
+    found = {pair: float(cosines[pair]) for pair in PAIRS}
+    others = [pair for pair in PAIRS if pair not in TWICE]
     return MergingEvidence(
-        twice=min(pairs[pair] for pair in TWICE),
-        others=max(cosine for pair, cosine in pairs.items() if pair not in TWICE),
-        learned=_learned(kurtosis),
+        twice=min(found[pair] for pair in TWICE),
+        others=max(found[pair] for pair in others),
+        gap=_mean(found, TWICE) - _mean(found, LIKE_TWICE),
+        alike=_mean(found, others),
         noise=float(entries.sum()) ** -0.5,
     )
 
@@ -101,12 +99,5 @@ def _cosines(weight: Tensor) -> Tensor:
     return unit @ unit.T
 
 
-def _kurtosis(weight: Tensor) -> Tensor:
-    centred = weight - weight.mean()
-    return centred.pow(4).mean() / centred.square().mean().square().clamp_min(1e-30)
-
-
-def _learned(kurtosis: float) -> float:
-    """Share f of a normal part: kurtosis = UNIFORM (1 - f)^2 + 6 f (1 - f) + NORMAL f^2."""
-    left = (NORMAL - min(max(kurtosis, UNIFORM), NORMAL)) / (NORMAL - UNIFORM)
-    return 1.0 - math.sqrt(left)
+def _mean(cosines: Mapping[Pair, float], pairs: Sequence[Pair]) -> float:
+    return sum(cosines[pair] for pair in pairs) / len(pairs)

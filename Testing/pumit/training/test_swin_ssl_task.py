@@ -11,11 +11,12 @@ import torch
 import yaml
 from pumit.errors import PumitError
 from pumit.models.card import kind_of
-from pumit.models.checkpoint import load_checkpoint
+from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.networks.build import build_network
 from pumit.networks.swin_ssl import SwinSslAnswer
 from pumit.training.image_scaling import standardised
 from pumit.training.image_source import Crop, ImageSource
+from pumit.training.initial_weights import begin_with
 from pumit.training.pretrain import pretrain, read_recipe_file
 from pumit.training.swin_ssl_task import SwinSslTask, ViewBatch, contrastive_loss
 from torch import Tensor
@@ -180,3 +181,22 @@ def test_images_of_other_channels_are_refused(tmp_path: Path) -> None:
     path = recipe(tmp_path, network_sizes={**TINY, "in_channels": 2})
     with pytest.raises(PumitError, match="1 or 3"):
         pretrain(path, tmp_path / "run")
+
+
+def test_what_begins_with_a_pretrained_encoder_has_exactly_its_encoder(tmp_path: Path) -> None:
+    sizes = {k: v for k, v in TINY.items() if k != "contrast_size"}
+    torch.manual_seed(1)
+    encoder = build_network("swin_ssl", **TINY)
+    content = {"network": "swin_ssl", "sizes": dict(TINY), "kind": "encoder"}
+    save_checkpoint(tmp_path / "e.safetensors", encoder.state_dict(), content)
+    network = build_network("swin_unetr", **sizes)
+    before = {k: v.clone() for k, v in network.state_dict().items()}
+    begin_with(network, str(tmp_path / "e.safetensors"))
+    prefix = "network.swinViT."
+    for name, value in network.state_dict().items():
+        if name.startswith(prefix):
+            assert torch.equal(value, encoder.state_dict()[name.removeprefix("network.")])
+        else:
+            assert torch.equal(value, before[name])
+    name = f"{prefix}patch_embed.proj.weight"
+    assert not torch.equal(network.state_dict()[name], before[name])
