@@ -27,7 +27,7 @@ from pumit.training.trainable_networks import class_of, family_of
 logger = logging.getLogger(__name__)
 
 
-def begin_with(network: nn.Module, model: str, *, sizes: Mapping[str, Any] | None = None) -> None:
+def begin_with(network: nn.Module, model: str, *, sizes: Mapping[str, Any] | None = None) -> str:
     """Take over the weights of an earlier model.
 
     A segmentation network of the same class gives all; where it has other classes or image
@@ -41,13 +41,15 @@ def begin_with(network: nn.Module, model: str, *, sizes: Mapping[str, Any] | Non
         model: A name of the model index, or a checkpoint file.
         sizes: What the network was built with: some change what weights mean and not their shapes.
 
+    Returns:
+        What the user is told of a file that tells little itself; else nothing.
+
     Raises:
         CheckpointError: If there is no such model, or it is of another width or kind.
     """
     path = find_model(model)
     if is_public_file(path):
-        _begin_with_public_file(network, path)
-        return
+        return _begin_with_public_file(network, path)
     checkpoint = load_checkpoint(path)
     theirs = str(checkpoint.recipe.get("network"))
     family = FAMILIES[type(network).__name__]
@@ -64,6 +66,7 @@ def begin_with(network: nn.Module, model: str, *, sizes: Mapping[str, Any] | Non
             f"initial {path.name} holds the network {theirs!r}, which is not the one that this "
             f"recipe trains ({family.title}); give one of the same kind{fits}."
         )
+    return ""
 
 
 def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[str, Any]:
@@ -88,14 +91,14 @@ def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[st
     return {key: theirs[key] for key in left_open if key in theirs}
 
 
-def _begin_with_public_file(network: nn.Module, path: Path) -> None:
+def _begin_with_public_file(network: nn.Module, path: Path) -> str:
     if not isinstance(network, SwinUnetr):
         title = FAMILIES[type(network).__name__].title
         raise CheckpointError(
             f"initial {path.name} is a file of another program, which only Swin UNETR can begin "
             f"with; give a model of {title} that pumit has trained."
         )
-    logger.info("%s", load_swin_unetr_file(network, path))
+    return load_swin_unetr_file(network, path)
 
 
 def _require_alike(

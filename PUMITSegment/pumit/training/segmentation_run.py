@@ -62,8 +62,10 @@ def train_segmentation(run: TrainingRun) -> Path:
     settings = AugmentationSettings.from_recipe(recipe.get("augmentation", {}))
     ready = _plan(run)
     flip_axes = settings.flip_axes([c.label.name for c in ready.data.classes])
-    network = _network(run, ready)  # says what does not fit, before anything is written
+    network, told = _network(run, ready)  # says what does not fit, before anything is written
     _tell(run, ready, flip_axes, parameters=sum(p.numel() for p in network.parameters()))
+    if told:
+        run.report({"event": "initial", "sentence": told})
     del network
     plan = NetworkPlan.from_recipe({"plan": ready.plan.as_recipe()})
     cases = run.desk.written(
@@ -81,17 +83,17 @@ def train_segmentation(run: TrainingRun) -> Path:
     )
 
 
-def _network(run: TrainingRun, ready: SegmentationPlan) -> nn.Module:
-    """The network as training begins."""
+def _network(run: TrainingRun, ready: SegmentationPlan) -> tuple[nn.Module, str]:
+    """The network as training begins, and what the user is told of it, if anything."""
     torch.manual_seed(run.seed)
-    network = build_segmentation(ready.network, ready.sizes)
+    network, told = build_segmentation(ready.network, ready.sizes), ""
     if "initial" in run.recipe:
-        begin_with(
+        told = begin_with(
             network,
             _model(run, run.recipe["initial"]),
             sizes={**RECIPES[ready.network].sizes, **ready.sizes},
         )
-    return network
+    return network, told
 
 
 def _train(run: TrainingRun, ready: SegmentationPlan, cases: Sequence[PreparedCase]) -> Path:
@@ -101,7 +103,7 @@ def _train(run: TrainingRun, ready: SegmentationPlan, cases: Sequence[PreparedCa
     validation = _validation(run, ready)
     keep = _keeper(run, ready, best)
     state = train(
-        build_task(run.recipe, _network(run, ready), ready.plan, ready.data.classes, cases),
+        build_task(run.recipe, _network(run, ready)[0], ready.plan, ready.data.classes, cases),
         run.output,
         run.schedule,
         seed=run.seed,
