@@ -13,6 +13,8 @@ from pumit.networks.mamba_mim.mamba_kernel import kernel_for
 
 # Elements of one (T, B, S, E) tensor of a chunk: two of them stay in a core's cache.
 CHUNK_ELEMENTS = 2**17
+# A chunk has at least as many tokens: the states at its borders weigh little beside the tokens.
+LEAST_CHUNK = 16
 LOG2_E = 1 / math.log(2)
 
 
@@ -84,7 +86,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor) -> Tensor:
         A = A.contiguous()
-        parts = _parts(u.shape[0], max(1, CHUNK_ELEMENTS // (u.shape[1] * A.numel())))
+        parts = _parts(u.shape[0], max(LEAST_CHUNK, CHUNK_ELEMENTS // (u.shape[1] * A.numel())))
         borders = u.new_zeros(len(parts), u.shape[1], *A.shape)  # states before each chunk
         y = _like(u)
         with torch.autocast(u.device.type, enabled=False):

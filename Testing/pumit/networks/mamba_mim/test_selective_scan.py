@@ -33,6 +33,7 @@ def chunks_of(monkeypatch: pytest.MonkeyPatch) -> object:
     def make(tokens: int, values: list[Tensor]) -> None:
         per_token = values[0].shape[0] * values[2].numel()
         monkeypatch.setattr(SCAN, "CHUNK_ELEMENTS", tokens * per_token)
+        monkeypatch.setattr(SCAN, "LEAST_CHUNK", 1)
 
     return make
 
@@ -173,16 +174,18 @@ def kept_elements() -> Iterator[list[int]]:
         yield sizes
 
 
-def test_kept_memory_is_linear_and_far_below_that_of_the_states(chunks_of: object) -> None:
+@pytest.mark.parametrize("per_chunk", [2**17, 1])
+def test_kept_memory_is_linear_and_far_below_that_of_the_states(
+    per_chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SCAN, "CHUNK_ELEMENTS", per_chunk)
     kept = []
     for tokens in (256, 512):
-        values = inputs(1, 8, tokens, 16)
-        chunks_of(32, values)  # type: ignore[operator]
         with kept_elements() as sizes:
-            selective_scan(*values)
+            selective_scan(*inputs(1, 8, tokens, 16))
         kept.append(sum(sizes))
     states = 8 * 16 * 512
-    assert kept[1] < states
+    assert kept[1] < states / 2
     assert kept[1] <= 2 * kept[0]
 
 
