@@ -6,30 +6,33 @@ Forward and backward of one sequence of 512, 4,096 and 13,824 (24^3) tokens, as 
 the scan and the loop alone, at the width inside the block; and whole token mixers of the same
 width, our Mamba block and MONAI's `SABlock` with and without its flash attention. Times are
 processor seconds, so other programs count little, in turns; ratios are medians over the turns.
-Memory is what a process of its own (Linux) needs above what it held before. What would need too
-long or too much, by its growth so far, is not run, and the table says so.
+Memory is what a process of its own (Linux) needs above what it held before; with `--turns 0` its
+one step gives the time, too. What would need too long or too much, by its growth so far, is not
+run, and the table says so.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
+import multiprocessing
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from interleaved import SHORTEST_SAMPLE_S, ratio, turns
+from monai.networks.blocks import SABlock
+from pumit.export.line_chart import Line, LineChart, write_line_charts
 from pumit.networks.mamba_mim.mamba_block import MambaBlock
 from pumit.networks.mamba_mim.selective_scan import selective_scan, selective_scan_reference
 from torch import Tensor, nn
 
-LENGTHS = {512: 7, 4096: 5, 24**3: 3}  # tokens: turns
+LENGTHS = (512, 4096, 24**3)
 WIDTH, HEADS = 384, 6
 BLOCK = {"state": 16, "conv": 4, "expand": 2, "dt_rank": 24}
 LONGEST_S = 120.0
@@ -48,9 +51,6 @@ def scan_step(scan: Callable[..., Tensor], tokens: int) -> Step:
 
 
 def attention_step(tokens: int, is_flash: bool) -> Step:
-    # Imported where it is needed: the processes that measure memory begin sooner without.
-    from monai.networks.blocks import SABlock
-
     return layer_step(SABlock(WIDTH, HEADS, use_flash_attention=is_flash), tokens)
 
 
@@ -96,10 +96,21 @@ def measure_alone(name: str, tokens: int) -> dict[str, float]:
     return {"mb": status_mb("VmHWM") - before, "seconds": time.process_time() - start}
 
 
-def in_own_process(name: str, tokens: int, threads: int) -> dict[str, float]:
-    command = [sys.executable, __file__, "--alone", name, str(tokens), "--threads", str(threads)]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(run.stdout.splitlines()[-1])
+def in_own_process(function: Callable[..., Any], *given: Any) -> Any:
+    """Answer of a function, which leaves no memory and no threads behind here."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: sender.send(function(*given)))
+    process.start()
+    sender.close()
+    answer = receiver.recv()
+    process.join()
+    return answer
+
+
+def time_in_turns(names: Sequence[str], tokens: int, repeats: int) -> dict[str, list[float]]:
+    steps = {name: CONTENDERS[name](tokens) for name in names}
+    return turns(steps, repeats, shortest_s=SHORTEST_SAMPLE_S, clock=time.process_time)
 
 
 @dataclass
@@ -129,20 +140,23 @@ def reason_to_skip(figures: Figures, tokens: int) -> str | None:
     return None
 
 
-def measure(threads: int) -> dict[str, Figures]:
+def measure(repeats: int) -> dict[str, Figures]:
     all_figures = {name: Figures() for name in CONTENDERS}
-    for tokens, repeats in LENGTHS.items():
+    for tokens in LENGTHS:
         for name, figures in all_figures.items():
             reason = reason_to_skip(figures, tokens)
             if reason is not None:
                 figures.skipped[tokens] = reason
                 continue
-            alone = in_own_process(name, tokens, threads)
+            alone = in_own_process(measure_alone, name, tokens)
             figures.mb[tokens], figures.alone_s[tokens] = alone["mb"], alone["seconds"]
-        steps = {n: CONTENDERS[n](tokens) for n, f in all_figures.items() if tokens in f.mb}
-        timed = turns(steps, repeats, shortest_s=SHORTEST_SAMPLE_S, clock=time.process_time)
-        for name, seconds in timed.items():
-            all_figures[name].seconds[tokens] = seconds
+            figures.seconds[tokens] = [alone["seconds"]]
+            print(f"{name}, {tokens:,} tokens: {alone}", file=sys.stderr, flush=True)
+        if repeats:
+            names = [name for name, figures in all_figures.items() if tokens in figures.mb]
+            timed = in_own_process(time_in_turns, names, tokens, repeats)
+            for name, seconds in timed.items():
+                all_figures[name].seconds[tokens] = seconds
     return all_figures
 
 
@@ -200,8 +214,6 @@ def tables(all_figures: dict[str, Figures]) -> str:
 
 
 def draw(all_figures: dict[str, Figures], path: Path) -> None:
-    from pumit.export.line_chart import Line, LineChart, write_line_charts
-
     def lines(values: Callable[[Figures], Mapping[int, float]]) -> list[Line]:
         return [
             Line(name, list(values(figures).items()), has_dots=True)
@@ -218,16 +230,14 @@ def draw(all_figures: dict[str, Figures], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--picture", type=Path)
-    parser.add_argument("--alone", nargs=2, metavar=("NAME", "TOKENS"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
-    if arguments.alone:
-        print(json.dumps(measure_alone(arguments.alone[0], int(arguments.alone[1]))))
-        return
-    all_figures = measure(arguments.threads)
-    print(f"PyTorch {torch.__version__}, {arguments.threads} thread(s)\n")
+    all_figures = measure(arguments.turns)
+    counted = f"{arguments.turns} turns" if arguments.turns else "one step each"
+    print(f"PyTorch {torch.__version__}, {arguments.threads} thread(s), {counted}\n")
     print(tables(all_figures))
     if arguments.picture is not None:
         draw(all_figures, arguments.picture)
