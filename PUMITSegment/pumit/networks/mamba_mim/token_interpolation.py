@@ -15,7 +15,7 @@ QUIRKS = {
     "exponential, no B), the left visible token's own place included",
     "last_token": "the last visible token is multiplied by A",
     "endpoints": "the first and the last place count as visible; where nothing was seen there, "
-    "they hold zeros",
+    "they hold zeros, which is our reading",
     "layout": "memory of (length, channels) is read as (channels, length), which scrambles tokens "
     "and channels",
 }
@@ -89,7 +89,7 @@ def state_space_token_interpolation(
         - The step size is 1: it only multiplies A, which is learned.
         - Eq. 8 and algorithm 3 leave Abar out of Bbar or use the same state for every term; here
           every term has its own state, as eq. 7 says.
-        - The paper assumes that both ends are visible.
+        - The ends of the sequence may be hidden.
     """
     index = _checked_index(y_visible, visible_index, length, A)
     quirks = quirks_of(official_compat, QUIRKS)
