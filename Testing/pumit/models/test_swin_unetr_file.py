@@ -131,7 +131,10 @@ def test_the_order_that_the_user_gives_wins_and_the_user_is_told(
 
 @pytest.mark.parametrize(
     ("version", "expected", "reason"),
-    [("1.3.0", "before_2025", "names MONAI 1.3.0"), ("1.5.1", "current", "nor does anything else")],
+    [
+        ("1.3.0", "before_2025", "names MONAI 1.3.0"),
+        ("1.5.1", "current", "nor anything else"),
+    ],
 )
 def test_a_bundles_version_tells_where_weights_do_not(
     version: str, expected: str, reason: str, tmp_path: Path
