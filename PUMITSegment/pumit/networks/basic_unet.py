@@ -57,6 +57,6 @@ class PlainUnet(nn.Module):
             PumitError: If the channels do not match, or the field is smaller than the stride.
         """
         require_channels(x, self.in_channels, name="U-Net")
-        field, cropped = padded(x, self.stride, name="U-Net")
+        field, cropped = padded(x, self.stride, name="U-Net", cells=2)
         network = self.network if self.spatial_dims == 3 else by_slices(self.network)
         return cropped(network(field))

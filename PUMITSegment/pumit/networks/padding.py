@@ -13,7 +13,9 @@ from pumit.errors import PumitError
 Stride = tuple[int, int, int]
 
 
-def padded(x: Tensor, stride: Stride, *, name: str) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def padded(
+    x: Tensor, stride: Stride, *, name: str, cells: int = 1
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Enlarge a field to the next multiple of a network's stride.
 
     The last voxels of each axis are repeated. Zeros would be the mean of a normalised scan, a grey
@@ -24,6 +26,8 @@ def padded(x: Tensor, stride: Stride, *, name: str) -> tuple[Tensor, Callable[[T
         x: Intensities (B, C, D, H, W).
         stride: What the network needs multiples of along (d, h, w).
         name: The network's, for the message.
+        cells: Places that are wanted at the coarsest level, along the axes that are reduced: an
+            instance norm needs two.
 
     Returns:
         The field (B, C, *multiples of the stride), itself where it fits, and what cuts an answer
@@ -43,6 +47,9 @@ def padded(x: Tensor, stride: Stride, *, name: str) -> tuple[Tensor, Callable[[T
             "halvings along the short axis (network_sizes)."
         )
     far = [-n % s for n, s in zip(size, stride, strict=True)]
+    places = [(n + more) // s for n, more, s in zip(size, far, stride, strict=True) if s > 1]
+    if math.prod(places) < cells:
+        far[2] += (cells - 1) * stride[2]
     if not any(far):
         return x, lambda answer: answer
     full = tuple(n + more for n, more in zip(size, far, strict=True))
@@ -51,8 +58,8 @@ def padded(x: Tensor, stride: Stride, *, name: str) -> tuple[Tensor, Callable[[T
 
     def cropped(answer: Tensor) -> Tensor:
         d, h, w = (
-            math.ceil(n * cells / whole)
-            for n, whole, cells in zip(size, full, answer.shape[2:], strict=True)
+            math.ceil(n * level / whole)
+            for n, whole, level in zip(size, full, answer.shape[2:], strict=True)
         )
         return answer[:, :, :d, :h, :w]
 

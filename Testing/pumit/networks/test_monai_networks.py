@@ -33,6 +33,7 @@ def test_logits_lie_on_the_images_grid_and_gradients_reach_all(name: str) -> Non
 
 def test_the_u_net_takes_fields_of_any_size() -> None:
     assert small("basic_unet")(torch.randn(1, 2, 17, 40, 33)).shape == (1, 3, 17, 40, 33)
+    assert small("basic_unet")(torch.randn(1, 2, 16, 16, 16)).shape == (1, 3, 16, 16, 16)
 
 
 def test_the_u_net_sees_every_slice_as_an_image_of_its_own() -> None:

@@ -36,6 +36,15 @@ def test_a_coarser_level_keeps_the_cells_that_hold_voxels() -> None:
     assert cropped(torch.zeros(1, 3, 4, 8, 4)).shape == (1, 3, 3, 5, 4)
 
 
+def test_a_second_place_is_made_for_an_instance_norm() -> None:
+    x = torch.randn(1, 1, 3, 8, 8)
+    field, cropped = padded(x, (1, 8, 8), name="net", cells=2)
+    assert field.shape == (1, 1, 3, 8, 16)
+    assert torch.equal(cropped(field), x)
+    wide = torch.randn(1, 1, 1, 16, 8)
+    assert padded(wide, (1, 8, 8), name="net", cells=2)[0] is wide
+
+
 def test_gradients_pass_to_the_field_alone() -> None:
     x = torch.randn(1, 1, 3, 3, 3, requires_grad=True)
     field, cropped = padded(x, (2, 2, 2), name="net")

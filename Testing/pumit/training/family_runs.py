@@ -93,7 +93,7 @@ def write_set(folder: Path, kind: Kind, count: int = 3) -> Path:
     return folder
 
 
-def recipe_for(network: str, data: Path, kind: Kind, **changes: Any) -> dict[str, Any]:
+def recipe_for(network: str, data: Path, kind: Kind, /, **changes: Any) -> dict[str, Any]:
     """A recipe that leaves to the plan what it can."""
     return {
         "task": "segmentation",
