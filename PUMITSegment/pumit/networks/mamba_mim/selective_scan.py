@@ -69,10 +69,11 @@ def selective_scan_reference(
     """`selective_scan` one token after the other: slow, and short enough to be read."""
     h = u.new_zeros(*u.shape[:2], A.shape[1])  # (B, E, S)
     outputs = []
-    for t in range(u.shape[2]):
-        step = delta[:, :, t, None]  # (B, E, 1)
-        h = torch.exp(step * A) * h + step * u[:, :, t, None] * B[:, None, :, t]
-        outputs.append((h * C[:, None, :, t]).sum(-1) + D * u[:, :, t])
+    # Unbound, not indexed: the gradient of an index is as large as all tokens together.
+    for u_t, delta_t, B_t, C_t in zip(*(x.unbind(-1) for x in (u, delta, B, C)), strict=True):
+        step = delta_t.unsqueeze(-1)  # (B, E, 1)
+        h = torch.exp(step * A) * h + step * u_t.unsqueeze(-1) * B_t.unsqueeze(1)
+        outputs.append((h * C_t.unsqueeze(1)).sum(-1) + D * u_t)
     return torch.stack(outputs, dim=-1)
 
 
