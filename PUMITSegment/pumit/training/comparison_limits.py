@@ -8,6 +8,7 @@ from typing import Any
 from pumit.training.comparison_recipe import Comparison
 from pumit.training.comparison_rows import TrainingRow
 from pumit.training.comparison_words import budget_words
+from pumit.training.run_card_limits import count_of
 
 FEW_SEEDS = 10
 FEW_CASES = 30
@@ -35,7 +36,8 @@ def _of_data(comparison: Comparison, facts: Mapping[str, Any]) -> list[str]:
     seeds = len(comparison.seeds)
     few = ", which are few" if asked < FEW_CASES else ""
     found = [
-        f"It is one data set: {training} cases to train on and {asked} to judge by{few}. Other "
+        f"It is one data set: {count_of(training, 'case')} to train on and {asked} to judge "
+        f"by{few}. Other "
         "organs, other scanners or more cases may order the networks otherwise.",
         "The intervals are about other cases like these, and other seeds. They know nothing of "
         "another split of the cases: there was one.",

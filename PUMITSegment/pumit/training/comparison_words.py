@@ -141,11 +141,10 @@ def without_paths(value: Any) -> Any:
 
 
 def _without_path(text: str) -> str:
-    for kind in (PurePosixPath, PureWindowsPath):
-        path = kind(text)
-        if path.is_absolute() or text.startswith(("~", "..")):
-            return path.name
-    return text
+    # Windows' separators are either; of other systems' paths it knows the names too.
+    is_absolute = PurePosixPath(text).is_absolute() or PureWindowsPath(text).is_absolute()
+    leads_away = text.startswith(("~", ".."))
+    return PureWindowsPath(text).name if is_absolute or leads_away else text
 
 
 def _machine(facts: Mapping[str, Any]) -> str:
