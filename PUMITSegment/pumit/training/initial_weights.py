@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,7 +56,7 @@ def begin_with(network: nn.Module, model: str, *, sizes: Mapping[str, Any] | Non
     family = FAMILIES[type(network).__name__]
     _require_alike(family, sizes or {}, checkpoint.recipe.get("sizes", {}), path.name)
     if class_of(theirs) == type(network).__name__:
-        _take_all(network, checkpoint, path.name)
+        _take_all(network, checkpoint, path.name, sizes or {})
     elif isinstance(network, SegmentationNetwork):
         begin_with_encoder(network.vit, str(path))
     elif family.encoder is not None and theirs.startswith(family.encoder.network):
@@ -112,7 +113,9 @@ def _require_alike(
             )
 
 
-def _take_all(network: nn.Module, checkpoint: Checkpoint, file: str) -> None:
+def _take_all(
+    network: nn.Module, checkpoint: Checkpoint, file: str, sizes: Mapping[str, Any]
+) -> None:
     """The weights of a model of the same class."""
     state = _single(checkpoint.state)
     ours = network.state_dict()
@@ -125,7 +128,7 @@ def _take_all(network: nn.Module, checkpoint: Checkpoint, file: str) -> None:
         if not key.startswith(family.reads_image + family.writes_classes):
             raise CheckpointError(
                 f"initial {file} has other widths than this network ({_both(key, state, ours)}); "
-                "make network_sizes alike."
+                f"make network_sizes alike{_different(sizes, checkpoint.recipe.get('sizes', {}))}."
             )
     _load(network, {k: state[k] for k in ours if k not in anew}, anew)
 
@@ -193,6 +196,18 @@ def _both(key: str, state: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> 
     here = " x ".join(map(str, ours[key].shape)) or "one number"
     there = " x ".join(map(str, state[key].shape)) or "one number" if key in state else "absent"
     return f"{key}: {there} there, {here} here"
+
+
+def _different(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Which sizes an earlier model has otherwise, and how, as the end of a sentence."""
+    follow = ("in_channels", "num_classes", "position_table")
+    listed = {k: json.loads(json.dumps(v)) for k, v in ours.items()}  # tuples as lists
+    told = [
+        f"{k}: {theirs[k]}"
+        for k in listed
+        if k in theirs and k not in follow and theirs[k] != listed[k]
+    ]
+    return f", there {', '.join(told)}" if told else ""
 
 
 def _single(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

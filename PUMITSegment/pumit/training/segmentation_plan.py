@@ -102,7 +102,9 @@ def check_segmentation_recipe(recipe: Mapping[str, Any], source: str) -> None:
         raise PumitError(f"plan.orientation must be anatomical or stored, got {given!r}.")
     sizes = recipe.get("network_sizes", {})
     patch_divisor(_network(recipe), sizes)
-    check_keys(sizes, dict.fromkeys(RECIPES[_network(recipe)].sizes, (object,)), "network_sizes")
+    own = RECIPES[_network(recipe)].sizes
+    kinds: Kinds = {k: (bool,) if isinstance(v, bool) else (object,) for k, v in own.items()}
+    check_keys(sizes, kinds, "network_sizes")
 
 
 def look_at_cases(

@@ -52,8 +52,9 @@ def plan_automatic(request: PlanRequest) -> Planned:
     fitting = fit_to_machine(request, recipe, data, facts, looked=looked)
     ready = fitting.plan
     recipe["plan"] = _visible_plan(recipe["plan"], ready)
+    known = {**RECIPES[ready.network].sizes, **ready.sizes}
     for key in fitted_names(ready.network):  # chosen by the spacing and the slices
-        recipe["network_sizes"][key] = as_listed(ready.sizes[key])
+        recipe["network_sizes"][key] = as_listed(known[key])
     if "folds" not in recipe:
         _write_split(recipe["data"], ready)
     recipe["schedule"] = fitting.schedule

@@ -116,6 +116,13 @@ def test_an_encoder_of_other_widths_or_another_network_is_refused(tmp_path: Path
         begin_with(network("swin_unetr_small"), path)
 
 
+def test_sizes_that_were_fitted_to_other_slices_are_named(tmp_path: Path) -> None:
+    name, flat = "hymamba_small", [[1, 2, 2]] * 4
+    path = saved(tmp_path, name, network(name, poolings=flat).state_dict(), poolings=flat)
+    with pytest.raises(CheckpointError, match=r"alike, there poolings: \[\[1, 2, 2\]"):
+        begin_with(network(name), path, sizes={"poolings": ((2, 2, 2),) * 4, "num_classes": 2})
+
+
 def test_what_shapes_do_not_tell_is_taken_over_or_refused(tmp_path: Path) -> None:
     name = "swin_unetr_small"
     path = saved(tmp_path, name, network(name).state_dict(), merging="before_2025")
