@@ -121,14 +121,15 @@ def fitted_sizes(
         PumitError: If it does not segment, or is unknown.
     """
     family = family_of(name)
-    if any(key in given for key in family.follows) or not fitted_names(name):
+    tied = [key for key in family.follows if key != "windows"]  # these go with any stride
+    if any(key in given for key in tied) or not fitted_names(name):
         return dict(given)
     field = SeenField(spacing_mm, depth, tuple(patch), most_voxels)
     if not name.endswith(FOR_ANY_DATA):
         own = family.stride({**RECIPES[name].sizes, **given})
         if replace(field, most_voxels=None).has_room(own):
             return dict(given)
-    return {**given, **family.fit({**RECIPES[name].sizes, **given}, field)}
+    return {**family.fit({**RECIPES[name].sizes, **given}, field), **given}
 
 
 def network_sizes(

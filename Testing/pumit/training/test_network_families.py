@@ -126,6 +126,12 @@ def test_sizes_of_a_recipe_always_win(name: str, given: dict[str, Any]) -> None:
     assert fitted_sizes(name, given, EVEN, depth=64) == given
 
 
+def test_windows_of_a_recipe_leave_the_strides_open() -> None:
+    given = {"windows": [[1, 5, 5]] * 4}
+    sizes = fitted_sizes("nnformer_small", given, EVEN, depth=1)
+    assert sizes == {**given, "patch": FLAT, "merges": [FLAT, FLAT, FLAT]}
+
+
 def test_a_few_slices_have_flat_tokens() -> None:
     name = "pumit_segmentation_small"
     assert fitted_sizes(name, {}, EVEN, depth=1) == {"fixed_patch": [4, 16, 16]}
