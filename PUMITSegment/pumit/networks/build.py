@@ -108,6 +108,22 @@ _HYMAMBA = {
     "dt_rank": 24,
     "last_width": 32,
 }
+# What the published networks of 96^3 voxels hold and nothing reads, inferred from their counts:
+# 41,841,134 (of which the fixed positions are not trained), and 114,158,657 for the pre-training.
+# Only the biases of the stem would be used, in the pre-training alone.
+_HYMAMBA_UNUSED = {
+    "fixed positions": 216 * 384,  # computed here, for grids of any size
+    "second direction of the Mamba layers": 4 * 768 * (5 + 56 + 25 + 16 + 1),
+    "norm after the last layer": 2 * 384,
+}
+_MAMBA_MIM_UNUSED = {
+    **_HYMAMBA_UNUSED,
+    "fusion in the first block": 27 * (1536 + 768) * 768 + 4 * 768,  # with its norms
+    "densification of the finest map": 27 * 64 * 48 + 48,
+    "learned tokens of the finest map and of the places": 64 + 384,
+    "biases before batch norms": 2 * (768 + 384 + 192 + 96) + 2 * (384 + 192 + 96 + 48),
+    "biases of the stem": 32 + 64,
+}
 _HYMAMBA_SMALL = {"stem_width": 8, "widths": (16, 32, 64, 96), "dt_rank": 6}
 # The pre-training has the encoder's sizes.
 _MAMBA_MIM = {
@@ -147,12 +163,7 @@ RECIPES: dict[str, NetworkRecipe] = {
     "pumit_tokenizer_small": NetworkRecipe(
         "pumit.networks.pumit.tokenizer",
         "VisualTokenizer",
-        {
-            "in_channels": 3,
-            "widths": (48, 96, 192),
-            "num_tokens": _TOKENIZER_CODEBOOK,
-            "groups": 8,
-        },
+        {"in_channels": 3, "widths": (48, 96, 192), "num_tokens": _TOKENIZER_CODEBOOK, "groups": 8},
     ),
     "pumit_discriminator": NetworkRecipe(
         "pumit.networks.pumit.discriminator",
@@ -200,12 +211,7 @@ RECIPES: dict[str, NetworkRecipe] = {
         "pumit.networks.pumit.classifier",
         "VitClassifier",
         # 160^3 images; 11 classes as in OrganMNIST3D, the largest of the MedMNIST3D tasks.
-        {
-            **_VIT_B,
-            "fixed_patch": (16, 16, 16),
-            "position_table": (10, 10, 10),
-            "num_classes": 11,
-        },
+        {**_VIT_B, "fixed_patch": (16, 16, 16), "position_table": (10, 10, 10), "num_classes": 11},
     ),
     "pumit_classifier_small": NetworkRecipe(
         "pumit.networks.pumit.classifier",
@@ -307,27 +313,22 @@ RECIPES: dict[str, NetworkRecipe] = {
         "pumit.networks.mamba_mim.hymamba",
         "HyMamba",
         # 96^3 crops of CT at 1.5 mm; 13 organs of BTCV and the background.
-        _HYMAMBA,
+        {**_HYMAMBA, "unused": _HYMAMBA_UNUSED},
     ),
     "hymamba_small": NetworkRecipe(
         "pumit.networks.mamba_mim.hymamba",
         "HyMamba",
-        {
-            **_HYMAMBA,
-            **_HYMAMBA_SMALL,
-            "num_classes": 2,
-            "last_width": 16,
-        },
+        {**_HYMAMBA, **_HYMAMBA_SMALL, "num_classes": 2, "last_width": 16, "unused": {}},
     ),
     "mamba_mim": NetworkRecipe(
         "pumit.networks.mamba_mim.mamba_mim",
         "HyMambaMim",
-        {**_MAMBA_MIM, "decoder_widths": (768, 384, 192, 96, 48)},
+        {**_MAMBA_MIM, "decoder_widths": (768, 384, 192, 96, 48), "unused": _MAMBA_MIM_UNUSED},
     ),
     "mamba_mim_small": NetworkRecipe(
         "pumit.networks.mamba_mim.mamba_mim",
         "HyMambaMim",
-        {**_MAMBA_MIM, **_HYMAMBA_SMALL, "decoder_widths": (96, 64, 32, 16, 8)},
+        {**_MAMBA_MIM, **_HYMAMBA_SMALL, "decoder_widths": (96, 64, 32, 16, 8), "unused": {}},
     ),
     "unetr_mamba": NetworkRecipe(
         "pumit.networks.mamba_mim.unetr_mamba",
@@ -338,12 +339,7 @@ RECIPES: dict[str, NetworkRecipe] = {
     "unetr_mamba_small": NetworkRecipe(
         "pumit.networks.mamba_mim.unetr_mamba",
         "UnetrMamba",
-        {
-            **_UNETR_MAMBA,
-            **_UNETR_MAMBA_SMALL,
-            "num_classes": 2,
-            "feature_size": 12,
-        },
+        {**_UNETR_MAMBA, **_UNETR_MAMBA_SMALL, "num_classes": 2, "feature_size": 12},
     ),
     "mamba_mim_unetr": NetworkRecipe(
         "pumit.networks.mamba_mim.mamba_mim",

@@ -5,7 +5,6 @@ import torch
 from monai.networks.nets.unetr import UNETR
 from pumit.errors import PumitError
 from pumit.networks.build import RECIPES, build_network
-from pumit.networks.mamba_mim.hymamba import LEFT_OUT
 from pumit.networks.pumit import Anisotropy
 from torch import nn
 
@@ -30,7 +29,6 @@ def count(module: nn.Module) -> int:
         ("pumit_segmentation_chaos", 134_339_220),
         ("pumit_classifier_b", 95_323_403),
         ("basic_unet", 5_749_410),
-        ("hymamba", 41_441_006),
         ("unetr_mamba", 52_860_334),
     ],
 )
@@ -49,10 +47,12 @@ def test_small_networks_that_ship_are_small(name: str, mebibytes: int) -> None:
     assert 2 * count(build_meta(name)) < mebibytes * 2**20
 
 
-def test_hymamba_has_what_is_used_of_the_published_one() -> None:
-    """What is left out is the fixed position table, and what no answer depends on."""
-    assert LEFT_OUT["fixed positions"] == 41_841_134 - 41_758_190
-    assert count(build_meta("hymamba")) + sum(LEFT_OUT.values()) == 41_841_134
+def test_hymamba_has_the_published_parameters_and_computes_its_positions() -> None:
+    network = build_meta("hymamba")
+    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
+
+    assert (count(network), trained) == (41_841_134, 41_758_190)
+    assert count(network) - count(network.unused) == 41_441_006
 
 
 def test_the_plain_mamba_has_the_decoder_of_unetr() -> None:

@@ -149,7 +149,7 @@ def test_the_page_tells_figures_and_limits_and_no_place(tmp_path: Path) -> None:
 
 def test_paths_of_a_recipe_are_but_names() -> None:
     given = {
-        "data": {"folder": "/home/me/scans", "cases": [{"image": "/a/b.nii.gz"}], "images": "i/*"},
+        "data": {"folder": "/mnt/me/scans", "cases": [{"image": "/a/b.nii.gz"}], "images": "i/*"},
         "initial": "~/models/x.safetensors",
         "other": ["..\\up", "C:\\me\\y.nii", 3],
     }

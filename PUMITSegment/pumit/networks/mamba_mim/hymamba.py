@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from monai.networks.blocks.dynunet_block import UnetResBlock
 from monai.networks.blocks.unetr_block import UnetrUpBlock
 from torch import Tensor, nn
 
 from pumit.networks.mamba_mim.hymamba_encoder import HyMambaEncoder
+from pumit.networks.mamba_mim.unused import UnusedParameters
 from pumit.networks.padding import padded, require_channels
 
 NAME = "HyMamba"
-
-# Parameters of the published network (1 channel, 14 classes, 96^3 voxels) that are not built, for
-# no answer depends on them. It has 41,841,134, of which 41,758,190 are trained: the difference is
-# the first of these. The two others are inferred, as are which convolutions have biases and that a
-# MedNeXt block has a scale: together they give exactly the published number.
-LEFT_OUT = {
-    "fixed positions": 216 * 384,  # computed here, for grids of any size
-    "second direction of the Mamba layers": 4 * 768 * (5 + 56 + 25 + 16 + 1),  # never run
-    "norm after the last layer": 2 * 384,  # never applied
-}
 
 
 class HyMamba(nn.Module):
@@ -31,6 +22,7 @@ class HyMamba(nn.Module):
         in_channels: Image channels.
         num_classes: Output channels, the background counted in.
         last_width: Channels that the logits are read from.
+        unused: Parameters that the published network holds besides; see `UnusedParameters`.
         stem_width: See `HyMambaEncoder`, as the others.
 
     Attributes:
@@ -42,7 +34,7 @@ class HyMamba(nn.Module):
 
     Source:
         Tang et al., MambaMIM, 2024, section 2; the decoder as in Hatamizadeh et al., UNETR, 2022.
-        Differs from the source: what is `LEFT_OUT`; poolings that keep depth, and fields of any
+        Differs from the source: positions are computed; poolings that keep depth, and fields of any
         size, are added.
     """
 
@@ -63,6 +55,7 @@ class HyMamba(nn.Module):
         expand: int,
         dt_rank: int,
         last_width: int,
+        unused: Mapping[str, int],
     ) -> None:
         super().__init__()
         if num_classes < 1:
@@ -91,6 +84,7 @@ class HyMamba(nn.Module):
         )
         self.last = UnetResBlock(3, widths[0], last_width, 3, 1, "instance")
         self.head = nn.Conv3d(last_width, num_classes, 1)
+        self.unused = UnusedParameters(unused)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map intensities (B, in_channels, D, H, W) to logits (B, num_classes, D, H, W).

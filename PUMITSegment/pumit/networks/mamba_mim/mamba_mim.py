@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from pumit.networks.mamba_mim.token_interpolation import (
     state_space_token_interpolation,
 )
 from pumit.networks.mamba_mim.unetr_mamba_encoder import VisionMambaEncoder
+from pumit.networks.mamba_mim.unused import UnusedParameters
 from pumit.networks.padding import require_channels
 
 Triple = tuple[int, int, int]
@@ -32,19 +33,6 @@ MASKING_QUIRKS = {
     "the raster order among either",
 }
 """What the published code does otherwise than the paper, in choosing the tokens."""
-
-
-# Parameters of the published network that are not built, beside those of its encoder
-# (`hymamba.LEFT_OUT`): 114,158,657 with all of them. What they are is inferred: the layout of the
-# decoder follows from its widths, and these are what is then missing. Nothing depends on them but
-# on the biases of the stem, which the published HyMamba for segmentation has not either.
-LEFT_OUT = {
-    "fusion in the first block, with its norms": 27 * (1536 + 768) * 768 + 4 * 768,
-    "densification of the finest map": 27 * 64 * 48 + 48,
-    "learned tokens of the finest map and of the tokens' places": 64 + 384,
-    "biases before batch norms": 2 * (768 + 384 + 192 + 96) + 2 * (384 + 192 + 96 + 48),
-    "biases of the stem": 32 + 64,
-}
 
 
 class MambaMim(nn.Module):
@@ -159,6 +147,7 @@ class HyMambaMim(MambaMim):
 
     Args:
         decoder_widths: See `MambaMim`, as `official_compat`.
+        unused: Parameters that the published network holds besides; see `UnusedParameters`.
         encoder: Sizes of the `HyMambaEncoder`.
     """
 
@@ -169,6 +158,7 @@ class HyMambaMim(MambaMim):
         *,
         decoder_widths: Sequence[int],
         official_compat: bool | Collection[str],
+        unused: Mapping[str, int],
         **encoder: Any,
     ) -> None:
         super().__init__(
@@ -177,6 +167,7 @@ class HyMambaMim(MambaMim):
             decoder_widths=decoder_widths,
             official_compat=official_compat,
         )
+        self.unused = UnusedParameters(unused)
         # The decoder does not read the finest map, so fine-tuning begins its skip as drawn.
         self.encoder.skips[0].requires_grad_(False)
 

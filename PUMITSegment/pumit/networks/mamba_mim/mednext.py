@@ -37,7 +37,7 @@ class MedNextBlock(nn.Module):
         Roy et al., MedNeXt, MICCAI 2023, figure 1. Differs from the source: layer norm over the
         channels, as in MambaMIM, for the group norm of one channel a group, which would see how
         much is hidden; and ConvNeXt's scale of each channel, begun at one, as inferred from
-        MambaMIM's published number of parameters (see `hymamba.LEFT_OUT`).
+        MambaMIM's published number of parameters (see `build.py`).
     """
 
     def __init__(self, channels: int, *, expansion: int) -> None:
