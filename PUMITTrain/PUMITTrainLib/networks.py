@@ -107,7 +107,7 @@ def _published() -> tuple[NetworkChoice, ...]:
             "hymamba",
             _("HyMamba, as published"),
             _("The size that was published for the BTCV abdomen; needs a large GPU"),
-            41,
+            42,
         ),
         _choice(
             "unetr_mamba",
