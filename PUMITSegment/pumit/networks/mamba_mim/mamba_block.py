@@ -62,7 +62,7 @@ class MambaBlock(nn.Module):
         self.out_proj = nn.Linear(inner, dim, bias=False)
         self._widths = [dt_rank, state, state]
         if official_compat:
-            self._draw_linear_layers()
+            self.draw_linear_layers()
         else:
             self._draw_steps(dt_rank)
 
@@ -99,7 +99,8 @@ class MambaBlock(nn.Module):
             # The inverse of softplus, exact for small steps.
             self.dt_proj.bias.copy_(step + torch.log(-torch.expm1(-step)))
 
-    def _draw_linear_layers(self) -> None:
+    def draw_linear_layers(self) -> None:
+        """Draw all linear layers anew, biases zero, as `official_compat` does."""
         for layer in (self.in_proj, self.x_proj, self.dt_proj, self.out_proj):
             nn.init.xavier_uniform_(layer.weight)
         nn.init.zeros_(self.dt_proj.bias)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from pumit.networks.mamba_mim.dense_decoder import DenseDecoder
 from pumit.networks.mamba_mim.encoding import Encoding, tokens_to_map
 from pumit.networks.mamba_mim.hymamba_encoder import HyMambaEncoder
+from pumit.networks.mamba_mim.mamba_block import MambaBlock
 from pumit.networks.mamba_mim.masking import require_mask, stage_masks, take_tokens, visible_index
 from pumit.networks.mamba_mim.token_interpolation import (
     QUIRKS,
@@ -34,6 +35,11 @@ MASKING_QUIRKS = {
 }
 """What the published code does otherwise than the paper, in choosing the tokens."""
 
+START_QUIRKS = {
+    "start": "Mamba's linear layers are drawn anew after its own start; see `MambaBlock`",
+}
+"""What it does otherwise before training."""
+
 
 class MambaMim(nn.Module):
     """A Mamba encoder on visible cells, S6T, and a decoder of the whole image.
@@ -43,8 +49,8 @@ class MambaMim(nn.Module):
         in_channels: Image channels.
         decoder_widths: The decoder's channels, the coarsest first.
         official_compat: True for all quirks of the published code that are named here
-            (`MASKING_QUIRKS`) and for the interpolation (`QUIRKS`); False for none; or the names of
-            some.
+            (`MASKING_QUIRKS`, `START_QUIRKS`) and for the interpolation (`QUIRKS`); False for none;
+            or the names of some.
 
     Attributes:
         encoder: What fine-tuning begins with.
@@ -67,8 +73,12 @@ class MambaMim(nn.Module):
         official_compat: bool | Collection[str],
     ) -> None:
         super().__init__()
-        self.quirks = quirks_of(official_compat, {**QUIRKS, **MASKING_QUIRKS})
+        self.quirks = quirks_of(official_compat, {**QUIRKS, **MASKING_QUIRKS, **START_QUIRKS})
         self.encoder = encoder
+        if "start" in self.quirks:
+            for block in encoder.modules():
+                if isinstance(block, MambaBlock):
+                    block.draw_linear_layers()
         self.in_channels = in_channels
         self.stride: Triple = encoder.stride
         self.state_matrix = nn.Parameter(torch.zeros(encoder.dim, encoder.dim))

@@ -197,3 +197,12 @@ def test_sizes_that_make_no_network_are_refused(
 
 def test_every_quirk_has_its_own_name() -> None:
     assert not QUIRKS.keys() & MASKING_QUIRKS.keys()
+
+
+@pytest.mark.parametrize("official_compat", [False, True, ["start"]])
+def test_the_published_start_has_no_small_steps(official_compat: bool | list[str]) -> None:
+    network = tiny_mim("mamba_mim", official_compat=official_compat)
+    biases = [p for n, p in network.named_parameters() if n.endswith("dt_proj.bias")]
+
+    assert len(biases) == 2
+    assert all(bool((b == 0).all()) is bool(official_compat) for b in biases)
