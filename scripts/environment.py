@@ -68,6 +68,8 @@ def prepare(*, tests: bool) -> None:
         _say("Without slicer-core: the tests that need it will be skipped")
     if tests and not _pip("--no-deps", _pinned("trame-slicer")):
         _say("Without Slicer's terminologies: the tests that need them will be skipped")
+    if tests and not _pip("--no-deps", _pinned("nnInteractive")):
+        _say("Without nnInteractive's server: the tests that need it will be skipped")
     stamp.write_text(wanted)
 
 

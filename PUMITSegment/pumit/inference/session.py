@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -132,8 +132,18 @@ class InteractiveSession(PromptMethods):
         Raises:
             PromptError: If the volume cannot hold it; nothing changes then.
         """
-        check_prompt(prompt, self.volume)
-        self._commit({**self._state, segment: (*self._state.get(segment, ()), prompt)})
+        self.add_prompts([prompt], segment)
+
+    def add_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
+        """Add several prompts to a segment as one step, which one `undo` takes back.
+
+        Raises:
+            PromptError: If the volume cannot hold one of them; nothing changes then.
+        """
+        for prompt in prompts:
+            check_prompt(prompt, self.volume)
+        if prompts:
+            self._commit({**self._state, segment: (*self._state.get(segment, ()), *prompts)})
 
     def remove_prompt(self, position: int, segment: str = "1") -> None:
         """Remove one prompt of a segment by its place in `prompts`.

@@ -15,7 +15,13 @@ from starlette.responses import JSONResponse
 
 from pumit import __version__
 from pumit.errors import Cancelled, PumitError
-from pumit.server import automatic_routes, lease_routes, protocol, session_routes
+from pumit.server import (
+    automatic_routes,
+    lease_routes,
+    nninteractive_routes,
+    protocol,
+    session_routes,
+)
 from pumit.server.engine import Engine
 from pumit.server.guard import Guard, refusal
 from pumit.server.limits import Limits
@@ -84,6 +90,7 @@ def create_app(
         redoc_url=None,
     )
     app.include_router(lease_routes.router)
+    app.include_router(nninteractive_routes.router)
     app.include_router(session_routes.router)
     app.include_router(automatic_routes.router)
     app.add_exception_handler(PumitError, _answer_error)

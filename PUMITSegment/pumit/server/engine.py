@@ -55,6 +55,9 @@ class PromptSession(Protocol):
     def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
         """Add a prompt to a segment."""
 
+    def add_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
+        """Add several prompts to a segment as one step of `undo`."""
+
     def remove_prompt(self, position: int, segment: str = "1") -> None:
         """Remove one prompt of a segment by its place."""
 

@@ -37,12 +37,16 @@ class FakeSession:
         self.state, self.past, self.future = {}, [], []
 
     def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
+        self.add_prompts([prompt], segment)
+
+    def add_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
         assert self.volume is not None
-        if isinstance(prompt, PointPrompt) and not self.volume.contains(prompt.point_lps):
-            raise PromptError("The point lies outside the volume; click inside.")
-        if isinstance(prompt, MaskPrompt) and prompt.mask.shape != self.volume.shape:
-            raise PromptError("The mask does not fit the volume.")
-        self._commit({**self.state, segment: (*self.state.get(segment, ()), prompt)})
+        for prompt in prompts:
+            if isinstance(prompt, PointPrompt) and not self.volume.contains(prompt.point_lps):
+                raise PromptError("The point lies outside the volume; click inside.")
+            if isinstance(prompt, MaskPrompt) and prompt.mask.shape != self.volume.shape:
+                raise PromptError("The mask does not fit the volume.")
+        self._commit({**self.state, segment: (*self.state.get(segment, ()), *prompts)})
 
     def remove_prompt(self, position: int, segment: str = "1") -> None:
         prompts = self.state.get(segment, ())
