@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import asdict
-from http import HTTPStatus
-from typing import Annotated, Any, TypeVar
+from typing import Any
 
 import numpy as np
-from fastapi import APIRouter, Header, Request, Response
-from pydantic import BaseModel, ValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from fastapi import APIRouter, Request, Response
 
 from pumit.errors import PromptError
 from pumit.prompts import MaskPrompt, Prompt
 from pumit.server import protocol
+from pumit.server.array_body import ARRAY_BODY, MetaHeader, parse_meta, receive_array
 from pumit.server.arrays import Array, unpack_array
 from pumit.server.engine import PromptSession
 from pumit.server.fair_queue import Job
 from pumit.server.lease_routes import ActiveLease, LivingLease, State
 from pumit.server.leases import Lease
 from pumit.server.masks import BoundingBox, pack_mask, unpack_mask
-from pumit.server.protocol import BusyError
 from pumit.server.schemas import (
     DoubtfulPlaceOut,
     DoubtIn,
@@ -42,16 +36,6 @@ from pumit.volume import Volume
 
 router = APIRouter()
 
-Meta = TypeVar("Meta", bound=BaseModel)
-Decoded = TypeVar("Decoded")
-MetaHeader = Annotated[str, Header(alias=protocol.META_HEADER, max_length=8192)]
-
-_ARRAY_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
 _ARRAY_ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Packed bits of the bounding box that `X-Meta` gives",
@@ -60,17 +44,17 @@ _ARRAY_ANSWER: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post(protocol.PATH_VOLUME, openapi_extra=_ARRAY_BODY)
+@router.post(protocol.PATH_VOLUME, openapi_extra=ARRAY_BODY)
 async def set_volume(
     request: Request, state: State, lease: ActiveLease, meta: MetaHeader
 ) -> dict[str, list[int]]:
     """Start on a volume: an array of shape (D, H, W) or (C, D, H, W) with its geometry."""
-    geometry = _parse_meta(VolumeMeta, meta)
+    geometry = parse_meta(VolumeMeta, meta)
 
     def decode(body: bytearray) -> Array:
         return unpack_array(body, max_bytes=state.limits.max_array_bytes, axes=(3, 4))
 
-    array = await _receive(request, state, lease, decode)
+    array = await receive_array(request, state, lease, decode)
     volume = Volume(
         array,
         spacing_mm=geometry.spacing_mm,
@@ -118,17 +102,17 @@ async def keep_prompts(state: State, lease: ActiveLease, body: KeepIn) -> dict[s
     return await state.change(lease, work)
 
 
-@router.post(protocol.PATH_MASK_PRIOR, openapi_extra=_ARRAY_BODY)
+@router.post(protocol.PATH_MASK_PRIOR, openapi_extra=ARRAY_BODY)
 async def set_mask_prior(
     request: Request, state: State, lease: ActiveLease, meta: MetaHeader
 ) -> dict[str, bool]:
     """Start a segment from a mask: packed bits of the bounding box that `X-Meta` gives."""
-    place = _parse_meta(MaskMeta, meta)
+    place = parse_meta(MaskMeta, meta)
     shape = lease.shape
     if shape is None:
         raise no_volume()
     box: BoundingBox = [list(axis) for axis in place.bbox]
-    mask = await _receive(request, state, lease, lambda body: unpack_mask(box, body, shape))
+    mask = await receive_array(request, state, lease, lambda body: unpack_mask(box, body, shape))
     return await _add(state, lease, MaskPrompt(mask), place.segment)
 
 
@@ -223,32 +207,3 @@ async def _add(state: ServerState, lease: Lease, prompt: Prompt, segment: str) -
     # A prediction from the earlier prompts is not wanted any more.
     state.queue.cancel(lease.token, segment)
     return await state.change(lease, work)
-
-
-def _parse_meta(model: type[Meta], header: str) -> Meta:
-    try:
-        return model.model_validate_json(header)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "JSON"
-        raise HTTPException(
-            HTTPStatus.UNPROCESSABLE_ENTITY, f"{protocol.META_HEADER}: {field}: {first['msg']}"
-        ) from None
-
-
-async def _receive(
-    request: Request, state: ServerState, lease: Lease, decode: Callable[[bytearray], Decoded]
-) -> Decoded:
-    """Read an array body, whose size the guard counts, and decode it beside the event loop."""
-    if lease.uploads:
-        raise BusyError("Another upload of this session is under way.")
-    lease.uploads += 1
-    try:
-        body = bytearray()
-        async for piece in request.stream():
-            body += piece
-        return await asyncio.get_running_loop().run_in_executor(state.decoders, decode, body)
-    except ClientDisconnect:
-        raise HTTPException(HTTPStatus.BAD_REQUEST, "The body ended early.") from None
-    finally:
-        lease.uploads -= 1
