@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 import slicer
+from pumit.middle_line import LASSO_INNER
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 
 from PUMITSegmentLib.prompts.box_on_slice import acrossAxis
@@ -21,8 +22,6 @@ Points = npt.NDArray[np.float64]
 ToLps = Callable[[npt.ArrayLike], Points]
 # Two corners of a box nearer than this are one click.
 _SMALLEST_MM = 1e-3
-# How much of a lasso's area becomes a prompt; see `lasso`.
-_LASSO_POSITIVE, _LASSO_NEGATIVE = 0.8, 1.0
 
 
 def definedPoints(node) -> Points:
@@ -122,7 +121,7 @@ def promptsOf(node, tag: PromptTag, toLps: ToLps) -> list[tuple[str, Prompt]]:
     assert tag.kind in CURVES
     points = toLps(curvePointsWorld(node))
     if tag.kind is PromptKind.LASSO:
-        points = middle_line(points, _LASSO_POSITIVE if tag.isPositive else _LASSO_NEGATIVE)
+        points = middle_line(points, LASSO_INNER[tag.isPositive])
     return [(key, ScribblePrompt(_tuples(points), tag.isPositive))]
 
 

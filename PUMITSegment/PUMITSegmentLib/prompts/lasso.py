@@ -11,14 +11,11 @@ lines 0.48 and 0.42.
 
 from __future__ import annotations
 
-import heapq
-from itertools import product
-
 import numpy as np
 import numpy.typing as npt
+from pumit.middle_line import inner_path
 
 Points = npt.NDArray[np.float64]
-Cell = tuple[int, int]
 # Cells along the longer side of the area; the middle line needs no more.
 _CELLS = 40
 _VERTICES = 96
@@ -52,10 +49,7 @@ def middle_line(outline: Points, inner: float) -> Points:
     depth = _depth(places.reshape(-1, 2), _thinned(flat)).reshape(counts)
     if depth.max() <= 0:
         return center[None]
-    if inner >= 1:
-        deepest = np.unravel_index(int(depth.argmax()), depth.shape)
-        return center + places[deepest][None] @ axes
-    path = _longest_path(np.where(depth >= inner * depth.max(), depth, 0.0))
+    path = inner_path(depth, inner)
     return center + places[tuple(np.array(path).T)] @ axes
 
 
@@ -80,48 +74,3 @@ def _depth(places: Points, outline: Points) -> Points:
     is_ahead = places[:, None, 0] < start[..., 0] + offset[..., 1] * edge[..., 0] / rise
     is_inside = (crosses & is_ahead).sum(axis=1) % 2 == 1
     return np.where(is_inside, nearest, 0.0)
-
-
-def _longest_path(depth: Points) -> list[Cell]:
-    """Cells of the path between the two most distant ends of the part with the deepest cell."""
-    row, column = np.unravel_index(int(depth.argmax()), depth.shape)
-    even = (depth > 0).astype(float)
-    first = _farthest(_search(even, (int(row), int(column)))[0])
-    last = _farthest(_search(even, first)[0])
-    # Between the ends, what is deep is near.
-    before = _search(depth, first)[1]
-    path = [last]
-    while path[-1] != first:
-        path.append(before[path[-1]])
-    return path
-
-
-def _farthest(distances: dict[Cell, float]) -> Cell:
-    return max(distances, key=lambda cell: (distances[cell], cell))
-
-
-def _search(depth: Points, start: Cell) -> tuple[dict[Cell, float], dict[Cell, Cell]]:
-    """Dijkstra over cells with a depth; a step costs its length over the squared depth.
-
-    Returns:
-        Distance of every reachable cell, and the cell before it.
-    """
-    steps = [(d, e) for d, e in product((-1, 0, 1), repeat=2) if d or e]
-    distances, before, done = {start: 0.0}, {start: start}, set()
-    queue = [(0.0, start)]
-    while queue:
-        distance, cell = heapq.heappop(queue)
-        if cell in done:
-            continue
-        done.add(cell)
-        for d, e in steps:
-            other = (cell[0] + d, cell[1] + e)
-            if not (0 <= other[0] < depth.shape[0] and 0 <= other[1] < depth.shape[1]):
-                continue
-            if depth[other] <= 0 or other in done:
-                continue
-            longer = distance + float(np.hypot(d, e)) / float(depth[other]) ** 2
-            if longer < distances.get(other, np.inf):
-                distances[other], before[other] = longer, cell
-                heapq.heappush(queue, (longer, other))
-    return distances, before
