@@ -12,6 +12,7 @@ from pumit import __version__
 from pumit.server import protocol
 from pumit.server.engine import memory_in_use
 from pumit.server.leases import Lease
+from pumit.server.nninteractive_capabilities import nninteractive_capabilities
 from pumit.server.schemas import CapabilitiesOut, ClaimOut
 from pumit.server.state import ServerState
 
@@ -55,7 +56,9 @@ async def healthz() -> dict[str, bool]:
 async def capabilities(state: State) -> CapabilitiesOut:
     """Version, model, limits and memory of this server, and the other models it offers."""
     # Files are read for this; the event loop goes on meanwhile.
-    cards = await asyncio.get_running_loop().run_in_executor(None, state.engine.models)
+    loop = asyncio.get_running_loop()
+    cards = await loop.run_in_executor(None, state.engine.models)
+    shared = await loop.run_in_executor(None, nninteractive_capabilities, state.engine.info.name)
     pumit: dict[str, Any] = {
         "api_version": protocol.API_VERSION,
         "version": __version__,
@@ -64,10 +67,11 @@ async def capabilities(state: State) -> CapabilitiesOut:
         "limits": asdict(state.limits),
         "sessions": len(state.leases),
         "memory": memory_in_use(),
+        "protocols": {"nninteractive": protocol.NNINTERACTIVE_VERSION},
         "prompts": ["point", "box", "scribble", "mask"],
         "answers": ["mask", "estimated_iou", "doubtful_places"],
     }
-    return CapabilitiesOut(pumit=pumit)
+    return CapabilitiesOut(**shared, pumit=pumit)
 
 
 def _card(card: ModelCard) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pumit.server.engine import PromptSession
 from pumit.server.limits import Limits
 from pumit.server.protocol import BusyError, LeaseExpired
+from pumit.server.viewer_object import ViewerObject
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class Lease:
         shape: Grid (D, H, W) of the volume, None before there is one.
         prompt_count: Prompts added since the last reset, for the limit.
         uploads: Bodies on their way right now.
+        viewer: What a viewer of the nnInteractive protocol holds, once it has told its buffer.
     """
 
     token: str = field(repr=False)
@@ -38,6 +40,7 @@ class Lease:
     shape: tuple[int, int, int] | None = None
     prompt_count: int = 0
     uploads: int = 0
+    viewer: ViewerObject | None = field(default=None, repr=False)
 
 
 class LeaseRegistry:

@@ -1,8 +1,8 @@
 """Names on the wire, shared by client and server.
 
-Leases, heartbeats, bearer token and array bodies are those of the nnInteractive client/server
-protocol (PyPI `nninteractive-client` 2.6), so that its endpoints can stand beside ours. What that
-protocol lacks lives under `PREFIX`.
+The server speaks the nnInteractive client/server protocol (PyPI `nninteractive-client` 2.6): its
+leases, heartbeats, bearer token, array bodies and endpoints. What that protocol lacks lives under
+`PREFIX`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,20 @@ PATH_RELEASE = "/release"
 PATH_HEARTBEAT = "/heartbeat"
 PATH_LEASE_STATUS = "/lease_status"
 
+# One object on one image, as in the nnInteractive protocol.
+NNINTERACTIVE_VERSION = "2.6.0"
+PATH_SET_IMAGE = "/set_image"
+PATH_SET_TARGET_BUFFER = "/set_target_buffer"
+PATH_SET_DO_AUTOZOOM = "/set_do_autozoom"
+PATH_ADD_POINT = "/add_point_interaction"
+PATH_ADD_BBOX = "/add_bbox_interaction"
+PATH_ADD_SCRIBBLE = "/add_scribble_interaction"
+PATH_ADD_LASSO = "/add_lasso_interaction"
+PATH_ADD_INITIAL_SEG = "/add_initial_seg_interaction"
+PATH_RESET_INTERACTIONS = "/reset_interactions"
+PATH_VIEWER_UNDO = "/undo"
+PATH_VIEWER_PREDICT = "/predict"
+
 # Our own.
 PATH_VOLUME = f"{PREFIX}/volume"
 PATH_ADD_PROMPT = f"{PREFIX}/add_prompt"
@@ -49,9 +63,19 @@ PATH_RECONSTRUCT = f"{PREFIX}/reconstruct"
 AUTOMATIC_JOB = "pumit:automatic"
 RECONSTRUCTION_JOB = "pumit:reconstruction"
 DOUBT_JOB = "pumit:doubtful_places"
+VIEWER_JOB = "pumit:viewer"
 
 # Paths whose body is an array; every other body is small JSON.
-ARRAY_PATHS = frozenset({PATH_VOLUME, PATH_MASK_PRIOR})
+ARRAY_PATHS = frozenset(
+    {
+        PATH_SET_IMAGE,
+        PATH_ADD_SCRIBBLE,
+        PATH_ADD_LASSO,
+        PATH_ADD_INITIAL_SEG,
+        PATH_VOLUME,
+        PATH_MASK_PRIOR,
+    }
+)
 
 # The environment hands a worker its token: arguments would show it to every user of the machine.
 TOKEN_VARIABLE = "PUMIT_TOKEN"

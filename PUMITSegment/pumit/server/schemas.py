@@ -157,6 +157,22 @@ class ClaimOut(BaseModel):
 
 
 class CapabilitiesOut(BaseModel):
-    """Answer of `/capabilities`; what is ours stands under `pumit`, beside other protocols."""
+    """Answer of `/capabilities`: what the nnInteractive protocol tells, and ours under `pumit`.
 
+    Of the protocol's own fields some speak of a network with one input channel for each kind of
+    prompt; this server has none, and tells the protocol's usual numbers.
+    """
+
+    supported_interactions: dict[str, bool]
+    channel_mapping: dict[str, int | list[int]]
+    num_interaction_channels: int
+    supports_initial_label: bool
+    supports_zero_shot_label_refinement: bool
+    preferred_scribble_thickness: list[int]
+    interaction_decay: float | None
+    patch_size: list[int] | None
+    do_autozoom: bool
+    inference_session_version: str
+    license: str
+    supports_undo: bool
     pumit: dict[str, Any]

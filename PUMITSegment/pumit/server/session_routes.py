@@ -65,7 +65,7 @@ async def set_volume(
     def work(session: PromptSession) -> dict[str, list[int]]:
         # One that is refused leaves the session on its earlier volume.
         session.set_volume(volume, channel=geometry.channel)
-        lease.shape, lease.prompt_count = volume.shape, 0
+        lease.shape, lease.prompt_count, lease.viewer = volume.shape, 0, None
         return {"shape": list(volume.shape)}
 
     return await state.set_up(lease, work)

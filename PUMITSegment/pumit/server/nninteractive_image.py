@@ -1,0 +1,60 @@
+"""What the nnInteractive protocol says in voxels: an image's spacing, ranges, a buffer's type."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pumit.errors import PromptError, VolumeError
+from pumit.volume import PLANAR_SLICE_SPACING_MM
+
+
+def range_inside(start: int, stop: int, size: int) -> tuple[int, int]:
+    """A range within an axis, at least one voxel long."""
+    start, stop = sorted((start, stop))
+    start = min(max(start, 0), size - 1)
+    return start, max(min(stop, size), start + 1)
+
+
+def spacing_of(told: object, shape: tuple[int, ...]) -> tuple[float, float, float]:
+    """Voxel size in array order, mm: 1 where nothing is told.
+
+    Args:
+        told: `image_properties["spacing"]`.
+        shape: The image's grid.
+
+    Raises:
+        VolumeError: If it cannot be one.
+    """
+    if told is None:
+        spacing = [1.0, 1.0, 1.0]
+    else:
+        try:
+            spacing = np.asarray(told, dtype=np.float64).ravel().tolist()
+        except (TypeError, ValueError):
+            spacing = []
+        if len(spacing) == 2 and 1 in shape:
+            spacing.insert(shape.index(1), 1.0)
+        if len(spacing) != 3 or not all(np.isfinite(s) and s > 0 for s in spacing):
+            raise VolumeError(
+                "image_properties.spacing must be three positive numbers, mm in array order."
+            )
+    if shape[0] == 1:
+        spacing[0] = PLANAR_SLICE_SPACING_MM
+    return (spacing[0], spacing[1], spacing[2])
+
+
+def buffer_dtype(name: str) -> np.dtype[np.generic]:
+    """Type of a target buffer by its name, such as `uint8` or `bool`.
+
+    Raises:
+        PromptError: If it holds no whole numbers.
+    """
+    try:
+        dtype = np.dtype(name)
+    except (TypeError, ValueError, SyntaxError):
+        dtype = np.dtype(object)
+    if dtype.kind not in "biu":
+        raise PromptError(
+            "A target buffer holds bool or whole numbers; send its dtype so."
+        )
+    return dtype.newbyteorder("=")

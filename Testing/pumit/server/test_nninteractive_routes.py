@@ -1,0 +1,311 @@
+"""The nnInteractive protocol's endpoints: what they answer, what they refuse, what they share."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from fake_engine import FakeEngine
+from loopback_server import TOKEN
+from pumit.prompts import MaskPrompt
+from pumit.server import protocol
+from pumit.server.app import create_app
+from pumit.server.arrays import pack_array, unpack_array
+from pumit.server.limits import Limits
+from starlette.testclient import TestClient
+
+AUTH = {"Authorization": f"Bearer {TOKEN}"}
+IMAGE = np.arange(1 * 9 * 10 * 11, dtype=np.int16).reshape(1, 9, 10, 11)
+SHAPE = IMAGE.shape[1:]
+
+
+@pytest.fixture
+def engine():
+    return FakeEngine()
+
+
+@pytest.fixture
+def http(engine):
+    app = create_app(engine, token=TOKEN, limits=Limits(max_array_bytes=1 << 16, max_prompts=50))
+    with TestClient(app, base_url="http://127.0.0.1", headers=AUTH) as made:
+        made.headers[protocol.LEASE_HEADER] = made.post("/claim").json()["lease_token"]
+        yield made
+
+
+def send(http, path, array, **meta):
+    return http.post(
+        path, content=pack_array(array), headers={protocol.META_HEADER: json.dumps(meta)}
+    )
+
+
+def load(http, dtype="uint8", **properties):
+    answer = send(http, "/set_image", IMAGE, image_properties=properties)
+    assert answer.json() == {"original_image_shape": list(IMAGE.shape)}
+    answer = http.post("/set_target_buffer", json={"shape": list(SHAPE), "dtype": dtype})
+    assert answer.status_code == 200, answer.text
+
+
+class Buffer:
+    """A client's target buffer, patched by answers as the protocol says."""
+
+    def __init__(self, dtype="uint8"):
+        self.array = np.zeros(SHAPE, dtype)
+
+    def take(self, answer):
+        assert answer.status_code == 200, answer.text
+        meta = json.loads(answer.headers[protocol.META_HEADER])
+        if meta["bbox"] is None:
+            assert answer.content == b""
+            return meta
+        part = unpack_array(answer.content, max_bytes=1 << 16, axes=(3,))
+        assert part.dtype.name == meta["dtype"] == self.array.dtype.name
+        assert list(part.shape) == meta["shape"]
+        box = tuple(slice(*span) for span in meta["bbox"])
+        assert part.shape == self.array[box].shape
+        assert (part != self.array[box]).any()
+        self.array[box] = part
+        return meta
+
+
+def click(http, *place, inside=True, run=True):
+    body = {"coordinates": place, "include_interaction": inside, "run_prediction": run}
+    return http.post("/add_point_interaction", json=body)
+
+
+def test_capabilities_answer_both_protocols(http):
+    told = http.get("/capabilities").json()
+    assert told["supported_interactions"]["bbox3d"] is True
+    assert told["supports_undo"] is True
+    assert told["inference_session_version"] == "2.6.0"
+    assert told["pumit"]["protocols"] == {"nninteractive": "2.6.0"}
+    assert told["license"] == "!!MISSING!!"  # of a model that no index names
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "int32", "uint64"])
+def test_answers_travel_in_the_type_of_the_buffer(http, dtype):
+    load(http, dtype)
+    buffer = Buffer(dtype)
+    meta = buffer.take(click(http, 4, 5, 6))
+    assert meta["ran_prediction"] is True
+    assert meta["bbox"] == [[2, 7], [3, 8], [4, 9]]
+    assert buffer.array.sum() == 125
+
+
+def test_only_the_box_that_changed_is_sent(http):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+    meta = buffer.take(click(http, 4, 5, 6))
+    assert meta["bbox"] == [[2, 7], [3, 8], [7, 9]]
+    assert buffer.array.sum() == 5 * 5 * 7
+    meta = buffer.take(click(http, 4, 5, 6))
+    assert meta == {"ran_prediction": True, "bbox": None}
+
+
+def test_prompts_without_a_prediction_are_answered_together(http):
+    load(http)
+    buffer = Buffer()
+    assert buffer.take(click(http, 2, 2, 2, run=False)) == {"ran_prediction": False, "bbox": None}
+    buffer.take(click(http, 6, 7, 8, run=False))
+    assert not buffer.array.any()
+    assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is True
+    assert buffer.array.sum() == 250
+    again = buffer.take(http.post("/predict", json={"force_full_refine": True}))
+    assert again == {"ran_prediction": False, "bbox": None}
+
+
+def test_undo_takes_back_every_level_and_then_says_no(http):
+    load(http)
+    buffer, states = Buffer(), []
+    scribble = np.ones((1, 3, 3), np.uint8)
+    requests = [
+        lambda: click(http, 4, 5, 4),
+        lambda: click(http, 4, 5, 4, inside=False),
+        lambda: click(http, 1, 1, 1, run=False),
+        lambda: send(
+            *(http, "/add_scribble_interaction", scribble),
+            include_interaction=True,
+            interaction_bbox=[[8, 9], [2, 5], [3, 6]],
+        ),
+        lambda: send(http, "/add_initial_seg_interaction", np.ones(SHAPE, np.uint8)),
+    ]
+    for request in requests:
+        states.append(buffer.array.copy())
+        buffer.take(request())
+    buffer.array[:] = 1  # as the published client does with an initial segmentation
+    for state in reversed(states):
+        assert buffer.take(http.post("/undo", json={}))["ran_prediction"] is True
+        np.testing.assert_array_equal(buffer.array, state)
+    assert buffer.take(http.post("/undo", json={})) == {"ran_prediction": False, "bbox": None}
+
+
+def test_a_new_object_begins_with_nothing_to_undo(http, engine):
+    load(http)
+    Buffer().take(click(http, 4, 5, 4))
+    assert http.post("/reset_interactions", json={}).json() == {}
+    assert Buffer().take(http.post("/undo", json={}))["ran_prediction"] is False
+    assert engine.sessions[0].prompts("1") == []
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+    assert buffer.array.sum() == 125
+
+
+def test_clicks_outside_alone_leave_the_buffer_empty(http):
+    load(http)
+    meta = Buffer().take(click(http, 4, 5, 4, inside=False))
+    assert meta == {"ran_prediction": True, "bbox": None}
+
+
+def test_an_initial_segmentation_replaces_what_was_asked(http, engine):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 1, 1, 1))
+    drawn = np.zeros(SHAPE, np.int16)
+    drawn[5:7, 5:7, 5:7] = 3
+    answer = send(http, "/add_initial_seg_interaction", drawn, run_prediction=True)
+    buffer.array[:] = drawn != 0
+    buffer.take(answer)
+    np.testing.assert_array_equal(buffer.array, drawn != 0)
+    (prior,) = engine.sessions[0].prompts("1")
+    assert isinstance(prior, MaskPrompt)
+    buffer.take(click(http, 1, 1, 8))
+    assert buffer.array[5, 5, 5]
+    assert buffer.array[1, 1, 8]
+    assert Buffer().take(http.post("/predict", json={}))["ran_prediction"] is False
+
+
+def test_an_empty_initial_segmentation_clears_and_can_be_undone(http):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+    before = buffer.array.copy()
+    buffer.take(send(http, "/add_initial_seg_interaction", np.zeros(SHAPE, np.uint8)))
+    buffer.array[:] = 0
+    buffer.take(http.post("/undo", json={}))
+    np.testing.assert_array_equal(buffer.array, before)
+
+
+def test_boxes_include_exactly_their_voxels(http):
+    load(http, spacing=[3, 1, 0.5])
+    buffer = Buffer()
+    body = {"bbox_coords": [[2, 4], [3.2, 6.8], [1, 5]], "include_interaction": True}
+    buffer.take(http.post("/add_bbox_interaction", json=body))
+    expected = np.zeros(SHAPE, np.uint8)
+    expected[2:4, 3:7, 1:5] = 1
+    np.testing.assert_array_equal(buffer.array, expected)
+
+
+def test_a_box_that_leaves_the_image_is_cut(http):
+    load(http)
+    buffer = Buffer()
+    body = {"bbox_coords": [[-5, 50], [20, 30], [0, 3]], "include_interaction": True}
+    buffer.take(http.post("/add_bbox_interaction", json=body))
+    assert buffer.array[:, 9, 0:3].all()
+    assert buffer.array.sum() == 9 * 3
+
+
+def test_our_own_redo_and_segments_work_in_the_same_session(http):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+    buffer.take(http.post("/undo", json={}))
+    assert not buffer.array.any()
+    assert http.post(protocol.PATH_REDO).json() == {"changed": True}
+    assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is True
+    assert buffer.array.sum() == 125
+    point = {"kind": "point", "point_lps": [1, 1, 1], "positive": True}
+    http.post(protocol.PATH_ADD_PROMPT, json={"segment": "other", "prompt": point})
+    assert http.post(protocol.PATH_PREDICT, json={"segment": "other"}).status_code == 200
+    assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is False
+
+
+def test_spacing_and_planes_reach_the_library(http, engine):
+    load(http, spacing=[3, 1, 0.5])
+    assert engine.sessions[0].volume.spacing_mm == (3, 1, 0.5)
+    load(http)
+    assert engine.sessions[0].volume.spacing_mm == (1, 1, 1)
+    planar = np.arange(100, dtype=np.uint8).reshape(1, 1, 10, 10)
+    assert send(http, "/set_image", planar, image_properties={"spacing": [0.5, 0.4]}).is_success
+    volume = engine.sessions[0].volume
+    assert volume.is_planar
+    assert volume.spacing_mm == (1e8, 0.5, 0.4)
+
+
+def refused(answer, *words):
+    assert 400 <= answer.status_code < 500, answer.text
+    for word in words:
+        assert word in answer.json()["detail"]
+
+
+def test_what_cannot_be_used_gets_a_sentence_and_changes_nothing(http, engine):
+    refused(click(http, 1, 1, 1), "No volume")
+    refused(http.post("/set_target_buffer", json={"shape": [1, 1, 1], "dtype": "bool"}), "volume")
+    refused(send(http, "/add_lasso_interaction", np.ones(SHAPE, bool), include_interaction=True))
+    refused(send(http, "/set_image", IMAGE, image_properties={"spacing": [1, 0, 1]}), "spacing")
+    refused(send(http, "/set_image", IMAGE, image_properties={"spacing": "x"}), "spacing")
+    refused(send(http, "/set_image", IMAGE[0]), "4")
+    refused(send(http, "/set_image", IMAGE, image_properties=3), "image_properties")
+    assert send(http, "/set_image", IMAGE).is_success
+    refused(click(http, 1, 1, 1), "target buffer")
+    for shape, dtype in [([9, 10], "bool"), ([9, 10, 12], "bool"), ([9, 10, 11], "float32")]:
+        refused(http.post("/set_target_buffer", json={"shape": shape, "dtype": dtype}))
+    too_large = http.post("/set_target_buffer", json={"shape": [2**20] * 3, "dtype": "bool"})
+    assert too_large.status_code == 413
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+    before = engine.sessions[0].prompts("1")
+    refused(click(http, 100, 5, 4), "outside")
+    refused(http.post("/add_point_interaction", json={"coordinates": [1, 2]}))
+    refused(click(http, 1, 2, 1e30))
+    empty = {"bbox_coords": [[1, 1], [2, 3], [2, 3]], "include_interaction": True}
+    refused(http.post("/add_bbox_interaction", json=empty), "no size")
+    drawn = np.ones((2, 2, 2), np.uint8)
+    for box in ([[0, 3], [0, 2], [0, 2]], [[8, 10], [0, 2], [0, 2]], [[-1, 1], [0, 2], [0, 2]]):
+        answer = send(
+            *(http, "/add_scribble_interaction", drawn),
+            include_interaction=True,
+            interaction_bbox=box,
+        )
+        refused(answer, "interaction_bbox")
+    refused(send(http, "/add_scribble_interaction", drawn, include_interaction=True))
+    nothing = np.zeros(SHAPE, np.uint8)
+    refused(send(http, "/add_lasso_interaction", nothing, include_interaction=True))
+    refused(send(http, "/add_initial_seg_interaction", drawn), "grid")
+    refused(send(http, "/add_scribble_interaction", nothing), "include_interaction")
+    assert engine.sessions[0].prompts("1") == before
+    buffer.take(http.post("/undo", json={}))
+    assert not buffer.array.any()
+
+
+def test_a_prediction_that_fails_leaves_no_prompt_behind(http, engine, monkeypatch):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+
+    def fail(*args, **kwargs):
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine.sessions[0], "predict", fail)
+        assert click(http, 1, 1, 1).status_code == 507
+    assert len(engine.sessions[0].prompts("1")) == 1
+    buffer.take(http.post("/undo", json={}))
+    assert not buffer.array.any()
+
+
+def test_prompts_are_limited_and_a_new_object_frees_them(http):
+    load(http)
+    for _ in range(50):
+        assert click(http, 4, 5, 4, run=False).is_success
+    refused(click(http, 4, 5, 4), "50 prompts")
+    http.post("/reset_interactions", json={})
+    assert click(http, 4, 5, 4).is_success
+
+
+def test_unknown_fields_of_newer_clients_are_let_pass(http):
+    load(http)
+    body = {"coordinates": [4, 5, 6], "include_interaction": True, "novelty": {"a": 1}}
+    assert http.post("/add_point_interaction", json=body).is_success
+    assert http.post("/set_do_autozoom", json={"do_autozoom": False}).json() == {}
