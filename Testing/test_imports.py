@@ -45,7 +45,7 @@ GUI = [
     for file in sorted(folder.glob(pattern))
 ]
 # What a Slicer module may use: the worker and its client, and what they speak about.
-GUI_MAY_IMPORT = BASE | {"server", "export", "io"}
+GUI_MAY_IMPORT = BASE | {"server", "export", "io", "middle_line"}
 
 
 def part_of(file: Path) -> str:
