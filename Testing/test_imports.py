@@ -22,6 +22,8 @@ BASE = {"__init__", "errors", "volume", "prompts", "segmentation"}
 _CORE = {"io", "preprocessing", "networks", "models", "inference"}
 MAY_IMPORT: dict[str, set[str]] = {
     "io": set(),
+    "middle_line": set(),
+    "drawn_prompts": {"middle_line"},
     "preprocessing": {"io"},
     "networks": {"preprocessing"},
     "models": {"io", "networks"},
@@ -29,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "export": {"io"},
     "evaluation": _CORE | {"export"},
     "training": _CORE | {"export", "evaluation"},
-    "server": _CORE | {"export"},
+    "server": _CORE | {"export", "drawn_prompts"},
     "cli": _CORE | {"export", "evaluation", "training", "server"},
     "__main__": {"cli"},
 }
