@@ -13,9 +13,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from pumit.server import protocol
+from pumit.server.arrays import LONGEST_HEADER, read_header, too_large
 from pumit.server.leases import Lease
 from pumit.server.protocol import BusyError
 from pumit.server.state import ServerState
+from pumit.server.upload_budget import UploadBudget
 
 Meta = TypeVar("Meta", bound=BaseModel)
 Decoded = TypeVar("Decoded")
@@ -46,24 +48,68 @@ def parse_meta(model: type[Meta], header: str) -> Meta:
 
 
 async def receive_array(
-    request: Request, state: ServerState, lease: Lease, decode: Callable[[bytearray], Decoded]
+    request: Request,
+    state: ServerState,
+    lease: Lease,
+    decode: Callable[[bytearray], Decoded],
+    *,
+    room_bytes: int = 0,
 ) -> Decoded:
     """Read an array body, whose size the guard counts, and decode it beside the event loop.
 
+    What the array takes is counted until the request is answered: by then the session has it.
+
+    Args:
+        request: The request.
+        state: The server, whose `uploads` counts the memory of all bodies together.
+        lease: Whose array it is.
+        decode: Makes what is wanted of the body; called in another thread.
+        room_bytes: What `decode` needs beside the array that the envelope declares.
+
     Raises:
-        BusyError: If the session sends another one meanwhile.
+        BusyError: If the session sends another one meanwhile, or too many others are arriving.
+        LeaseExpired: If the session was released meanwhile.
         HTTPException: 400, where the client stopped sending.
-        ArrayError: Whatever `decode` refuses.
+        ArrayError: Whatever `decode` refuses; a declared size that is never allowed before the
+            body is read.
     """
     if lease.uploads:
         raise BusyError("Another upload of this session is under way.")
     lease.uploads += 1
+    bodies, arrived = state.uploads.bodies, 0
     try:
-        body = bytearray()
+        declared = int(request.headers.get("content-length", "0"))
+        if not bodies.has(declared):
+            bodies.take(declared)  # says so before anything is sent in vain
+        body, needed = bytearray(), 0
         async for piece in request.stream():
+            bodies.take(len(piece))
+            arrived += len(piece)
             body += piece
+            if not needed and len(body) >= LONGEST_HEADER:
+                needed = _declared_bytes(body, state)
+        needed = needed or _declared_bytes(body, state)
+        state.leases.get(lease.token)
+        await _take_until_answered(state.uploads, needed + room_bytes)
         return await asyncio.get_running_loop().run_in_executor(state.decoders, decode, body)
     except ClientDisconnect:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "The body ended early.") from None
     finally:
+        bodies.give(arrived)
         lease.uploads -= 1
+
+
+def _declared_bytes(body: bytearray, state: ServerState) -> int:
+    """Size of the array that an envelope's beginning declares."""
+    needed, limit = read_header(body).nbytes, state.limits.max_array_bytes
+    if needed > limit:
+        raise too_large(needed, limit)
+    return needed
+
+
+async def _take_until_answered(uploads: UploadBudget, count: int) -> None:
+    await uploads.arrays.take_when_free(count, patience_s=uploads.patience_s)
+    task = asyncio.current_task()
+    assert task is not None
+    # The server runs each request in a task of its own.
+    task.add_done_callback(lambda _: uploads.arrays.give(count))

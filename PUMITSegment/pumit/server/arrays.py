@@ -32,6 +32,11 @@ _DTYPES = frozenset(["bool", *_INTEGERS, "float16", "float32", "float64"])
 _CHUNK_BYTES = 1 << 22
 _MAX_CHUNK_BYTES = 1 << 30
 _MAX_AXES = 4
+# Bytes of the longest beginning that `read_header` needs: fields, a type's name, every axis.
+LONGEST_HEADER = 8 + max(map(len, _DTYPES)) + 8 * _MAX_AXES
+# Clients send chunks of megabytes. Chunks of a byte each would cost a hundred times their size.
+_FEW_CHUNKS = 4096
+_USUAL_CHUNK_BYTES = 1 << 16
 
 # Fields of a blosc2 chunk header (c-blosc2, README_CHUNK_FORMAT.rst).
 _CHUNK_HEADER_BYTES = 32
@@ -161,21 +166,29 @@ def unpack_array(
     if len(header.shape) not in axes:
         raise ArrayError(f"Expected {sorted(axes)} axes, got shape {header.shape}.")
     if header.nbytes > max_bytes:
-        raise TooLarge(
-            f"The array would need {header.nbytes} bytes, the limit is {max_bytes}; "
-            "crop it or raise the limit."
-        )
+        raise too_large(header.nbytes, max_bytes)
     view = memoryview(body)
     spans = _check_chunks(view, header)
     # Zeros, not empty: a chunk that decodes to less than it said must not show old memory.
     out = np.zeros(header.nbytes, dtype=np.uint8)
+    # Other sessions' requests go on meanwhile.
+    blosc2.set_releasegil(True)
     target = out.data
     for source, start, stop in spans:
         try:
             blosc2.decompress2(view[source], dst=target[start:stop])
         except (RuntimeError, ValueError, TypeError):
             raise ArrayError("The array cannot be decompressed; send it again.") from None
+    if header.dtype.kind == "b":  # numpy relies on truth being 1, blosc2 gives what was sent
+        np.not_equal(out, 0, out=out.view(np.bool_))
     return out.view(header.dtype).reshape(header.shape)
+
+
+def too_large(nbytes: int, limit: int) -> TooLarge:
+    """What an array beyond the limit is answered with; both in bytes."""
+    return TooLarge(
+        f"The array would need {nbytes} bytes, the limit is {limit}; crop it or raise the limit."
+    )
 
 
 def _check_chunks(view: memoryview, header: ArrayHeader) -> list[tuple[slice, int, int]]:
@@ -184,6 +197,8 @@ def _check_chunks(view: memoryview, header: ArrayHeader) -> list[tuple[slice, in
     position, written = header.payload_offset + 4, 0
     try:
         (count,) = struct.unpack_from("<I", view, header.payload_offset)
+        if count > _FEW_CHUNKS + header.nbytes // _USUAL_CHUNK_BYTES:
+            raise ArrayError("The array is cut into too many chunks; send larger ones.")
         for _ in range(count):
             plain, packed = struct.unpack_from("<QQ", view, position)
             position += 16

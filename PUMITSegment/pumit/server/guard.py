@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import time
 import traceback
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
@@ -41,7 +42,7 @@ class Guard:
     Args:
         app: What it protects.
         token: The bearer token every request must carry.
-        limits: Sizes of bodies, and how long one may stall.
+        limits: Sizes of bodies, how long one may stall and how slowly it may come.
         allowed_hosts: Host names a request may be meant for, without port; None for any. A page
             in a browser that makes its own name resolve to loopback is refused by this.
         open_paths: Paths that need no token.
@@ -72,19 +73,27 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refused = self._refuse(scope["path"], Headers(scope=scope))
+        headers = Headers(scope=scope)
+        is_chunked = "transfer-encoding" in headers
+        refused = self._refuse(scope["path"], headers)
         if refused is not None:
+            if is_chunked:
+                refused.headers["Connection"] = "close"
             await refused(scope, receive, send)
             return
         has_started = False
+        body = _Body(receive, self._limits, self._limit(scope["path"]))
 
         async def watched_send(message: Message) -> None:
             nonlocal has_started
+            if not has_started and is_chunked and not body.is_complete:
+                # Nobody knows how much of it is to come, and reading it costs more than it weighs.
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             has_started = True
             await send(message)
 
         try:
-            await self._app(scope, self._limited(scope["path"], receive), watched_send)
+            await self._app(scope, body.receive, watched_send)
         except Exception as error:
             answer = _answer_failure(error)
             if not has_started:
@@ -113,6 +122,11 @@ class Guard:
             )
         length = headers.get("content-length", "0")
         limit = self._limit(path)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # A proxy may read it the other way, and see two requests where we see one.
+            return refusal(
+                HTTPStatus.BAD_REQUEST, "Send Content-Length or Transfer-Encoding, not both."
+            )
         if not (length.isascii() and length.isdigit()):
             return refusal(HTTPStatus.BAD_REQUEST, "Content-Length must be a number.")
         if len(length) > 15 or int(length) > limit:
@@ -131,27 +145,42 @@ class Guard:
     def _limit(self, path: str) -> int:
         return self._limits.max_body_bytes if path in ARRAY_PATHS else self._limits.max_json_bytes
 
-    def _limited(self, path: str, receive: Receive) -> Receive:
-        """Count the body as it arrives, whatever its header said."""
-        limit, seen, is_complete = self._limit(path), 0, False
 
-        async def limited() -> Message:
-            nonlocal seen, is_complete
-            if is_complete:  # waiting for the client to leave, for as long as it takes
-                return await receive()
-            try:
-                message = await asyncio.wait_for(receive(), self._limits.body_timeout_s)
-            except asyncio.TimeoutError:
-                raise HTTPException(
-                    HTTPStatus.REQUEST_TIMEOUT, "The request's body stopped arriving."
-                ) from None
-            seen += len(message.get("body", b""))
-            is_complete = not message.get("more_body", False)
-            if seen > limit:
-                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large_text(limit))
-            return message
+class _Body:
+    """A request's body, counted as it arrives, whatever its header said.
 
-        return limited
+    It has to arrive at a least rate on average, after a pause that any network may make: one byte
+    now and then would keep a session's memory for ever.
+    """
+
+    def __init__(self, receive: Receive, limits: Limits, limit: int) -> None:
+        self._receive = receive
+        self._limits = limits
+        self._limit = limit
+        self._seen = 0
+        self._waited_s = 0.0  # only what the client made us wait
+        self.is_complete = False
+
+    async def receive(self) -> Message:
+        """The next piece, as ASGI has it."""
+        if self.is_complete:  # waiting for the client to leave, for as long as it takes
+            return await self._receive()
+        pause_s = self._limits.body_timeout_s
+        left_s = pause_s + self._seen / self._limits.min_body_rate - self._waited_s
+        begun = time.monotonic()
+        try:
+            message = await asyncio.wait_for(self._receive(), min(pause_s, max(left_s, 0.0)))
+        except asyncio.TimeoutError:
+            raise HTTPException(
+                HTTPStatus.REQUEST_TIMEOUT,
+                "The request's body stopped arriving, or came too slowly; send it again.",
+            ) from None
+        self._waited_s += time.monotonic() - begun
+        self._seen += len(message.get("body", b""))
+        self.is_complete = not message.get("more_body", False)
+        if self._seen > self._limit:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large_text(self._limit))
+        return message
 
 
 def _host_name(header: str) -> str:

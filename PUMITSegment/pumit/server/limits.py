@@ -24,7 +24,12 @@ class Limits:
         idle_timeout_s: A session without a user's action for this long is freed.
         liveness_timeout_s: A session without any request, not even a heartbeat, for this long
             is freed.
+        max_upload_bytes: Bytes of all bodies that are arriving in all sessions together, and as
+            many again of the arrays decoded from them; the largest one is always let in.
         body_timeout_s: A body that brings nothing for this long is given up.
+        min_body_rate: Bytes per second that a body, or the reading of an answer, must make on
+            average after a first `body_timeout_s`.
+        header_timeout_s: A connection that sends no complete request for this long is closed.
     """
 
     max_sessions: int = 4
@@ -35,7 +40,15 @@ class Limits:
     max_queued: int = 64
     idle_timeout_s: float = 600.0
     liveness_timeout_s: float = 60.0
+    max_upload_bytes: int = 4 * GIB
     body_timeout_s: float = 30.0
+    min_body_rate: int = 64 * 1024
+    header_timeout_s: float = 10.0
+
+    @property
+    def max_connections(self) -> int:
+        """Connections at one time; a viewer holds a few."""
+        return 16 * self.max_sessions
 
     def __post_init__(self) -> None:
         for item in fields(self):

@@ -73,6 +73,6 @@ def unpack_mask(
     bits = unpack_array(body, max_bytes=(count + 7) // 8, axes=(1,))
     if bits.dtype != np.uint8 or bits.size != (count + 7) // 8:
         raise ArrayError(f"A mask box of {extent} voxels needs {(count + 7) // 8} packed bytes.")
-    inside = np.unpackbits(bits, count=count).reshape(extent).astype(bool)
+    inside = np.unpackbits(bits, count=count).reshape(extent).view(bool)
     mask[tuple(slice(start, stop) for start, stop in box)] = inside
     return mask

@@ -20,6 +20,7 @@ import uvicorn
 
 from pumit.errors import PumitError, ServiceError
 from pumit.server.app import LOOPBACK_NAMES, create_app
+from pumit.server.connection import connection_class
 from pumit.server.engine import Engine, SegmenterEngine
 from pumit.server.limits import MIB, Limits
 from pumit.server.parent_watch import watch_parent
@@ -133,9 +134,8 @@ def serve(
             log_config=None,
             server_header=False,
             proxy_headers=False,
-            http="h11",
+            http=connection_class(settings.limits),
             ws="none",
-            limit_concurrency=16 * settings.limits.max_sessions,
             timeout_graceful_shutdown=_SHUTDOWN_S,
             ssl_certfile=settings.certfile,
             ssl_keyfile=settings.keyfile,

@@ -16,6 +16,7 @@ from pumit.server.fair_queue import FairQueue, Job
 from pumit.server.leases import Lease, LeaseRegistry
 from pumit.server.limits import Limits
 from pumit.server.protocol import BusyError
+from pumit.server.upload_budget import UploadBudget
 
 Result = TypeVar("Result")
 
@@ -34,6 +35,7 @@ class ServerState:
         self.queue = FairQueue(max_queued=limits.max_queued)
         # Two: one body can be decoded while another is, and no more memory than that is in flux.
         self.decoders = ThreadPoolExecutor(2, thread_name_prefix="pumit-decode")
+        self.uploads = UploadBudget(limits)
         self.leases = LeaseRegistry(
             limits,
             is_busy=lambda lease: bool(self.queue.under_way(lease.token)),

@@ -12,6 +12,7 @@ import uvicorn
 from fake_engine import FakeEngine
 from pumit.server.app import create_app
 from pumit.server.client import Client
+from pumit.server.connection import connection_class
 from pumit.server.limits import Limits
 
 TOKEN = "a-token-for-tests-0123456789"
@@ -34,7 +35,13 @@ def start_server(limits: Limits) -> Running:
     app = create_app(engine, token=TOKEN, limits=limits)
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(
-        uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+        uvicorn.Config(
+            app,
+            http=connection_class(limits),
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=1,
+        )
     )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
