@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from pumit.errors import CheckpointError
 from pumit.prompts import Prompt
 from pumit.segmentation import DoubtfulPlace, LabelMap
+from pumit.server.memory import device_bytes, process_peak_bytes
 from pumit.server.model_shelf import ModelShelf
 from pumit.volume import Volume
 
@@ -252,20 +252,12 @@ def memory_in_use() -> dict[str, int | None]:
     Returns:
         `process_peak_bytes`, `device_free_bytes` and `device_total_bytes`.
     """
-    memory: dict[str, int | None] = {
-        "process_peak_bytes": None,
-        "device_free_bytes": None,
-        "device_total_bytes": None,
+    free, total = device_bytes("cuda")
+    return {
+        "process_peak_bytes": process_peak_bytes(),
+        "device_free_bytes": free,
+        "device_total_bytes": total,
     }
-    if sys.platform != "win32":
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        memory["process_peak_bytes"] = peak if sys.platform == "darwin" else peak * 1024
-    torch = sys.modules.get("torch")  # the model has loaded it, or there is nothing to ask
-    if torch is not None and torch.cuda.is_available():
-        memory["device_free_bytes"], memory["device_total_bytes"] = torch.cuda.mem_get_info()
-    return memory
 
 
 def is_out_of_memory(error: BaseException) -> bool:

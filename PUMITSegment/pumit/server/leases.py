@@ -6,6 +6,7 @@ import logging
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -50,7 +51,11 @@ class LeaseRegistry:
         limits: Number of sessions, idle and liveness timeouts.
         is_busy: Whether work of a lease is waiting or running; such a lease is kept.
         on_free: Called with a lease that was released or has expired.
+        prefix: Before each token, so that a proxy in front of several servers knows whose it is.
         clock: Seconds, monotonic.
+
+    Attributes:
+        ended: How many sessions ended, by the reason.
     """
 
     def __init__(
@@ -59,12 +64,15 @@ class LeaseRegistry:
         *,
         is_busy: Callable[[Lease], bool] = lambda lease: False,
         on_free: Callable[[Lease], None] = lambda lease: None,
+        prefix: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits = limits
         self._is_busy = is_busy
         self._on_free = on_free
+        self._prefix = prefix
         self._clock = clock
+        self.ended: Counter[str] = Counter()
         self._leases: dict[str, Lease] = {}
         self._lock = threading.Lock()
 
@@ -85,7 +93,8 @@ class LeaseRegistry:
                     f"All {self._limits.max_sessions} sessions of the server are taken; "
                     "try again later."
                 )
-            lease = Lease(secrets.token_urlsafe(32), active_at=now, seen_at=now)
+            token = self._prefix + secrets.token_urlsafe(32)
+            lease = Lease(token, active_at=now, seen_at=now)
             self._leases[lease.token] = lease
             count = len(self._leases)
         logger.info("session opened, %d of %d", count, self._limits.max_sessions)
@@ -160,4 +169,5 @@ class LeaseRegistry:
 
     def _free(self, lease: Lease, reason: str) -> None:
         self._on_free(lease)
+        self.ended[reason] += 1
         logger.info("session %s, %d left", reason, len(self._leases))
