@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from pumit.errors import PumitError
+from pumit.server.memory import default_limit_bytes
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -30,6 +31,10 @@ class Limits:
         min_body_rate: Bytes per second that a body, or the reading of an answer, must make on
             average after a first `body_timeout_s`.
         header_timeout_s: A connection that sends no complete request for this long is closed.
+        max_memory_bytes: What the scans and embeddings of all sessions may take together; half
+            of the machine's memory where nobody says.
+        sleep_after_s: A session without a user's action for this long keeps its scan packed, and
+            nothing else but its prompts, until it is asked again.
     """
 
     max_sessions: int = 4
@@ -44,6 +49,8 @@ class Limits:
     body_timeout_s: float = 30.0
     min_body_rate: int = 64 * 1024
     header_timeout_s: float = 10.0
+    max_memory_bytes: int = field(default_factory=default_limit_bytes)
+    sleep_after_s: float = 300.0
 
     @property
     def max_connections(self) -> int:

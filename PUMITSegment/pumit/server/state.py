@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
 from pumit.errors import Cancelled, VolumeError
+from pumit.server import protocol
 from pumit.server.engine import Engine, PromptSession
-from pumit.server.fair_queue import FairQueue, Job
+from pumit.server.fair_queue import FairQueue, Job, Kind
 from pumit.server.leases import Lease, LeaseRegistry
 from pumit.server.limits import Limits
+from pumit.server.memory import MemoryReport, device_bytes, process_bytes, process_peak_bytes
 from pumit.server.protocol import BusyError
 from pumit.server.upload_budget import UploadBudget
 
 Result = TypeVar("Result")
+
+_KINDS: dict[str, Kind] = {
+    protocol.AUTOMATIC_JOB: "automatic",
+    protocol.RECONSTRUCTION_JOB: "reconstruction",
+}
 
 
 class ServerState:
@@ -27,9 +34,10 @@ class ServerState:
     Args:
         engine: The model.
         limits: What clients may take.
+        instance: Name of this server before each lease token, for a proxy in front of several.
     """
 
-    def __init__(self, engine: Engine, limits: Limits) -> None:
+    def __init__(self, engine: Engine, limits: Limits, *, instance: str = "") -> None:
         self.engine = engine
         self.limits = limits
         self.queue = FairQueue(max_queued=limits.max_queued)
@@ -40,6 +48,22 @@ class ServerState:
             limits,
             is_busy=lambda lease: bool(self.queue.under_way(lease.token)),
             on_free=self._free,
+            prefix=f"{instance}." if instance else "",
+        )
+
+    def memory(self) -> MemoryReport:
+        """What all sessions hold, and what the machine says."""
+        free, total = device_bytes(self.engine.info.device)
+        return MemoryReport(
+            scan_bytes=0,
+            embedding_bytes=0,
+            limit_bytes=self.limits.max_memory_bytes,
+            awake=0,
+            asleep=0,
+            process_bytes=process_bytes(),
+            process_peak_bytes=process_peak_bytes(),
+            device_free_bytes=free,
+            device_total_bytes=total,
         )
 
     async def change(self, lease: Lease, work: Callable[[PromptSession], Result]) -> Result:
@@ -55,8 +79,7 @@ class ServerState:
                 raise no_volume()
             return work(lease.session)
 
-        job = self.queue.submit(lease.token, run)
-        return await asyncio.wrap_future(job.future)
+        return await _in_loop(self.queue.submit(lease.token, run).future)
 
     async def set_up(self, lease: Lease, work: Callable[[PromptSession], Result]) -> Result:
         """Run work that gives a session its volume, opening it first where needed."""
@@ -67,8 +90,9 @@ class ServerState:
             return work(lease.session)
 
         self.queue.cancel(lease.token)
-        job = self.queue.submit(lease.token, run)
-        return await asyncio.wrap_future(job.future)
+        # No more than one scan of a session waits here.
+        self.queue.supersede(lease.token, "volume")
+        return await _in_loop(self.queue.submit(lease.token, run, kind="volume").future)
 
     async def predict(
         self,
@@ -89,20 +113,25 @@ class ServerState:
             return work(lease.session, job)
 
         self.queue.cancel(lease.token, segment)
-        job = self.queue.submit(lease.token, run, segment=segment)
-        answer = asyncio.wrap_future(job.future)
+        kind = _KINDS.get(segment, "click")
+        job = self.queue.submit(lease.token, run, segment=segment, kind=kind)
+        answer: asyncio.Future[Result] = _in_loop(job.future)
         gone = asyncio.ensure_future(_disconnected(request))
         try:
-            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {answer, gone}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            del either
         finally:
             gone.cancel()
             if not answer.done():
                 self.queue.drop(job)
                 answer.add_done_callback(_forget)
-        if not answer.done():
-            raise Cancelled("The client has gone.")
-        result: Result = answer.result()
-        return result
+        try:
+            if not answer.done():
+                raise Cancelled("The client has gone.")
+            return answer.result()
+        finally:
+            del answer, job  # an error keeps this frame, and would so keep itself
 
     def close(self) -> None:
         """End everything that runs and free all sessions."""
@@ -127,12 +156,39 @@ def no_volume() -> VolumeError:
     return VolumeError("No volume is open; send one first.")
 
 
+def _in_loop(future: Future[Result]) -> asyncio.Future[Result]:
+    """Await what the queue's thread settles.
+
+    `asyncio.wrap_future` ties both futures and their result into a ring, which keeps the answer to
+    an automatic model in memory until the collector comes by.
+    """
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[Result] = loop.create_future()
+
+    def settle(done: Future[Result]) -> None:
+        if waiter.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            waiter.set_result(done.result())
+        else:
+            waiter.set_exception(error)
+        del error
+
+    def tell(done: Future[Result]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+            loop.call_soon_threadsafe(settle, done)
+
+    future.add_done_callback(tell)
+    return waiter
+
+
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _forget(answer: asyncio.Future[object]) -> None:
+def _forget(answer: asyncio.Future[Any]) -> None:
     # Asks for the exception, so that none is reported as never looked at.
     if not answer.cancelled():
         answer.exception()
