@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -309,3 +310,14 @@ def test_unknown_fields_of_newer_clients_are_let_pass(http):
     body = {"coordinates": [4, 5, 6], "include_interaction": True, "novelty": {"a": 1}}
     assert http.post("/add_point_interaction", json=body).is_success
     assert http.post("/set_do_autozoom", json={"do_autozoom": False}).json() == {}
+
+
+def test_requests_at_the_same_time_are_all_answered(http, engine):
+    load(http)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda z: click(http, z, 5, 4), range(1, 9)))
+    assert all(answer.status_code == 200 for answer in answers)
+    assert len(engine.sessions[0].prompts("1")) == 8
+    for _ in answers:
+        assert json.loads(http.post("/undo", json={}).headers["X-Meta"])["ran_prediction"]
+    assert engine.sessions[0].prompts("1") == []
