@@ -155,7 +155,9 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert loaded_by("import pumit").isdisjoint(heavy | {"skimage", "matplotlib", "numpy"})
 
 
-@pytest.mark.parametrize("name", ["client", "remote_session", "worker", "protocol"])
+@pytest.mark.parametrize(
+    "name", ["client", "remote_session", "foreign_session", "worker", "protocol"]
+)
 def test_what_a_gui_uses_of_the_server_imports_no_torch(name: str) -> None:
     loaded = loaded_by(f"import pumit.server.{name}")
     assert loaded.isdisjoint({"torch", "monai", "transformers", "fastapi"})

@@ -16,6 +16,7 @@ from requests.adapters import HTTPAdapter
 
 from pumit import __version__
 from pumit.errors import PumitError, ServiceError
+from pumit.server.foreign_offer import read_offer
 from pumit.server.protocol import (
     API_VERSION,
     LEASE_HEADER,
@@ -24,6 +25,8 @@ from pumit.server.protocol import (
     PATH_CAPABILITIES,
     PATH_HEALTHZ,
     VERSION_HEADER,
+    BusyError,
+    LeaseExpired,
     error_from_name,
 )
 
@@ -39,15 +42,43 @@ class TimedOut(Unreachable):
     """No answer in time; the server may merely be busy."""
 
 
+class Refused(ServiceError):
+    """A server that is not ours understood what it was sent, and does not take it."""
+
+
+class StrangeAnswer(ServiceError):
+    """Something answers, but with nothing that the protocol knows.
+
+    Attributes:
+        status: The HTTP status.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+# Whose server it is, as `Client.capabilities` tells under `kind`; the other is `NNINTERACTIVE`.
+PUMIT = "pumit"
+
+_REFUSALS = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+
+
 class Client:
     """A connection to one server; may be used from several threads.
 
     Args:
         url: Such as `http://127.0.0.1:40123` or `https://gpu.hospital.example:8443`.
-        token: The server's bearer token.
+        token: The server's bearer token; "" for a server that wants none.
         verify: Whether to check the server's certificate, or a PEM file to check it with.
         connect_timeout_s: How long to wait for a connection.
         read_timeout_s: How long to wait for an answer that needs no computation.
+        allow_unencrypted: Whether the user agreed that a scan goes over the network in the clear,
+            where anybody on its way can read it: `nninteractive-server` itself has no TLS.
 
     Raises:
         ServiceError: If the address cannot be used, or would send the scan unencrypted.
@@ -61,6 +92,7 @@ class Client:
         verify: bool | str = True,
         connect_timeout_s: float = 5.0,
         read_timeout_s: float = 30.0,
+        allow_unencrypted: bool = False,
     ) -> None:
         self._url = url.rstrip("/")
         try:
@@ -71,13 +103,14 @@ class Client:
         if parts.scheme not in ("http", "https") or not host or parts.username:
             raise ServiceError("A server's address looks like https://host:port.")
         self.is_loopback = _is_loopback(host)
-        if parts.scheme == "http" and not self.is_loopback:
+        if parts.scheme == "http" and not (self.is_loopback or allow_unencrypted):
             raise ServiceError(
                 "A remote server must be reached by https://, so that nobody reads the scan on "
-                "its way."
+                "its way; where it has no https, an unencrypted connection must be allowed."
             )
-        if not token or not token.isascii() or not token.isprintable():
-            raise ServiceError("The bearer token is empty or has characters that cannot be sent.")
+        if not token.isascii() or not token.isprintable():
+            raise ServiceError("The bearer token has characters that cannot be sent.")
+        self._has_token = bool(token)
         self._timeout_s = (connect_timeout_s, read_timeout_s)
         self._http = requests.Session()
         # A proxy of the system would carry a loopback request elsewhere, or nowhere.
@@ -116,29 +149,40 @@ class Client:
             return True
         return False
 
-    def capabilities(self) -> dict[str, Any]:
-        """Version, model, limits and memory of the server.
-
-        Returns:
-            The keys `api_version`, `version`, `model`, `models` (each with `name`, `kind`,
-            `version`, `description`, `classes`), `limits`, `sessions`, `memory`, `prompts`.
+    def told(self) -> dict[str, Any]:
+        """What the server answers about itself, unread.
 
         Raises:
-            ServiceError: If it is no PUMIT server, or one of another version.
+            ServiceError: If it answers nothing of the kind.
         """
-        answer = self.call_json("GET", PATH_CAPABILITIES)
-        told = answer.get("pumit")
+        return self.call_json("GET", PATH_CAPABILITIES)
+
+    def capabilities(self) -> dict[str, Any]:
+        """Whose server it is, and its version, model, limits and memory.
+
+        A server that speaks both protocols, as ours does, counts as ours.
+
+        Returns:
+            Under `kind` `PUMIT` or `NNINTERACTIVE`. Of a PUMIT server the keys `api_version`,
+            `version`, `model`, `models` (each with `name`, `kind`, `version`, `description`,
+            `classes`), `limits`, `sessions`, `memory`, `prompts`; of an nnInteractive server
+            `version`, `model` (with `name`, `version`), `license`, None where it tells none, and
+            `models`, of which there are none.
+
+        Raises:
+            ServiceError: If it is another kind of server, or of a version that is not known.
+        """
+        answer = self.told()
+        told = answer.get(PUMIT)
         if not isinstance(told, dict):
-            raise ServiceError(
-                f"The server at {self._url} is no PUMIT server; check the address and its version."
-            )
+            return read_offer(answer, self._url).capabilities()
         if told.get("api_version") != API_VERSION:
             raise ServiceError(
                 f"The server (pumit {told.get('version')}) speaks version "
                 f"{told.get('api_version')} of the API, this program (pumit {__version__}) "
                 f"version {API_VERSION}; update the older of the two."
             )
-        return told
+        return {**told, "kind": PUMIT}
 
     def call_json(
         self,
@@ -223,17 +267,35 @@ class Client:
         return response
 
     def _refused(self, response: requests.Response) -> PumitError:
+        status = response.status_code
         try:
             told = response.json()
-            sentence, name = str(told["detail"]), str(told.get("error", ""))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return self._foreign(response.status_code)
-        return error_from_name(name, sentence, response.status_code)
+            detail = told["detail"]
+        except (ValueError, KeyError, TypeError):
+            return self._foreign(status)
+        if isinstance(told.get("error"), str):
+            return error_from_name(told["error"], str(detail), status)
+        return self._refused_elsewhere(status, detail)
+
+    def _refused_elsewhere(self, status: int, detail: object) -> PumitError:
+        """What a server says that is not ours: a detail and a status, no name."""
+        said = f": {detail.strip().rstrip('.')}" if isinstance(detail, str) else ""
+        if status == HTTPStatus.UNAUTHORIZED:
+            remedy = "asks for a token" if not self._has_token else "does not take this token"
+            return ServiceError(f"{self._url} {remedy}; whoever started the server has it.")
+        if status == HTTPStatus.GONE:
+            return LeaseExpired("The session on the server has ended; try again.")
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            return BusyError(f"The server has no place now{said}; try again in a while.")
+        if status in _REFUSALS:
+            return Refused(f"The server does not take this{said}.")
+        return self._foreign(status)
 
     def _foreign(self, status: int) -> ServiceError:
-        return ServiceError(
-            f"{self._url} answers, but not as a PUMIT server (HTTP {status}); check the address "
-            "and what stands before it."
+        return StrangeAnswer(
+            f"{self._url} answers, but not as a PUMIT or nnInteractive server (HTTP {status}); "
+            "check the address and what stands before it.",
+            status,
         )
 
 
@@ -242,7 +304,8 @@ class _BearerAuth(requests.auth.AuthBase):
         self._token = token
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._token}"
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
         return request
 
 

@@ -18,7 +18,7 @@ from pumit.segmentation import DoubtfulPlace
 from pumit.server import protocol
 from pumit.server.arrays import PackedArray, pack_array_in_parts
 from pumit.server.change_log import Added, Change, ChangeLog, Removed, Reset
-from pumit.server.client import Client, Unreachable
+from pumit.server.client import PUMIT, Client, Unreachable
 from pumit.server.heartbeat import Heartbeat
 from pumit.server.masks import pack_mask, unpack_mask
 from pumit.server.places import unpack_places
@@ -248,7 +248,12 @@ class RemoteSession(PromptMethods, ModelMethods):
             self._client.call("POST", protocol.PATH_RELEASE, lease=self._lease, timeout_s=2.0)
 
     def _claim(self) -> None:
-        limits = self._client.capabilities().get("limits", {})
+        told = self._client.capabilities()
+        if told["kind"] != PUMIT:
+            raise ServiceError(
+                f"{self._client.url} is an nnInteractive server: a ForeignSession's."
+            )
+        limits = told.get("limits", {})
         self._max_array_bytes = int(limits.get("max_array_bytes", 1 << 31))
         self._lease = str(self._client.call_json("POST", protocol.PATH_CLAIM)["lease_token"])
         self._heartbeat = Heartbeat(self._client, self._lease, interval_s=self._heartbeat_s)

@@ -25,6 +25,7 @@ def call_watched(
     fraction: Callable[[], float | None],
     cancelled: Callable[[], bool] | None = None,
     progress: Callable[[float], None] | None = None,
+    patience_s: float = _STOP_S,
 ) -> Answer:
     """Ask in a thread and watch from this one.
 
@@ -35,6 +36,8 @@ def call_watched(
         fraction: How far the server is, 0 to 1, or None if it does not say.
         cancelled: Whether the user wants to stop.
         progress: Told how far it is.
+        patience_s: How long to wait for it to stop; where the server cannot be stopped, 0 leaves
+            the request to its thread at once.
 
     Raises:
         Cancelled: If the user stopped it.
@@ -46,7 +49,7 @@ def call_watched(
     asked_at = time.monotonic()
     while not wait([future], _TICK_S).done:
         if cancelled is not None and cancelled():
-            _stop_and_wait(future, stop)
+            _stop_and_wait(future, stop, patience_s)
             raise Cancelled("The prediction was cancelled.")
         if not is_alive():
             raise ServiceError("The server has gone; start it again, your prompts are kept.")
@@ -74,9 +77,9 @@ def _start(ask: Callable[[], Answer]) -> Future[Answer]:
     return future
 
 
-def _stop_and_wait(future: Future[Answer], stop: Callable[[], None]) -> None:
+def _stop_and_wait(future: Future[Answer], stop: Callable[[], None], patience_s: float) -> None:
     """Ask again until it stops: the first word may overtake the request it is meant for."""
-    end = time.monotonic() + _STOP_S
-    while not future.done() and time.monotonic() < end:
+    end = time.monotonic() + patience_s
+    stop()
+    while not wait([future], min(_ASK_S, patience_s)).done and time.monotonic() < end:
         stop()
-        wait([future], _ASK_S)

@@ -86,10 +86,27 @@ def test_a_scan_never_leaves_the_machine_unencrypted():
         Client("http://192.168.0.4:8000", TOKEN)
 
 
-@pytest.mark.parametrize("token", ["", "line\nbreak", "schlüssel"])
+def test_an_unencrypted_connection_is_made_only_where_the_user_allowed_it():
+    with Client("http://gpu.example:1527", TOKEN, allow_unencrypted=True) as client:
+        assert not client.is_loopback
+        assert client._http.trust_env
+
+
+@pytest.mark.parametrize("token", ["line\nbreak", "schlüssel"])
 def test_an_impossible_token_is_refused(token):
     with pytest.raises(ServiceError, match="token"):
         Client("http://127.0.0.1:1", token)
+
+
+def test_without_a_token_none_is_sent_whatever_a_netrc_file_says(stranger, monkeypatch, tmp_path):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login somebody password else\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    url, seen = stranger(200, b"{}")
+    client = Client(url, "")
+    client._http.trust_env = True
+    client.told()
+    assert "Authorization" not in seen[0]
 
 
 def test_nobody_at_the_address_is_one_sentence():
@@ -115,7 +132,7 @@ def test_a_silent_server_is_one_sentence():
 )
 def test_another_kind_of_server_is_named(stranger, status, body):
     url, _ = stranger(status, body)
-    with pytest.raises(ServiceError, match="not as a PUMIT server"):
+    with pytest.raises(ServiceError, match="not as a PUMIT or nnInteractive server"):
         Client(url, TOKEN).capabilities()
 
 
@@ -123,13 +140,69 @@ def test_another_kind_of_server_is_named(stranger, status, body):
     ("told", "sentence"),
     [
         ({"pumit": {"api_version": 9, "version": "7.0"}}, r"pumit 7\.0\) speaks version 9"),
-        ({"supported_interactions": {}}, "is no PUMIT server"),
+        ({"supported_interactions": {}}, "neither a PUMIT nor an nnInteractive server"),
+        ({"models": []}, "neither a PUMIT nor an nnInteractive server"),
+        (
+            {"supported_interactions": {}, "inference_session_version": "3.1.0"},
+            r"runs nnInteractive 3\.1\.0; this program knows version 2",
+        ),
     ],
 )
 def test_another_version_is_one_sentence(stranger, told, sentence):
     url, _ = stranger(200, json.dumps(told).encode())
     with pytest.raises(ServiceError, match=sentence):
+        Client(url, TOKEN).capabilities()
+
+
+THEIRS = {
+    "supported_interactions": {"points": True, "bbox3d": False},
+    "inference_session_version": "2.6.0",
+    "license": "CC BY-NC-SA 4.0",
+}
+
+
+def test_whose_server_it_is_is_told(stranger, server):
+    url, _ = stranger(200, json.dumps(THEIRS).encode())
+    told = Client(url, "").capabilities()
+    assert told["kind"] == "nninteractive"
+    assert (told["version"], told["license"]) == ("2.6.0", "CC BY-NC-SA 4.0")
+    assert (told["prompts"], told["models"]) == (["points"], [])
+    assert server.client().capabilities()["kind"] == "pumit"
+
+
+def test_a_server_that_speaks_both_protocols_counts_as_ours(stranger):
+    both = {**THEIRS, "pumit": {"api_version": protocol.API_VERSION, "version": "1"}}
+    url, _ = stranger(200, json.dumps(both).encode())
+    assert Client(url, TOKEN).capabilities() == {**both["pumit"], "kind": "pumit"}
+
+
+@pytest.mark.parametrize("license_name", ["!!MISSING!!", "", None, 7])
+def test_a_licence_that_is_not_told_is_none(stranger, license_name):
+    url, _ = stranger(200, json.dumps({**THEIRS, "license": license_name}).encode())
+    assert Client(url, "").capabilities()["license"] is None
+
+
+def test_our_own_session_is_not_opened_on_an_nninteractive_server(stranger):
+    url, _ = stranger(200, json.dumps(THEIRS).encode())
+    with pytest.raises(ServiceError, match="is an nnInteractive server: a ForeignSession's"):
         RemoteSession(Client(url, TOKEN))
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "sentence"),
+    [
+        (401, "Invalid bearer token", "does not take this token"),
+        (410, "lease expired or unknown", "has ended; try again"),
+        (503, "server is at capacity (3 sessions)", r"no place now: .*3 sessions\); try again"),
+        (400, "No such thing.", r"does not take this: No such thing\.$"),
+        (422, [{"msg": "a field"}], r"does not take this\.$"),
+        (404, "Not Found", "HTTP 404"),
+    ],
+)
+def test_what_a_server_says_that_is_not_ours_is_one_sentence(stranger, status, detail, sentence):
+    url, _ = stranger(status, json.dumps({"detail": detail}).encode())
+    with pytest.raises(ServiceError, match=sentence):
+        Client(url, TOKEN).call("POST", "/claim")
 
 
 def test_a_redirection_is_not_followed(stranger):

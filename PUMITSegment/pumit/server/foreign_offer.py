@@ -1,0 +1,94 @@
+"""What an nnInteractive server tells about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pumit.errors import ServiceError
+
+# Under `kind` of `Client.capabilities`.
+NNINTERACTIVE = "nninteractive"
+# The protocol with leases came with 2; of another one nobody knows what it will mean.
+_MAJOR_VERSION = "2"
+# What the server writes where its model's folder tells no licence.
+_NO_LICENSE = "!!MISSING!!"
+
+
+@dataclass(frozen=True)
+class ForeignOffer:
+    """What one nnInteractive server can do.
+
+    Attributes:
+        version: Of nnInteractive.
+        license: Licence of its model in the server's words; None where it tells none.
+        interactions: Those of `points`, `bbox2d`, `bbox3d`, `scribble`, `lasso` that it takes.
+        takes_mask: Whether a mask to start from can be given.
+        scribble_thickness: How thick scribbles are drawn, voxels along (D, H, W).
+        can_undo: Whether its last interaction can be taken back.
+    """
+
+    version: str
+    license: str | None
+    interactions: frozenset[str]
+    takes_mask: bool
+    scribble_thickness: tuple[int, int, int]
+    can_undo: bool
+
+    def capabilities(self) -> dict[str, Any]:
+        """As `Client.capabilities` tells it."""
+        return {
+            "kind": NNINTERACTIVE,
+            "version": self.version,
+            "model": {"name": "nnInteractive", "version": self.version},
+            "models": [],
+            "license": self.license,
+            "prompts": sorted(self.interactions),
+            "answers": ["mask"],
+        }
+
+
+def read_offer(told: Mapping[str, Any], url: str) -> ForeignOffer:
+    """Read the answer of `/capabilities`.
+
+    Args:
+        told: The answer.
+        url: Whose, for the sentence.
+
+    Raises:
+        ServiceError: If it is no nnInteractive server, or one of another version.
+    """
+    supported, version = told.get("supported_interactions"), told.get("inference_session_version")
+    if not isinstance(supported, Mapping) or not isinstance(version, str):
+        raise ServiceError(
+            f"The server at {url} is neither a PUMIT nor an nnInteractive server; check the "
+            "address and its version."
+        )
+    if version.partition(".")[0] != _MAJOR_VERSION:
+        raise ServiceError(
+            f"The server at {url} runs nnInteractive {version}; this program knows version "
+            f"{_MAJOR_VERSION}. Update the older of the two."
+        )
+    license_name = told.get("license")
+    if not isinstance(license_name, str) or license_name.strip() in ("", _NO_LICENSE):
+        license_name = None
+    return ForeignOffer(
+        version,
+        license_name,
+        frozenset(str(name) for name, is_taken in supported.items() if is_taken),
+        bool(told.get("supports_initial_label", True)),
+        _thickness(told.get("preferred_scribble_thickness")),
+        # Earlier servers do not tell it, and have no undo.
+        bool(told.get("supports_undo", False)),
+    )
+
+
+def _thickness(told: object) -> tuple[int, int, int]:
+    """One number or three; a server that tells neither gets the thinnest scribble."""
+    try:
+        given = [told] * 3 if isinstance(told, (int, float)) else list(told)  # type: ignore[call-overload]
+        d, h, w = (max(1, round(float(value))) for value in given)
+    except (TypeError, ValueError):
+        return (1, 1, 1)
+    return (d, h, w)

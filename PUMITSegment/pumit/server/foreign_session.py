@@ -1,0 +1,385 @@
+"""A session on an nnInteractive server: several segments, undo and redo where it has one object.
+
+Not by way of the published `nninteractive-client`: a certificate of one's own, an answer that is
+not waited for any more, prompts that outlive the server, and no further dependency in a viewer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import PromptError, ServiceError, VolumeError
+from pumit.preprocessing.channels import grey
+from pumit.prompts import BoxPrompt, MaskPrompt, Prompt, PromptMethods
+from pumit.segmentation import DoubtfulPlace
+from pumit.server import protocol
+from pumit.server.arrays import Array
+from pumit.server.change_log import Added, Change, ChangeLog, Removed, Reset
+from pumit.server.client import Client, Unreachable
+from pumit.server.foreign_answers import AnswerCache
+from pumit.server.foreign_interactions import interactions_of
+from pumit.server.foreign_object import ForeignObject
+from pumit.server.foreign_offer import read_offer
+from pumit.server.foreign_wire import ForeignWire, claim
+from pumit.server.heartbeat import Heartbeat
+from pumit.server.protocol import LeaseExpired
+from pumit.server.remote_models import AutomaticAnswer, Reconstruction
+from pumit.server.watched_call import call_watched
+from pumit.volume import Volume
+
+Answer = TypeVar("Answer")
+
+
+class ForeignSession(PromptMethods):
+    """One volume and its prompts, kept here; the server is asked when a mask is wanted.
+
+    The same methods as `RemoteSession`, on a server that is not ours. What it cannot do is said in
+    one sentence: no estimate of the IoU, no places to check, no model without prompts. It answers
+    a prompt by what it answered before, so that going to another segment and giving it a prompt
+    repeats that segment's prompts; looking at it again, undo and redo ask nobody.
+
+    Args:
+        client: The server.
+        heartbeat_s: Longest time between two signs of life.
+
+    Raises:
+        ServiceError: If the server cannot be used, or has no session to give.
+    """
+
+    def __init__(self, client: Client, *, heartbeat_s: float = 5.0) -> None:
+        self._client = client
+        self._heartbeat_s = heartbeat_s
+        self._volume: Volume | None = None
+        self._image: Array | None = None
+        self._object: ForeignObject | None = None
+        self._told: dict[str, Any] = {}
+        self._log = ChangeLog()
+        self._answers = AnswerCache()
+        self._asking: set[_Question] = set()
+        self._is_in_doubt = False
+        self._lock = threading.RLock()
+        self._claim()
+
+    def __enter__(self) -> ForeignSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def volume(self) -> Volume:
+        """The present volume.
+
+        Raises:
+            VolumeError: If none is set.
+        """
+        if self._volume is None:
+            raise VolumeError("No volume is open; call set_volume first.")
+        return self._volume
+
+    @property
+    def segments(self) -> list[str]:
+        """Names of the segments that have prompts."""
+        return self._log.segments
+
+    @property
+    def is_server_alive(self) -> bool:
+        """Whether the server answered its last heartbeat."""
+        return self._heartbeat.is_server_alive
+
+    def prompts(self, segment: str = "1") -> list[Prompt]:
+        """Prompts of a segment in the order they were given."""
+        return self._log.prompts(segment)
+
+    def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
+        """Upload a volume and start on it; prompts of an earlier one are gone.
+
+        Args:
+            volume: The scan. Colour images are used as grey.
+            channel: Which channel of a multi-channel image, unless it is a colour image.
+
+        Raises:
+            VolumeError: If nothing can be told apart in it; the earlier volume stays.
+            ServiceError: If it cannot be sent.
+        """
+        image = _image_of(volume, channel)
+        with self._lock:
+            self.cancel()
+            self._keeping(lambda: self._upload(volume, image))
+            self._volume, self._image = volume, image
+            self._log.clear()
+            # Not cleared: an answer about the earlier volume may still be on its way into it.
+            self._answers = AnswerCache()
+
+    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
+        """Add any prompt to a segment.
+
+        Raises:
+            PromptError: If the volume cannot hold it, or the server does not take its kind;
+                nothing changes then.
+        """
+        interactions_of(prompt, self.volume, self._offer)
+        self._change(Added(segment, prompt))
+
+    def remove_prompt(self, position: int, segment: str = "1") -> None:
+        """Remove one prompt of a segment by its place in `prompts`.
+
+        Raises:
+            PromptError: If there is no such prompt.
+        """
+        if not 0 <= position < len(self.prompts(segment)):
+            raise PromptError(f"Segment {segment!r} has no prompt {position}.")
+        self._change(Removed(segment, position))
+
+    def keep_prompts(self, count: int, segment: str = "1") -> None:
+        """Keep the first `count` prompts of a segment; the others and all history are gone."""
+        with self._lock:
+            self._log.keep(count, segment)
+
+    def set_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
+        """Make a segment's prompts equal to a list, touching only what differs.
+
+        Raises:
+            PromptError: If the volume cannot hold a prompt; those before it are set.
+        """
+        with self._lock:
+            super().set_prompts(prompts, segment)
+
+    def reset(self, segment: str | None = None) -> None:
+        """Remove the prompts of one segment, or of all. Can be undone."""
+        self._change(Reset(segment))
+
+    def undo(self) -> bool:
+        """Take back the last change; False where there is none."""
+        with self._lock:
+            can_undo = self._log.undone < len(self._log.changes)
+            self._log.undo()
+            return can_undo
+
+    def redo(self) -> bool:
+        """Repeat what was taken back; False where there is nothing."""
+        with self._lock:
+            can_redo = self._log.undone > 0
+            self._log.redo()
+            return can_redo
+
+    def predict(
+        self,
+        segment: str = "1",
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> npt.NDArray[np.bool_]:
+        """Answer the prompts of a segment.
+
+        Args:
+            segment: Which segment.
+            cancelled: Asked often, from this thread; True stops the waiting. The server finishes
+                the prompt that it is at, and the next prediction waits for that.
+            progress: Told the finished share, 0 to 1, from this thread.
+
+        Returns:
+            Mask (D, H, W) on the volume's own grid.
+
+        Raises:
+            Cancelled: If it was stopped; the session stays usable.
+            PromptError: If there is no prompt yet, or only negative ones.
+            ServiceError: If the server is gone; `rebuild` continues on another.
+        """
+        prompts, shape = self._log.prompts(segment), self.volume.shape
+        if not prompts:
+            raise PromptError("There is no prompt yet; click a point or draw a box.")
+        if not any(map(_is_positive, prompts)):
+            raise PromptError("There are only negative prompts; add one inside the structure.")
+        answers = self._answers
+        known = answers.find(prompts, shape)
+        if known is not None:
+            if progress is not None:
+                progress(1.0)
+            return known
+        question = _Question(segment)
+        self._asking.add(question)
+
+        def is_cancelled() -> bool:
+            return question.is_dropped.is_set() or (cancelled is not None and cancelled())
+
+        try:
+            return call_watched(
+                lambda: self._ask(prompts, question, answers),
+                stop=question.is_dropped.set,
+                is_alive=lambda: self.is_server_alive,
+                fraction=lambda: question.fraction,
+                cancelled=is_cancelled,
+                progress=progress,
+                patience_s=0.0,
+            )
+        except ServiceError:
+            # Where nothing is heard any more, its thread may wait for ever: not with the next one.
+            self._is_in_doubt |= not self.is_server_alive
+            raise
+        finally:
+            self._asking.discard(question)
+
+    def estimated_iou(self, segment: str = "1") -> None:
+        """None: the protocol tells no estimate of how good a mask is."""
+
+    def expected_dice(self, segment: str = "1") -> None:
+        """None: the protocol tells no estimate of how good a mask is."""
+
+    def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
+        """None at all: the protocol tells no places to check."""
+        return []
+
+    def segment_automatically(
+        self, model: str, roi_corners_lps: object = None, **_options: object
+    ) -> AutomaticAnswer:
+        """Not on this server.
+
+        Raises:
+            ServiceError: Always.
+        """
+        raise ServiceError("An nnInteractive server has no model that segments without prompts.")
+
+    def reconstruct(self, model: str | None = None, **_options: object) -> Reconstruction:
+        """Not on this server.
+
+        Raises:
+            ServiceError: Always.
+        """
+        raise ServiceError("An nnInteractive server has no tokenizer.")
+
+    def cancel(self, segment: str | None = None) -> None:
+        """Stop waiting for a segment's prediction, or all, from any thread: `Cancelled`."""
+        for question in list(self._asking):
+            if segment in (None, question.segment):
+                question.is_dropped.set()
+
+    def rebuild(self, client: Client | None = None) -> None:
+        """Open the session again with its volume; prompts are sent when a mask is wanted.
+
+        Args:
+            client: Another server; the same one where None.
+
+        Raises:
+            ServiceError: If that server cannot be used either; this can be tried again.
+        """
+        with self._lock:
+            self.close()
+            self._client = client or self._client
+            self._is_in_doubt = True
+            told = self._told
+            self._claim()
+            if self._told != told:
+                self._answers = AnswerCache()  # another model would answer otherwise
+            if self._volume is not None and self._image is not None:
+                self._upload(self._volume, self._image)
+            self._is_in_doubt = False
+
+    def close(self) -> None:
+        """Free the session on the server; nothing is raised if the server is gone."""
+        self._heartbeat.stop()
+        # A lease that cannot be given back ends by itself.
+        with contextlib.suppress(ServiceError):
+            self._client.call("POST", protocol.PATH_RELEASE, lease=self._lease, timeout_s=2.0)
+
+    def _claim(self) -> None:
+        self._told = self._client.told()
+        self._offer = read_offer(self._told, self._client.url)
+        claimed = claim(self._client)
+        self._lease = claimed.token
+        between_s = self._heartbeat_s
+        if claimed.liveness_s:
+            between_s = min(between_s, claimed.liveness_s / 3)
+        self._heartbeat = Heartbeat(self._client, self._lease, interval_s=between_s)
+
+    def _upload(self, volume: Volume, image: Array) -> None:
+        # What nobody waits for any more may still arrive there, after the image.
+        is_empty = self._object is None or not self._object.is_busy
+        wire = ForeignWire(self._client, self._lease, volume.shape)
+        wire.set_volume(image)
+        self._object = ForeignObject(wire, self._offer, volume, is_empty=is_empty)
+
+    def _change(self, change: Change) -> None:
+        with self._lock:
+            self._log.append(change)
+
+    def _ask(
+        self, prompts: list[Prompt], question: _Question, answers: AnswerCache
+    ) -> npt.NDArray[np.bool_]:
+        """On a thread of its own, which a cancelled prediction leaves behind."""
+
+        def answer() -> npt.NDArray[np.bool_]:
+            assert self._object is not None
+            return self._object.answer(
+                prompts, is_dropped=question.is_dropped.is_set, tell=question.tell
+            )
+
+        mask = self._keeping(answer)
+        answers.add(prompts, mask)
+        return mask
+
+    def _keeping(self, call: Callable[[], Answer]) -> Answer:
+        """Call the server, in a session that holds the volume, whatever happened there."""
+        with self._lock:
+            if self._is_in_doubt:
+                self.rebuild()
+            asked = self._object
+        try:
+            return call()
+        except LeaseExpired:
+            with self._lock:
+                if asked is self._object:  # nobody else has opened it again meanwhile
+                    self.rebuild()
+            return call()
+        except Unreachable:
+            # What was asked may have been done or not: only a new session is sure to be right.
+            self._is_in_doubt = True
+            raise
+
+
+class _Question:
+    """A prediction that is waited for."""
+
+    def __init__(self, segment: str) -> None:
+        self.segment = segment
+        self.is_dropped = threading.Event()
+        self.fraction: float | None = None
+
+    def tell(self, fraction: float) -> None:
+        self.fraction = fraction
+
+
+def _is_positive(prompt: Prompt) -> bool:
+    return isinstance(prompt, (BoxPrompt, MaskPrompt)) or prompt.is_positive
+
+
+def _image_of(volume: Volume, channel: int) -> Array:
+    """What is sent of a volume: one channel, (D, H, W), in a type that the server computes with.
+
+    Raises:
+        VolumeError: If nothing can be told apart in it.
+    """
+    array = grey(volume, channel)
+    low, high = array.min(), array.max()  # NaN, if there is one anywhere
+    with np.errstate(over="ignore"):
+        is_finite = np.isfinite(np.float32(low)) and np.isfinite(np.float32(high))
+    if not is_finite:
+        raise VolumeError(
+            "The volume has voxels that are NaN, infinite or beyond single precision; "
+            "repair it or read it anew."
+        )
+    if low == high:
+        raise VolumeError(f"Every voxel has the same value ({low}); there is nothing to segment.")
+    return array.astype(np.float32) if array.dtype == np.float64 else array
