@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Collection
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
@@ -19,13 +19,16 @@ from pumit.server import (
     automatic_routes,
     lease_routes,
     nninteractive_routes,
+    operations_routes,
     protocol,
     session_routes,
 )
 from pumit.server.engine import Engine
 from pumit.server.guard import Guard, refusal
 from pumit.server.limits import Limits
+from pumit.server.operations_routes import Operations
 from pumit.server.state import ServerState
+from pumit.server.traffic import TrafficLayer
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -54,6 +57,8 @@ def create_app(
     token: str,
     limits: Limits | None = None,
     allowed_hosts: Collection[str] | None = LOOPBACK_NAMES,
+    instance: str = "",
+    metrics_token: str = "",
 ) -> FastAPI:
     """Build the application around a loaded model.
 
@@ -62,6 +67,8 @@ def create_app(
         token: The bearer token that clients must send.
         limits: What clients may take.
         allowed_hosts: Host names a request may be meant for; None for any.
+        instance: Name before each lease token, by which a proxy knows this server.
+        metrics_token: A second token that opens `/metrics` and nothing else.
 
     Raises:
         PumitError: If the token is empty.
@@ -72,7 +79,8 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        state = app.state.server = ServerState(engine, limits)
+        state = app.state.server = ServerState(engine, limits, instance=instance)
+        operations.watch(state)
         sweeper = asyncio.create_task(_sweep(state))
         try:
             yield
@@ -89,14 +97,26 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.include_router(lease_routes.router)
+    operations = app.state.operations = Operations(app, wants_metrics=bool(metrics_token))
+    refuse_claims = Depends(operations_routes.refuse_claims_while_draining)
+    app.include_router(lease_routes.router, dependencies=[refuse_claims])
+    app.include_router(operations_routes.router)
     app.include_router(nninteractive_routes.router)
     app.include_router(session_routes.router)
     app.include_router(automatic_routes.router)
     app.add_exception_handler(PumitError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
-    app.add_middleware(Guard, token=token, limits=limits, allowed_hosts=allowed_hosts)
+    app.add_middleware(
+        Guard,
+        token=token,
+        limits=limits,
+        allowed_hosts=allowed_hosts,
+        open_paths=(protocol.PATH_HEALTHZ, operations_routes.PATH_READYZ),
+        path_tokens={operations_routes.PATH_METRICS: metrics_token},
+    )
+    # Outermost: what the guard refuses is counted too.
+    app.add_middleware(TrafficLayer, traffic=operations.traffic)
     return app
 
 

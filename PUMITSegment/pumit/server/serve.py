@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ipaddress
 import json
 import logging
 import os
+import re
 import secrets
-import socket
-import ssl
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -18,16 +15,21 @@ from pathlib import Path
 
 import uvicorn
 
-from pumit.errors import PumitError, ServiceError
+from pumit.errors import PumitError
 from pumit.server.app import LOOPBACK_NAMES, create_app
 from pumit.server.connection import connection_class
 from pumit.server.engine import Engine, SegmenterEngine
+from pumit.server.graceful_server import GracefulServer
 from pumit.server.limits import MIB, Limits
+from pumit.server.listening import bind_address, bind_file, check_certificate, is_loopback
 from pumit.server.parent_watch import watch_parent
 from pumit.server.protocol import API_VERSION, PARENT_VARIABLE, TOKEN_VARIABLE
+from pumit.server.service_notice import ServiceNotice
 
 _MIN_TOKEN_LENGTH = 16
 _SHUTDOWN_S = 2
+# What a proxy can tell apart at the beginning of a lease token, before the first dot.
+_INSTANCE_NAME = re.compile(r"[A-Za-z0-9-]{0,32}")
 
 Announce = Callable[[dict[str, object]], None]
 
@@ -40,12 +42,16 @@ class ServeSettings:
         token: Bearer token; at least 16 characters.
         host: Address to bind; loopback unless there is a certificate.
         port: 0 for a free one.
+        uds: Socket file to bind instead, for a proxy on this machine that does the TLS.
         certfile: PEM certificate chain for TLS.
         keyfile: PEM key of the certificate.
         model: A name from the model index, or a checkpoint file.
         device: `auto`, `cpu`, `cuda`, ...
         limits: What clients may take.
         allowed_hosts: Further host names that requests may be meant for.
+        instance: Name before each lease token; letters, digits and `-`.
+        metrics_token: A second token that opens `/metrics` and nothing else.
+        drain_s: Asked to end, let open sessions go on for so long; 0 to end at once.
 
     Raises:
         PumitError: If the combination would be unsafe, or cannot be used.
@@ -54,45 +60,64 @@ class ServeSettings:
     token: str = field(repr=False)
     host: str = "127.0.0.1"
     port: int = 0
+    uds: Path | None = None
     certfile: Path | None = None
     keyfile: Path | None = None
     model: str = "default"
     device: str = "auto"
     limits: Limits = field(default_factory=Limits)
     allowed_hosts: Collection[str] = ()
+    instance: str = ""
+    metrics_token: str = field(default="", repr=False)
+    drain_s: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.uds is not None:
+            self._check_socket_file()
         if not self.is_loopback and (self.certfile is None or not self.token):
             raise PumitError(
                 f"To listen on {self.host}, outside this machine, give a token "
                 f"(${TOKEN_VARIABLE} or --token-file) and --certfile with --keyfile; "
-                "without them listen on 127.0.0.1."
+                "without them listen on 127.0.0.1, or on a socket file (--uds) behind a proxy."
             )
-        if len(self.token) < _MIN_TOKEN_LENGTH or not self.token.isascii():
-            raise PumitError(
-                f"A token needs at least {_MIN_TOKEN_LENGTH} ASCII characters, "
-                f"got {len(self.token)}; use a random one."
-            )
+        _check_token(self.token, "A token")
+        if self.metrics_token:
+            _check_token(self.metrics_token, "The token of --metrics-token-file")
+            if self.metrics_token == self.token:
+                raise PumitError(
+                    "The token for /metrics must be another one than the token that opens "
+                    "sessions; put a new random one into --metrics-token-file."
+                )
         if not 0 <= self.port <= 65535:
             raise PumitError(f"A port is 0 to 65535, got {self.port}.")
+        if not _INSTANCE_NAME.fullmatch(self.instance):
+            raise PumitError(
+                "An --instance name is at most 32 ASCII letters, digits and hyphens, "
+                f"got {self.instance!r}."
+            )
+        if not 0 <= self.drain_s < float("inf"):
+            raise PumitError(f"--drain-seconds must be 0 or more, got {self.drain_s}.")
         if self.certfile is None and self.keyfile is not None:
             raise PumitError("A --keyfile needs its --certfile.")
         if self.certfile is not None:
-            _check_certificate(self.certfile, self.keyfile)
+            check_certificate(self.certfile, self.keyfile)
 
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
         return is_loopback(self.host)
 
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address means this machine only; unknown names count as outside."""
-    if host.lower() == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
+    def _check_socket_file(self) -> None:
+        if self.host != "127.0.0.1" or self.port or self.certfile or self.keyfile:
+            raise PumitError(
+                "A socket file (--uds) stands instead of --host, --port, --certfile and "
+                "--keyfile: the proxy before it has address and certificate."
+            )
+        if not self.token:
+            # Through the proxy others reach it: whoever runs the server chooses the token.
+            raise PumitError(
+                f"Behind a proxy (--uds) give a token: ${TOKEN_VARIABLE} or --token-file."
+            )
 
 
 def serve(
@@ -104,25 +129,30 @@ def serve(
         settings: Where and how.
         engine: The model; loaded as the settings say where None.
         announce: Called once clients can connect, with `event`, `url`, `port`, `pid` and
-            `api_version`.
+            `api_version`; behind a proxy `url` is `unix:` with the socket file, `port` 0.
 
     Raises:
         PumitError: If the model cannot be loaded, or the address is taken.
     """
+    notice = ServiceNotice.from_environment()
     engine = engine or SegmenterEngine(settings.model, device=settings.device)
     app = create_app(
         engine,
         token=settings.token,
         limits=settings.limits,
         allowed_hosts=_allowed_hosts(settings),
+        instance=settings.instance,
+        metrics_token=settings.metrics_token,
     )
-    with _bind(settings.host, settings.port) as listener:
-        port = listener.getsockname()[1]
+    uds = settings.uds
+    listener = bind_file(uds) if uds else bind_address(settings.host, settings.port)
+    with listener:
+        port = 0 if uds else listener.getsockname()[1]
         scheme = "https" if settings.certfile else "http"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         ready = {
             "event": "ready",
-            "url": f"{scheme}://{host}:{port}",
+            "url": f"unix:{uds}" if uds else f"{scheme}://{host}:{port}",
             "port": port,
             "pid": os.getpid(),
             "api_version": API_VERSION,
@@ -140,20 +170,18 @@ def serve(
             ssl_certfile=settings.certfile,
             ssl_keyfile=settings.keyfile,
         )
-        _Server(config, lambda: announce(ready) if announce else None).run(sockets=[listener])
-
-
-class _Server(uvicorn.Server):
-    """A uvicorn server that says when it is ready."""
-
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._on_ready()
+        server = GracefulServer(
+            config,
+            app.state.operations,
+            on_ready=lambda: announce(ready) if announce else None,
+            drain_s=settings.drain_s,
+            notice=notice,
+        )
+        try:
+            server.run(sockets=[listener])
+        finally:
+            if uds:
+                uds.unlink(missing_ok=True)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,9 +190,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (%(default)s)")
     parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one (default)")
     parser.add_argument(
+        "--uds",
+        type=Path,
+        metavar="PATH",
+        help="listen on this Unix socket file instead, for a proxy on this machine that does TLS",
+    )
+    parser.add_argument(
+        "--instance",
+        default="",
+        metavar="NAME",
+        help="put NAME and a dot before each lease token, so that a proxy finds this server",
+    )
+    parser.add_argument(
         "--token-file",
         type=Path,
         help=f"file that holds the bearer token; else ${TOKEN_VARIABLE}, else a new one is shown",
+    )
+    parser.add_argument(
+        "--metrics-token-file",
+        type=Path,
+        help="file that holds a second token, which opens /metrics and nothing else",
     )
     parser.add_argument("--certfile", type=Path, help="PEM certificate chain, for TLS")
     parser.add_argument("--keyfile", type=Path, help="PEM key of the certificate")
@@ -185,6 +230,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="largest volume after decompression, MiB (%(default)s)",
     )
     parser.add_argument(
+        "--max-memory-mib",
+        type=int,
+        default=defaults.max_memory_bytes // MIB,
+        help="what all scans and embeddings may take, MiB (half of the machine's: %(default)s)",
+    )
+    parser.add_argument(
+        "--sleep-after",
+        type=float,
+        default=defaults.sleep_after_s,
+        help="seconds after which an unused session keeps its scan packed only (%(default)s)",
+    )
+    parser.add_argument(
         "--idle-timeout",
         type=float,
         default=defaults.idle_timeout_s,
@@ -195,6 +252,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=defaults.liveness_timeout_s,
         help="seconds after which a session without heartbeat is freed (%(default)s)",
+    )
+    parser.add_argument(
+        "--drain-seconds",
+        type=float,
+        default=0.0,
+        help="on SIGTERM take no new session, and let open ones go on for so long (%(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="say what happens as JSON lines")
 
@@ -216,12 +279,14 @@ def run(args: argparse.Namespace, *, engine: Engine | None = None) -> int:
     if parent.isdigit():
         watch_parent(int(parent))
     token, is_new = _find_token(args.token_file)
+    is_alone = is_loopback(args.host) and args.uds is None
     array_bytes = args.max_array_mib * MIB
     settings = ServeSettings(
         # Outside this machine a token must be chosen by whoever runs the server.
-        token=token if is_loopback(args.host) or not is_new else "",
+        token=token if is_alone or not is_new else "",
         host=args.host,
         port=args.port,
+        uds=args.uds,
         certfile=args.certfile,
         keyfile=args.keyfile,
         model=args.model,
@@ -230,10 +295,19 @@ def run(args: argparse.Namespace, *, engine: Engine | None = None) -> int:
             max_sessions=args.max_sessions,
             max_array_bytes=array_bytes,
             max_body_bytes=array_bytes + array_bytes // 64 + MIB,
+            max_memory_bytes=args.max_memory_mib * MIB,
+            sleep_after_s=args.sleep_after,
             idle_timeout_s=args.idle_timeout,
             liveness_timeout_s=args.liveness_timeout,
         ),
         allowed_hosts=tuple(args.allowed_host),
+        instance=args.instance,
+        metrics_token=(
+            _read_token(args.metrics_token_file, "--metrics-token-file")
+            if args.metrics_token_file
+            else ""
+        ),
+        drain_s=args.drain_seconds,
     )
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
@@ -257,45 +331,36 @@ def _find_token(file: Path | None) -> tuple[str, bool]:
     # Removed, so that no process started from here inherits it.
     given = os.environ.pop(TOKEN_VARIABLE, "")
     if file is not None:
-        try:
-            given = file.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise PumitError(
-                f"The token file cannot be read ({type(error).__name__}); check --token-file."
-            ) from None
-        if not given:
-            raise PumitError("The token file is empty; put a random token of 16 or more into it.")
+        given = _read_token(file, "--token-file")
     return (given, False) if given else (secrets.token_urlsafe(32), True)
 
 
+def _read_token(file: Path, option: str) -> str:
+    try:
+        token = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PumitError(
+            f"The token file cannot be read ({type(error).__name__}); check {option}."
+        ) from None
+    if not token:
+        raise PumitError(
+            f"The token file of {option} is empty; put a random token of 16 or more into it."
+        )
+    return token
+
+
+def _check_token(token: str, what: str) -> None:
+    if len(token) < _MIN_TOKEN_LENGTH or not token.isascii():
+        raise PumitError(
+            f"{what} needs at least {_MIN_TOKEN_LENGTH} ASCII characters, "
+            f"got {len(token)}; use a random one."
+        )
+
+
 def _allowed_hosts(settings: ServeSettings) -> Collection[str] | None:
-    if not settings.is_loopback and not settings.allowed_hosts:
-        return None  # the machine's names are many; token and certificate stand before it
+    # Behind a proxy the names are the proxy's, and no page in a browser reaches a socket file.
+    # Outside this machine its names are many; token and certificate stand before it.
+    if (settings.uds or not settings.is_loopback) and not settings.allowed_hosts:
+        return None
     names = {name.lower() for name in settings.allowed_hosts} | {settings.host.lower()}
     return names | LOOPBACK_NAMES
-
-
-def _check_certificate(certfile: Path, keyfile: Path | None) -> None:
-    try:
-        # A key with a passphrase would ask for it on the terminal: better to refuse.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password="")
-    except (OSError, ssl.SSLError) as error:
-        raise PumitError(
-            f"The certificate or its key cannot be used ({type(error).__name__}); --certfile and "
-            "--keyfile must be PEM files that belong together, without a passphrase."
-        ) from None
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if os.name == "posix":  # elsewhere it would let two servers share a port
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ServiceError(
-            f"Cannot listen on {host}, port {port} ({error.strerror}); choose another --port."
-        ) from None
-    return listener

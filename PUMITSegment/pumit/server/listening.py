@@ -1,0 +1,111 @@
+"""Where a server can be reached: an address of this machine, or a socket file for a proxy."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import ssl
+import stat
+from pathlib import Path
+
+from pumit.errors import PumitError, ServiceError
+
+# The server's user and group: a proxy joins the group, and nobody else can connect.
+_SOCKET_MODE = 0o660
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address means this machine only; unknown names count as outside."""
+    if host.lower() == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def check_certificate(certfile: Path, keyfile: Path | None) -> None:
+    """Check that a certificate and its key can be used.
+
+    Raises:
+        PumitError: If they cannot.
+    """
+    try:
+        # A key with a passphrase would ask for it on the terminal: better to refuse.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password="")
+    except (OSError, ssl.SSLError) as error:
+        raise PumitError(
+            f"The certificate or its key cannot be used ({type(error).__name__}); --certfile and "
+            "--keyfile must be PEM files that belong together, without a passphrase."
+        ) from None
+
+
+def bind_address(host: str, port: int) -> socket.socket:
+    """A socket bound to an address of this machine.
+
+    Args:
+        host: Address or name.
+        port: 0 for a free one.
+
+    Raises:
+        ServiceError: If the address is taken or not ours.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":  # elsewhere it would let two servers share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ServiceError(
+            f"Cannot listen on {host}, port {port} ({error.strerror}); choose another --port."
+        ) from None
+    return listener
+
+
+def bind_file(path: Path) -> socket.socket:
+    """A socket bound to a file that only its user and group can open.
+
+    What a server that was killed left there is replaced.
+
+    Raises:
+        ServiceError: If another server listens there, or the file cannot be made.
+    """
+    if not hasattr(socket, "AF_UNIX"):
+        raise ServiceError("This system has no Unix sockets; give --host and --port, not --uds.")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_stale(path)
+        listener.bind(str(path))
+        # Before anybody can connect, which needs `listen`.
+        path.chmod(_SOCKET_MODE)
+    except OSError as error:
+        listener.close()
+        why = error.strerror or str(error)
+        raise ServiceError(
+            f"Cannot listen on the socket file ({why}); give --uds a path of at most 100 "
+            "characters in a folder that this user may write to."
+        ) from None
+    except ServiceError:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ServiceError("There is a file at the path of --uds that is no socket; remove it.")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise ServiceError("Another server listens on that socket file; choose another --uds.")

@@ -1,0 +1,49 @@
+"""What systemd wants to hear from a service of `Type=notify`: ready, alive, about to leave.
+
+One datagram to the socket that `$NOTIFY_SOCKET` names; without that variable nothing happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import MutableMapping
+
+READY = "READY=1"
+ALIVE = "WATCHDOG=1"
+STOPPING = "STOPPING=1"
+
+
+class ServiceNotice:
+    """The line to the service manager.
+
+    Args:
+        address: Socket path, with `@` for an abstract one; empty where nobody listens.
+        watchdog_s: Seconds within which the manager wants a sign of life; None for never.
+    """
+
+    def __init__(self, address: str = "", *, watchdog_s: float | None = None) -> None:
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self.watchdog_s = watchdog_s
+
+    @classmethod
+    def from_environment(cls, environment: MutableMapping[str, str] = os.environ) -> ServiceNotice:
+        """Read the manager's variables, and remove them: no child of ours speaks for us."""
+        address = environment.pop("NOTIFY_SOCKET", "")
+        period_us = environment.pop("WATCHDOG_USEC", "")
+        is_ours = environment.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        watched = period_us.isdigit() and int(period_us) > 0 and is_ours
+        return cls(address, watchdog_s=int(period_us) / 1e6 if watched else None)
+
+    def tell(self, *lines: str) -> None:
+        """Send lines such as `READY`; a manager that does not listen is no error of ours."""
+        if not self._address:
+            return
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(
+                socket.AF_UNIX, socket.SOCK_DGRAM | getattr(socket, "SOCK_CLOEXEC", 0)
+            ) as line,
+        ):
+            line.sendto("\n".join(lines).encode(), self._address)
