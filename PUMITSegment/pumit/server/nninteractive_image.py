@@ -19,7 +19,8 @@ def spacing_of(told: object, shape: tuple[int, ...]) -> tuple[float, float, floa
     """Voxel size in array order, mm: 1 where nothing is told.
 
     Args:
-        told: `image_properties["spacing"]`.
+        told: `image_properties["spacing"]`. napari sends a negative one along an axis that it
+            shows reversed; the voxels are the same.
         shape: The image's grid.
 
     Raises:
@@ -29,14 +30,14 @@ def spacing_of(told: object, shape: tuple[int, ...]) -> tuple[float, float, floa
         spacing = [1.0, 1.0, 1.0]
     else:
         try:
-            spacing = np.asarray(told, dtype=np.float64).ravel().tolist()
+            spacing = np.abs(np.asarray(told, dtype=np.float64)).ravel().tolist()
         except (TypeError, ValueError):
             spacing = []
         if len(spacing) == 2 and 1 in shape:
             spacing.insert(shape.index(1), 1.0)
         if len(spacing) != 3 or not all(np.isfinite(s) and s > 0 for s in spacing):
             raise VolumeError(
-                "image_properties.spacing must be three positive numbers, mm in array order."
+                "image_properties.spacing must be three numbers other than 0, mm in array order."
             )
     if shape[0] == 1:
         spacing[0] = PLANAR_SLICE_SPACING_MM

@@ -207,6 +207,9 @@ async def undo(request: Request, state: State, lease: ActiveLease) -> Response:
 @router.post(protocol.PATH_RESET_INTERACTIONS)
 async def reset_interactions(state: State, lease: ActiveLease) -> dict[str, bool]:
     """Begin a new object on the same image: no prompts, an empty buffer, nothing to undo."""
+    # napari asks for it whenever another image is selected, also before it has sent one.
+    if lease.shape is None:
+        return {}
 
     def work(session: PromptSession) -> dict[str, bool]:
         session.keep_prompts(0, SEGMENT)

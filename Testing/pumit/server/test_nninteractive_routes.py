@@ -233,6 +233,15 @@ def test_spacing_and_planes_reach_the_library(http, engine):
     assert volume.spacing_mm == (1e8, 0.5, 0.4)
 
 
+def test_a_negative_spacing_is_one_of_an_axis_that_is_shown_reversed(http, engine):
+    load(http, spacing=[-3, -1, 0.5])
+    assert engine.sessions[0].volume.spacing_mm == (3, 1, 0.5)
+
+
+def test_a_reset_before_an_image_changes_nothing(http):
+    assert http.post("/reset_interactions", json={}).json() == {}
+
+
 def refused(answer, *words):
     assert 400 <= answer.status_code < 500, answer.text
     for word in words:
