@@ -1,0 +1,275 @@
+"""Two servers behind the nginx configuration that is shipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import requests
+from nginx_before import Nginx
+from pumit.errors import ServiceError
+from pumit.prompts import PointPrompt
+from pumit.server import protocol
+from pumit.server.arrays import pack_array
+from pumit.server.client import Client
+from pumit.server.remote_session import RemoteSession
+from pumit.server.worker import LocalWorker
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed"),
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed"),
+    pytest.mark.skipif(os.name != "posix", reason="needs Unix sockets"),
+]
+
+TOKEN = "a-token-for-tests-0123456789"
+METRICS_TOKEN = "a-second-token-for-tests-0123"
+AUTH = {"Authorization": f"Bearer {TOKEN}"}
+
+PUBLISHED_CLIENT = """
+import sys
+import numpy as np
+from nnInteractive.inference.remote import nnInteractiveRemoteInferenceSession
+
+session = nnInteractiveRemoteInferenceSession(sys.argv[1], api_key=sys.argv[2])
+image = np.random.default_rng(0).normal(size=(1, 12, 40, 44)).astype(np.float32)
+session.set_image(image)
+session.set_target_buffer(np.zeros(image.shape[1:], np.uint8))
+session.add_point_interaction((6, 20, 22), include_interaction=True)
+print(session._lease_token[:2], int(session.target_buffer.sum()))
+session.close()
+"""
+
+
+class Site:
+    """nginx and its servers 0 and 1, each with room for two sessions."""
+
+    def __init__(self, folder, make_worker):
+        self.folder = folder
+        names = ["-addext", "subjectAltName=IP:127.0.0.1"]
+        command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=pumit -keyout k -out"
+        subprocess.run([*command.split(), "c", *names], cwd=folder, check=True, capture_output=True)
+        (folder / "token").write_text(TOKEN)
+        (folder / "metrics-token").write_text(METRICS_TOKEN)
+        self.certificate = str(folder / "c")
+        self.workers = [self._worker(make_worker, name) for name in "01"]
+        with ThreadPoolExecutor(2) as starting:
+            list(starting.map(LocalWorker.start, self.workers))
+        (folder / "nginx").mkdir()
+        for name in "01":
+            (folder / "nginx" / f"{name}.sock").symlink_to(folder / f"{name}.sock")
+        self.nginx = Nginx(folder / "nginx", (folder / "c", folder / "k"))
+        self.url = self.nginx.url
+
+    def _worker(self, make_worker, name):
+        options = {
+            "--uds": self.folder / f"{name}.sock",
+            "--instance": name,
+            "--max-sessions": 2,
+            "--token-file": self.folder / "token",
+            "--metrics-token-file": self.folder / "metrics-token",
+        }
+        return make_worker(*[str(part) for option in options.items() for part in option])
+
+    def client(self):
+        return Client(self.url, TOKEN, verify=self.certificate)
+
+    def ask(self, method, path, **options):
+        options.setdefault("headers", AUTH)
+        options.setdefault("timeout", 20)
+        return requests.request(method, self.url + path, verify=self.certificate, **options)
+
+    def claim(self):
+        return self.ask("POST", "/claim")
+
+    def release(self, *leases):
+        for lease in leases:
+            self.ask("POST", "/release", headers=AUTH | {protocol.LEASE_HEADER: lease})
+
+    def status(self, lease):
+        headers = AUTH | {protocol.LEASE_HEADER: lease}
+        return self.ask("GET", "/lease_status", headers=headers).status_code
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    made = []
+
+    def make_worker(*options):
+        script = str(Path(__file__).with_name("fake_worker.py"))
+        made.append(LocalWorker(command=[sys.executable, script, *options]))
+        return made[-1]
+
+    site = Site(tmp_path_factory.mktemp("s"), make_worker)
+    yield site
+    site.nginx.close()
+    for worker in made:
+        worker.close()
+
+
+def test_a_session_of_ours_goes_through(site, volume):
+    with site.client() as client:
+        session = RemoteSession(client)
+        session.set_volume(volume)
+        session.add_prompt(PointPrompt(tuple(volume.index_to_world(np.array(volume.shape) // 2))))
+        assert session.predict().any()
+        session.close()
+
+
+def test_the_published_client_goes_through(site):
+    pytest.importorskip("nnInteractive.inference.remote")
+    done = subprocess.run(
+        [sys.executable, "-c", PUBLISHED_CLIENT, site.url, TOKEN],
+        env={**os.environ, "SSL_CERT_FILE": site.certificate},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    lease, voxels = done.stdout.split()
+    assert lease in ("0.", "1.")
+    assert int(voxels) > 0
+
+
+def test_another_certificate_is_not_trusted_and_plain_http_leads_to_tls(site):
+    with Client(site.url, TOKEN) as client, pytest.raises(ServiceError, match="not trusted"):
+        client.capabilities()
+    plain = f"http://127.0.0.1:{site.nginx.plain_port}/claim"
+    answer = requests.post(plain, allow_redirects=False, timeout=5)
+    assert answer.status_code == 308
+    assert answer.headers["Location"].startswith("https://")
+
+
+def test_sessions_stay_where_they_are_and_spread_until_all_are_taken(site):
+    claims = [site.claim() for _ in range(4)]
+    leases = [answer.json()["lease_token"] for answer in claims]
+    assert sorted(lease[:2] for lease in leases) == ["0.", "0.", "1.", "1."]
+    # Any other server would answer 410.
+    assert [site.status(lease) for lease in leases * 3] == [200] * 12
+    refused = site.claim()
+    assert refused.status_code == 503
+    assert "taken" in refused.json()["detail"]
+    assert int(refused.headers["Retry-After"]) > 0
+    assert site.ask("GET", "/readyz").status_code == 503
+    in_first = next(lease for lease in leases if lease.startswith("0."))
+    site.release(in_first)
+    assert site.ask("GET", "/readyz").status_code == 200
+    # Whichever is asked first, the one with room answers.
+    for _ in range(4):
+        again = site.claim().json()["lease_token"]
+        assert again.startswith("0.")
+        site.release(again)
+    site.release(*leases)
+
+
+@pytest.mark.parametrize("lease", ["0.guess", "1.guess", "2.guess", "guess", "0", "x.0.guess"])
+def test_a_lease_that_nobody_holds_is_gone(site, lease):
+    assert site.status(lease) == 410
+
+
+def test_headers_guard_the_answers(site):
+    headers = site.ask("GET", "/capabilities").headers
+    assert headers["Strict-Transport-Security"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert "/" not in headers["Server"]
+
+
+def test_a_large_header_passes_and_a_large_body_gets_the_servers_own_sentence(site):
+    lease = site.claim().json()["lease_token"]
+    headers = AUTH | {protocol.LEASE_HEADER: lease, protocol.META_HEADER: "x" * 20_000}
+    answer = site.ask("POST", protocol.PATH_VOLUME, headers=headers, data=b"1")
+    assert answer.status_code in (400, 422), answer.text
+    for path, authorization, status in (
+        (protocol.PATH_ADD_PROMPT, AUTH, 413),
+        (protocol.PATH_VOLUME, {}, 401),
+    ):
+        sent = authorization | {protocol.LEASE_HEADER: lease}
+        answer = site.ask("POST", path, headers=sent, data=bytes(8 << 20))
+        assert answer.status_code == status, answer.text
+        assert answer.json()["detail"]
+    site.release(lease)
+
+
+def test_the_metrics_of_each_server_are_for_the_monitoring(site):
+    monitoring = {"Authorization": f"Bearer {METRICS_TOKEN}"}
+    for name in "01":
+        text = site.ask("GET", f"/metrics/{name}", headers=monitoring).text
+        assert "pumit_sessions_limit 2.0" in text
+        assert site.ask("GET", f"/metrics/{name}", headers={}).status_code == 401
+    for path in ("/metrics", "/metrics/2", "/metrics/0/"):
+        assert site.ask("GET", path, headers=monitoring).status_code == 404
+
+
+def test_a_client_that_goes_stops_its_prediction(site):
+    lease = AUTH | {protocol.LEASE_HEADER: site.claim().json()["lease_token"]}
+    name = lease[protocol.LEASE_HEADER][0]
+    geometry = {protocol.META_HEADER: json.dumps({"spacing_mm": [1, 1, 1]})}
+    scan = pack_array(np.arange(1000, dtype=np.int16).reshape(10, 10, 10))
+    site.ask("POST", protocol.PATH_VOLUME, headers=lease | geometry, data=scan)
+    point = {"kind": "point", "point_lps": [5, 5, 5]}
+    body = {"segment": "slow", "prompt": point}
+    assert site.ask("POST", protocol.PATH_ADD_PROMPT, headers=lease, json=body).status_code == 200
+    body = {"segment": "slow"}
+    with pytest.raises(requests.ReadTimeout):
+        site.ask("POST", protocol.PATH_PREDICT, headers=lease, json=body, timeout=0.5)
+    monitoring = {"Authorization": f"Bearer {METRICS_TOKEN}"}
+    counted = 'pumit_jobs_total{kind="click",outcome="cancelled"} 1.0'
+    end = time.monotonic() + 10
+    while counted not in site.ask("GET", f"/metrics/{name}", headers=monitoring).text:
+        assert time.monotonic() < end, "the prediction goes on"
+        time.sleep(0.05)
+    site.release(lease[protocol.LEASE_HEADER])
+
+
+def test_a_dead_server_takes_only_its_own_sessions_along(site):
+    leases = [site.claim().json()["lease_token"] for _ in range(2)]
+    first, second = sorted(leases)
+    assert (first[0], second[0]) == ("0", "1")
+    os.kill(site.workers[0].pid, signal.SIGKILL)
+    site.workers[0].ended.wait(10)
+    headers = AUTH | {protocol.LEASE_HEADER: first}
+    lost = site.ask("GET", "/lease_status", headers=headers)
+    assert lost.status_code == 502
+    assert "does not answer" in lost.json()["detail"]
+    assert site.status(second) == 200
+    assert site.ask("GET", "/readyz").status_code == 200
+    for _ in range(3):
+        new = site.claim().json()["lease_token"]
+        assert new.startswith("1.")
+        assert site.status(new) == 200
+        site.release(new)
+    taken = site.claim().json()["lease_token"]
+    refused = site.claim()
+    assert refused.status_code == 503
+    assert refused.json()["detail"]
+    # The server comes back with nothing: its sessions are gone, and it takes new ones.
+    site.workers[0].start()
+    assert site.status(first) == 410
+    assert site.claim().json()["lease_token"].startswith("0.")
+    site.release(second, taken)
+
+
+def test_no_token_and_no_lease_was_written_by_nginx(site):
+    lease = site.claim().json()["lease_token"]
+    headers = AUTH | {protocol.LEASE_HEADER: lease}
+    assert site.ask("GET", "/capabilities", headers=headers).status_code == 200
+    # What is wrong is what tends to be logged.
+    site.ask("GET", f"/claim?token={TOKEN}", headers=headers)
+    site.ask("GET", "/x", headers=headers | {protocol.META_HEADER: TOKEN + "x" * 40_000})
+    site.release(lease)
+    time.sleep(0.2)
+    written = site.nginx.written()
+    assert '"GET /capabilities" 200' in written
+    assert lease not in written
+    assert TOKEN not in written
+    assert METRICS_TOKEN not in written
+    assert "Bearer" not in written
