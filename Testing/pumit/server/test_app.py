@@ -119,7 +119,7 @@ def test_another_version_gets_a_sentence(http):
     answer = http.get("/capabilities", headers={protocol.VERSION_HEADER: "99"})
     assert refused(answer, 400, "speaks version 1", "update")
     assert refused(http.post("/pumit/v99/predict"), 404, "speaks version 1")
-    assert refused(http.post("/set_image"), 404, "No such endpoint")
+    assert refused(http.post("/set_picture"), 404, "No such endpoint")
     assert refused(http.put("/claim"), 405)
 
 
