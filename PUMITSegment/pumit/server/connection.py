@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
+from typing import Any
 
 import h11
 from starlette.types import Receive, Scope, Send
@@ -18,8 +19,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pumit.server.guard import refusal
 from pumit.server.limits import Limits
 
-# How long what was refused may go on arriving, so that its sender can read why.
-_LINGER_S = 20.0
+# Reading a piece costs as much as reading a thousand bytes, whatever it holds.
+_FEW_PIECES = 256
+_LEAST_PIECE_BYTES = 256
 
 
 def connection_class(limits: Limits) -> type[H11Protocol]:
@@ -38,6 +40,10 @@ class Connection(H11Protocol):
     _waiting: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
     _used_at = 0.0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn = _FrugalParser(h11.SERVER)
 
     @property
     def is_at_work(self) -> bool:
@@ -80,7 +86,8 @@ class Connection(H11Protocol):
         self._used_at = self.loop.time()
         super().on_response_complete()
         if not self.transport.is_closing() and self.conn.their_state is h11.SEND_BODY:
-            self._expect_within(_LINGER_S)
+            # So that its sender, who may read only when all is sent, learns why.
+            self._expect_within(self._limits.body_timeout_s)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP with a sentence, unless an answer is on its way already."""
@@ -135,6 +142,24 @@ class Connection(H11Protocol):
         for timer in (self._waiting, self._unread):
             if timer is not None:
                 timer.cancel()
+
+
+class _FrugalParser(h11.Connection):
+    """h11's parser, which refuses a body that comes in crumbs: chunks of a byte each."""
+
+    _pieces = _bytes = 0
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._pieces = self._bytes = 0
+        elif isinstance(event, h11.Data):
+            self._pieces += 1
+            self._bytes += len(event.data)
+            spared = max(0, self._pieces - _FEW_PIECES)
+            if self._bytes < spared * _LEAST_PIECE_BYTES:
+                raise h11.RemoteProtocolError("a body in crumbs")
+        return event
 
 
 async def _refuse_full(scope: Scope, receive: Receive, send: Send) -> None:

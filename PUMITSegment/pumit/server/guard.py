@@ -36,6 +36,14 @@ def refusal(
     return JSONResponse({"detail": sentence, "error": error}, status, headers=headers)
 
 
+# Headers of a request, bytes: the longest `X-Meta`, and room for what proxies add.
+_MAX_HEADER_BYTES = 32 * 1024
+# The longest scribble has 20 000 points of three numbers; no body has more than a few names.
+# Small JSON can be dear: a name costs two hundred times its bytes until it is refused.
+_MAX_JSON_ITEMS = 100_000
+_MAX_JSON_NAMES = 1_000
+
+
 class Guard:
     """The outermost layer of the application.
 
@@ -82,7 +90,8 @@ class Guard:
             await refused(scope, receive, send)
             return
         has_started = False
-        body = _Body(receive, self._limits, self._limit(scope["path"]))
+        is_array = scope["path"] in ARRAY_PATHS
+        body = _Body(receive, self._limits, self._limit(scope["path"]), is_json=not is_array)
 
         async def watched_send(message: Message) -> None:
             nonlocal has_started
@@ -120,6 +129,10 @@ class Guard:
                 f"This server (pumit {__version__}) speaks version {API_VERSION} of the API, the "
                 "client another one; update the older of the two.",
             )
+        if sum(len(name) + len(value) for name, value in headers.raw) > _MAX_HEADER_BYTES:
+            return refusal(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request's headers are too long."
+            )
         length = headers.get("content-length", "0")
         limit = self._limit(path)
         if "content-length" in headers and "transfer-encoding" in headers:
@@ -153,11 +166,12 @@ class _Body:
     now and then would keep a session's memory for ever.
     """
 
-    def __init__(self, receive: Receive, limits: Limits, limit: int) -> None:
+    def __init__(self, receive: Receive, limits: Limits, limit: int, *, is_json: bool) -> None:
         self._receive = receive
         self._limits = limits
         self._limit = limit
-        self._seen = 0
+        self._is_json = is_json
+        self._seen = self._items = self._names = 0
         self._waited_s = 0.0  # only what the client made us wait
         self.is_complete = False
 
@@ -176,10 +190,20 @@ class _Body:
                 "The request's body stopped arriving, or came too slowly; send it again.",
             ) from None
         self._waited_s += time.monotonic() - begun
-        self._seen += len(message.get("body", b""))
+        piece: bytes = message.get("body", b"")
+        self._seen += len(piece)
         self.is_complete = not message.get("more_body", False)
         if self._seen > self._limit:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large_text(self._limit))
+        if self._is_json:
+            self._items += piece.count(b",") + piece.count(b"[")
+            self._names += piece.count(b":")
+            if self._items > _MAX_JSON_ITEMS or self._names > _MAX_JSON_NAMES:
+                raise HTTPException(
+                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                    f"The body has more than {_MAX_JSON_ITEMS} items or {_MAX_JSON_NAMES} names; "
+                    "send less at once.",
+                )
         return message
 
 
