@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from PUMITSlicerLib.compute_connection import answers_prompts_only, is_foreign
 from PUMITSlicerLib.mrml import VolumeFrame
 from slicer.i18n import tr as _
 
@@ -40,6 +41,8 @@ class CheckHere:
             return  # what is awaited comes first, and what is doubtful depends on it
         if not logic.promptCount(logic.segmentID):
             logic.status.problem(_("Give a prompt first; what answers it can be checked then."))
+        elif is_foreign(logic.compute.capabilities):
+            logic.status.waiting(_notOffered())
         elif self._places and self._key == self._answerKey():
             self._show((self._present + 1) % len(self._places))
         else:
@@ -66,6 +69,8 @@ class CheckHere:
         self._places = list(places)
         if self._places:
             self._show(0)
+        elif is_foreign(logic.compute.capabilities):  # connected for this question
+            logic.status.waiting(_notOffered())
         else:
             name = segmentName(logic.segmentationNode, logic.segmentID)
             logic.status.waiting(_("{name}: there is no border to check.").format(name=name))
@@ -84,3 +89,7 @@ class CheckHere:
                 count=len(self._places),
             )
         )
+
+
+def _notOffered() -> str:
+    return answers_prompts_only(_("places to check"))

@@ -20,7 +20,10 @@ from slicer.i18n import tr as _
 
 if TYPE_CHECKING:
     from pumit.segmentation import DoubtfulPlace
+    from pumit.server.foreign_session import ForeignSession
     from pumit.server.remote_session import RemoteSession
+
+    Session = RemoteSession | ForeignSession
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +33,8 @@ class Prediction:
     Attributes:
         segmentID: Whose prompts were answered.
         mask: Bool, (D, H, W), on the volume's own grid.
-        estimatedIou: The model's own estimate of the IoU of the mask, 0 to 1.
+        estimatedIou: The model's own estimate of the IoU of the mask, 0 to 1; None where what
+            computes makes none.
         seconds: From the request to the answer.
         stages: Seconds of each part: `wait`, `open`, `prompts`, `predict`, `prepare`.
         prepared: What the request's `prepare` made of the mask.
@@ -41,7 +45,7 @@ class Prediction:
 
     segmentID: str
     mask: npt.NDArray[np.bool_]
-    estimatedIou: float
+    estimatedIou: float | None
     seconds: float
     stages: dict[str, float] = field(default_factory=dict)
     prepared: Any = None
@@ -63,7 +67,7 @@ class _Request:
     prepare: Callable[[npt.NDArray[np.bool_]], Any] | None
     placeCount: int = 0
     volume: Volume | None = None
-    session: RemoteSession | None = None
+    session: Session | None = None
     sessionKey: Hashable = None
     generation: int = -1
     wasRepeated: bool = False
@@ -90,7 +94,7 @@ class Predictor:
     def __init__(self, compute: Compute, background: Background) -> None:
         self._compute = compute
         self._background = background
-        self._session: RemoteSession | None = None
+        self._session: Session | None = None
         self._sessionKey: Hashable = None
         self._generation = -1
         self._waiting: _Request | None = None
@@ -288,7 +292,7 @@ class Predictor:
         session, self._session, self._sessionKey = self._session, None, None
         self._closeSession(session)
 
-    def _closeSession(self, session: RemoteSession | None) -> None:
+    def _closeSession(self, session: Session | None) -> None:
         if session is not None:
             self._background.submit(session.close)
 
@@ -308,7 +312,7 @@ def _progress(request: _Request, text: str, fraction: float | None = None) -> No
         request.onProgress(text, fraction)
 
 
-def _is_lost(error: ServiceError, session: RemoteSession | None) -> bool:
+def _is_lost(error: ServiceError, session: Session | None) -> bool:
     """Whether nothing answers any more; a server that is merely slow is not lost."""
     from pumit.server.client import TimedOut, Unreachable
 

@@ -11,11 +11,12 @@ from PUMITSlicerLib.mrml import readVolume, volumeKey
 from slicer.i18n import tr as _
 
 if TYPE_CHECKING:
+    from pumit.server.foreign_session import ForeignSession
     from pumit.server.remote_session import RemoteSession
 
 Result = TypeVar("Result")
 # Asks the session; told whether it is cancelled, and tells the finished share. On a thread.
-Ask = Callable[["RemoteSession", Callable[[], bool], Callable[[float], None]], Any]
+Ask = Callable[["RemoteSession | ForeignSession", Callable[[], bool], Callable[[float], None]], Any]
 
 
 class SessionWork:

@@ -19,6 +19,7 @@ from PUMITSlicerLib.compute_connection import (
     connect,
     describe,
     make_local_worker,
+    open_session,
     readable,
 )
 from PUMITSlicerLib.compute_offer import Offer, ask_offer
@@ -33,6 +34,7 @@ from PUMITSlicerLib.dependencies import why_not_installed
 
 if TYPE_CHECKING:
     from pumit.server.client import Client
+    from pumit.server.foreign_session import ForeignSession
     from pumit.server.remote_session import RemoteSession
 
 logger = logging.getLogger(__name__)
@@ -177,15 +179,13 @@ class Compute:
             raise ServiceError(_("Nothing is connected that could compute; try again."))
         return client
 
-    def openSession(self) -> RemoteSession:
+    def openSession(self) -> RemoteSession | ForeignSession:
         """A new session; on a thread, since it asks the server.
 
         Raises:
             ServiceError: If the server cannot be used, or has no session to give.
         """
-        from pumit.server.remote_session import RemoteSession
-
-        return RemoteSession(self.client())
+        return open_session(self.client(), self.capabilities)
 
     def testConnection(
         self,
@@ -390,6 +390,6 @@ class Compute:
 def _stopped_sentence(settings: ComputeSettings) -> str:
     if settings.mode is ComputeMode.REMOTE:
         if not settings.url:
-            return _("Give the address and the token of the server that shall compute.")
+            return _("Give the address of the server that shall compute, and its token.")
         return _("Not connected yet; the first prompt connects to the server.")
     return _("Not started yet; the first prompt starts a worker on this machine.")

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 from pumit.errors import PumitError, ServiceError
+from pumit.server.foreign_offer import NNINTERACTIVE
 from slicer.i18n import tr as _
 
 from PUMITSlicerLib.compute_settings import ComputeMode, ComputeSettings
@@ -16,6 +18,8 @@ from PUMITSlicerLib.python_executable import find_python, program_environment
 
 if TYPE_CHECKING:
     from pumit.server.client import Client
+    from pumit.server.foreign_session import ForeignSession
+    from pumit.server.remote_session import RemoteSession
 
 logger = logging.getLogger(__name__)
 
@@ -101,8 +105,54 @@ def connect(settings: ComputeSettings, worker: WorkerProcess | None = None) -> C
         raise
 
 
+def open_session(
+    client: Client, capabilities: dict[str, Any] | None
+) -> RemoteSession | ForeignSession:
+    """A new session in the words that the server understands; on a thread.
+
+    Raises:
+        ServiceError: If the server cannot be used, or has no session to give.
+    """
+    if is_foreign(capabilities):
+        from pumit.server.foreign_session import ForeignSession
+
+        return ForeignSession(client)
+    from pumit.server.remote_session import RemoteSession
+
+    return RemoteSession(client)
+
+
+def is_foreign(capabilities: dict[str, Any] | None) -> bool:
+    """Whether it is an nnInteractive server, which answers prompts and nothing else."""
+    return (capabilities or {}).get("kind") == NNINTERACTIVE
+
+
+def answers_prompts_only(what: str) -> str:
+    """Say that an nnInteractive server does not offer something, and who does."""
+    return _(
+        "This nnInteractive server does not offer {what}; compute on this computer, or on a "
+        "PUMIT server."
+    ).format(what=what)
+
+
+def is_in_the_clear(url: str) -> bool:
+    """Whether anybody on the way to a server could read what is sent there."""
+    from pumit.server.client import is_loopback
+
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "http" and not is_loopback(parts.hostname or "")
+    except ValueError:
+        return False
+
+
 def describe(capabilities: dict[str, Any]) -> str:
-    """Say what computes: version, model, device and memory."""
+    """Say what computes: version, model, device and memory; of others the model's licence."""
+    if is_foreign(capabilities):
+        return _("nnInteractive {version} computes; the licence of its model: {license}.").format(
+            version=capabilities.get("version", "?"),
+            license=capabilities.get("license") or _("not told"),
+        )
     model = capabilities.get("model") or {}
     sentence = _("PUMIT {version} computes with model {model} on {device}").format(
         version=capabilities.get("version", "?"),
@@ -141,8 +191,6 @@ def _remote_client(settings: ComputeSettings) -> Client:
 
     if not settings.url:
         raise ServiceError(_("Give the server's address, such as https://host:8443."))
-    if not settings.token:
-        raise ServiceError(_("Give the server's token; whoever started the server has it."))
     certificate = settings.certificateFile
     if certificate and not Path(certificate).is_file():
         raise ServiceError(
@@ -150,4 +198,9 @@ def _remote_client(settings: ComputeSettings) -> Client:
                 name=Path(certificate).name
             )
         )
-    return Client(settings.url, settings.token, verify=certificate or True)
+    return Client(
+        settings.url,
+        settings.token,
+        verify=certificate or True,
+        allow_unencrypted=settings.allowUnencrypted,
+    )

@@ -29,6 +29,7 @@ class ComputeSettings:
         rememberToken: Whether the token is written to the settings file, unencrypted.
         certificateFile: PEM file that the server's certificate is checked with; "" for the
             authorities that the system trusts.
+        allowUnencrypted: Whether the scan may go to a server without https, in the clear.
         wheelFolder: Folder of Python packages for a machine without network; "" for none.
     """
 
@@ -39,6 +40,7 @@ class ComputeSettings:
     token: str = field(default="", repr=False)
     rememberToken: bool = False
     certificateFile: str = ""
+    allowUnencrypted: bool = False
     wheelFolder: str = ""
 
     def isSameComputer(self, other: ComputeSettings) -> bool:
@@ -47,8 +49,8 @@ class ComputeSettings:
             return False
         if self.mode is ComputeMode.LOCAL:
             return (self.model, self.device) == (other.model, other.device)
-        mine = (self.url, self.token, self.certificateFile)
-        return mine == (other.url, other.token, other.certificateFile)
+        mine = (self.url, self.token, self.certificateFile, self.allowUnencrypted)
+        return mine == (other.url, other.token, other.certificateFile, other.allowUnencrypted)
 
 
 class SettingsStore(Protocol):
@@ -99,14 +101,18 @@ def load_settings(store: SettingsStore) -> ComputeSettings:
         value = store.value(_PREFIX + name, getattr(defaults, name))
         return value if isinstance(value, str) else str(getattr(defaults, name))
 
+    def flag(name: str) -> bool:
+        return str(store.value(_PREFIX + name, "false")).lower() in ("true", "1")
+
     modes = {mode.value: mode for mode in ComputeMode}
     mode = modes.get(str(store.value(_PREFIX + "mode", "")), defaults.mode)
-    remember = str(store.value(_PREFIX + "rememberToken", "false")).lower() in ("true", "1")
+    remember = flag("rememberToken")
     texts = {name: text(name) for name in ("model", "device", "url", "certificateFile")}
     return ComputeSettings(
         mode=mode,
         token=text("token") if remember else "",
         rememberToken=remember,
+        allowUnencrypted=flag("allowUnencrypted"),
         wheelFolder=text("wheelFolder"),
         **texts,
     )
@@ -118,7 +124,8 @@ def save_settings(store: SettingsStore, settings: ComputeSettings) -> None:
     for name in ("model", "device", "url", "certificateFile", "wheelFolder"):
         store.setValue(_PREFIX + name, getattr(settings, name))
     # As text: some stores give a boolean back as text, others as a boolean.
-    store.setValue(_PREFIX + "rememberToken", "true" if settings.rememberToken else "false")
+    for name in ("rememberToken", "allowUnencrypted"):
+        store.setValue(_PREFIX + name, "true" if getattr(settings, name) else "false")
     if settings.rememberToken and settings.token:
         store.setValue(_PREFIX + "token", settings.token)
     else:

@@ -10,13 +10,13 @@ import time
 
 import numpy as np
 import pytest
+from asker import FIRST, NEGATIVE, SECOND, Asker, ball, point
 from fake_compute import FakeWorkers, scan, wait_for
 from loopback_server import TOKEN, start_server
 from pumit.errors import PromptError, PumitError, ServiceError, VolumeError
-from pumit.prompts import MaskPrompt, PointPrompt
+from pumit.prompts import MaskPrompt
 from pumit.server.limits import Limits
 from pumit.volume import Volume
-from PUMITSegmentLib.predictor import Predictor
 from PUMITSlicerLib.compute import Compute
 from PUMITSlicerLib.compute_settings import ComputeMode, ComputeSettings, MemoryStore
 
@@ -54,47 +54,6 @@ def local(background, workers):
     made.close()
 
 
-class Asker:
-    """Asks a predictor, and hears everything it tells."""
-
-    def __init__(self, compute, background):
-        self.background = background
-        self.predictor = Predictor(compute, background)
-        self.volumes = {"scan": scan()}
-        self.reads, self.answers, self.errors, self.progress = [], [], [], []
-
-    def ask(self, prompts, segment="1", key="scan", **options):
-        def read():
-            assert threading.current_thread() is threading.main_thread()
-            self.reads.append(key)
-            return self.volumes[key]
-
-        self.predictor.request(
-            key,
-            read,
-            segment,
-            prompts,
-            self.answers.append,
-            self.errors.append,
-            lambda text, fraction: self.progress.append((text, fraction)),
-            **options,
-        )
-
-    def wait(self):
-        """Wait until nothing is under way any more."""
-        assert wait_for(self.background, lambda: self.predictor._current is None)
-        assert not self.predictor.isBusy
-
-    def answer(self, prompts, segment="1", key="scan", **options):
-        """Ask and wait for the answer."""
-        count = len(self.answers)
-        self.ask(prompts, segment, key, **options)
-        self.wait()
-        assert self.errors == []
-        assert len(self.answers) == count + 1
-        return self.answers[-1]
-
-
 @pytest.fixture
 def asker(compute, background):
     made = Asker(compute, background)
@@ -107,20 +66,6 @@ def local_asker(local, background):
     made = Asker(local, background)
     yield made
     made.predictor.close()
-
-
-def point(index, positive=True):
-    return PointPrompt(tuple(scan().index_to_world(index)), positive)
-
-
-FIRST, SECOND, NEGATIVE = point((4, 10, 10)), point((4, 20, 20)), point((4, 11, 11), False)
-
-
-def ball(*indices):
-    mask = np.zeros(scan().shape, dtype=bool)
-    for index in indices:
-        mask[tuple(slice(max(0, i - 2), i + 3) for i in index)] = True
-    return mask
 
 
 def test_prompts_are_answered_by_a_mask_on_the_volumes_grid(asker):

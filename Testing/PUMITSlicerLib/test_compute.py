@@ -257,7 +257,7 @@ def free_port():
     ("url", "token", "sentence"),
     [
         ("", TOKEN, "Give the server's address"),
-        ("{server}", "", "Give the server's token"),
+        ("{server}", "", "asks for a token"),
         ("{server}", "wrong-token-0123456789", "token is missing or wrong"),
         ("http://127.0.0.1:{free}", TOKEN, "Nothing answers"),
         ("http://gpu.example:8000", TOKEN, "must be reached by https"),

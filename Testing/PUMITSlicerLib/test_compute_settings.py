@@ -22,6 +22,7 @@ CHOSEN = ComputeSettings(
     token="a-token-0123456789",
     rememberToken=True,
     certificateFile="/ca.pem",
+    allowUnencrypted=True,
     wheelFolder="/wheels, all",
 )
 
@@ -64,6 +65,7 @@ def test_only_what_matters_to_a_connection_needs_another_one():
     assert not local.isSameComputer(replace(local, mode=ComputeMode.REMOTE))
     assert CHOSEN.isSameComputer(replace(CHOSEN, model="other", rememberToken=False))
     assert not CHOSEN.isSameComputer(replace(CHOSEN, token="another"))
+    assert not CHOSEN.isSameComputer(replace(CHOSEN, allowUnencrypted=False))
 
 
 def test_slicers_own_settings_hold_them(slicerApp):

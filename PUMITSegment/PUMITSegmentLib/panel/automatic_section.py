@@ -6,6 +6,7 @@ from typing import Any
 
 from pumit.errors import PumitError
 from PUMITSlicerLib.compute import ComputeState
+from PUMITSlicerLib.compute_connection import answers_prompts_only, is_foreign
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, prepareStructures, regionCorners
@@ -71,6 +72,8 @@ class AutomaticSection:
             return _("It is running; wait, or cancel it above")
         if self._logic.compute.state is not ComputeState.READY:
             return self._logic.compute.sentence
+        if is_foreign(self._logic.compute.capabilities):
+            return answers_prompts_only(_("models that segment without prompts"))
         return "" if self._models else _("There is no model yet that segments by itself")
 
     def _fill(self) -> None:

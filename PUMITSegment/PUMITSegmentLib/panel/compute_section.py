@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import qt
 from PUMITSlicerLib.compute import ComputeState
-from PUMITSlicerLib.compute_connection import describe_memory
+from PUMITSlicerLib.compute_connection import describe_memory, is_foreign, is_in_the_clear
 from PUMITSlicerLib.compute_offer import Offer
 from PUMITSlicerLib.compute_settings import ComputeMode
 from slicer.i18n import tr as _
@@ -33,7 +33,8 @@ class ComputeSection:
         ui.computeWhereSelector.connect("currentIndexChanged(int)", self._onChanged)
         for selector in (ui.deviceSelector, ui.modelSelector):
             selector.connect("currentIndexChanged(int)", self._onChanged)
-        ui.rememberTokenCheckBox.connect("toggled(bool)", self._onChanged)
+        for box in (ui.rememberTokenCheckBox, ui.allowUnencryptedCheckBox):
+            box.connect("toggled(bool)", self._onChanged)
         for edit in (ui.remoteUrlEdit, ui.remoteTokenEdit):
             edit.connect("editingFinished()", self._onChanged)
         ui.certificateEdit.connect("currentPathChanged(QString)", self._onChanged)
@@ -77,6 +78,7 @@ class ComputeSection:
                 if not edit.hasFocus():
                     edit.text = text
             ui.rememberTokenCheckBox.checked = settings.rememberToken
+            ui.allowUnencryptedCheckBox.checked = settings.allowUnencrypted
             ui.certificateEdit.currentPath = settings.certificateFile
         finally:
             self._isShowing = False
@@ -85,12 +87,16 @@ class ComputeSection:
             getattr(ui, name).visible = isRemote
             getattr(ui, f"{name}Label").visible = isRemote
         ui.rememberTokenCheckBox.visible = isRemote
+        ui.allowUnencryptedCheckBox.visible = isRemote
+        isOpen = isRemote and settings.allowUnencrypted and is_in_the_clear(settings.url)
+        ui.unencryptedLabel.visible = isOpen
         for name in ("deviceSelector", "modelSelector"):
             getattr(ui, name).visible = not isRemote
             getattr(ui, f"{name}Label").visible = not isRemote
         ui.computeStateLabel.text = self._compute.sentence
-        memory = describe_memory(self._compute.capabilities or {})
-        ui.memoryLabel.text = memory or _("No GPU in use")
+        capabilities = self._compute.capabilities or {}
+        untold = _("This server does not tell") if is_foreign(capabilities) else _("No GPU in use")
+        ui.memoryLabel.text = describe_memory(capabilities) or untold
         isStarting = self._compute.state is ComputeState.STARTING
         ui.testButton.enabled = not isStarting
         ui.testButton.toolTip = (
@@ -109,7 +115,7 @@ class ComputeSection:
     def _fill(self) -> None:
         where = {
             ComputeMode.LOCAL: _("This computer"),
-            ComputeMode.REMOTE: _("Another machine (pumit serve)"),
+            ComputeMode.REMOTE: _("A server (PUMIT or nnInteractive)"),
         }
         for mode in ComputeMode:
             self._ui.computeWhereSelector.addItem(where[mode], mode.value)
@@ -154,6 +160,7 @@ class ComputeSection:
             url=ui.remoteUrlEdit.text.strip(),
             token=ui.remoteTokenEdit.text.strip(),
             rememberToken=ui.rememberTokenCheckBox.checked,
+            allowUnencrypted=ui.allowUnencryptedCheckBox.checked,
             certificateFile=ui.certificateEdit.currentPath.strip(),
         )
         if settings != self._compute.settings:

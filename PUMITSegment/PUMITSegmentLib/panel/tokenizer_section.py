@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from PUMITSlicerLib.compute import ComputeState
+from PUMITSlicerLib.compute_connection import answers_prompts_only, is_foreign
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.reconstruction import compareInViews, showReconstruction
@@ -86,6 +87,8 @@ class TokenizerSection:
             return self._logic.compute.sentence
         if self._tokenizer():
             return ""
+        if is_foreign(self._logic.compute.capabilities):
+            return answers_prompts_only(_("a tokenizer"))
         return _(
             "No tokenizer is installed. Where there is one, this shows the scan as the model "
             "writes it down and reads it back: what is lost is what the model does not know."

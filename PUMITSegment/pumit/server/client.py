@@ -102,7 +102,7 @@ class Client:
             parts, host = urlsplit(""), ""
         if parts.scheme not in ("http", "https") or not host or parts.username:
             raise ServiceError("A server's address looks like https://host:port.")
-        self.is_loopback = _is_loopback(host)
+        self.is_loopback = is_loopback(host)
         if parts.scheme == "http" and not (self.is_loopback or allow_unencrypted):
             raise ServiceError(
                 "A remote server must be reached by https://, so that nobody reads the scan on "
@@ -273,7 +273,9 @@ class Client:
             detail = told["detail"]
         except (ValueError, KeyError, TypeError):
             return self._foreign(status)
-        if isinstance(told.get("error"), str):
+        if isinstance(told.get("error"), str) and (
+            self._has_token or status != HTTPStatus.UNAUTHORIZED
+        ):
             return error_from_name(told["error"], str(detail), status)
         return self._refused_elsewhere(status, detail)
 
@@ -309,7 +311,8 @@ class _BearerAuth(requests.auth.AuthBase):
         return request
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address means this machine."""
     if host.lower() == "localhost":
         return True
     with contextlib.suppress(ValueError):

@@ -1,0 +1,229 @@
+"""The module on the published nnInteractive server's own application."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from asker import FIRST, NEGATIVE, SECOND, Asker, point
+from fake_compute import FakeWorkers, scan, wait_for
+from foreign_server import KEY, Foreign, foreign, start_foreign
+from painting_session import painted
+from pumit.errors import ServiceError
+from pumit.prompts import MaskPrompt
+from PUMITSlicerLib.compute import Compute, ComputeState
+from PUMITSlicerLib.compute_settings import ComputeMode, ComputeSettings, MemoryStore
+from scripted_predictor import LogicScene
+
+FIRST_AT, SECOND_AT = ((4, 10, 10), True), ((4, 20, 20), True)
+
+
+@pytest.fixture
+def server() -> Iterator[Foreign]:
+    with foreign() as made:
+        yield made
+
+
+@pytest.fixture
+def compute(background: Any, server: Foreign) -> Iterator[Compute]:
+    made = remote(background, server)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def asker(compute: Compute, background: Any) -> Iterator[Asker]:
+    made = Asker(compute, background)
+    yield made
+    made.predictor.close()
+
+
+def remote(background: Any, server: Foreign) -> Compute:
+    made = Compute(
+        *(background, MemoryStore()),
+        makeWorker=FakeWorkers(),
+        whyNotInstalled=lambda mode: "",
+    )
+    made.changeSettings(ComputeSettings(ComputeMode.REMOTE, url=server.url, token=KEY))
+    return made
+
+
+# --- predictions ----------------------------------------------------------------------------------
+
+
+def test_prompts_are_answered_without_an_estimate(asker: Asker) -> None:
+    prediction = asker.answer([FIRST, NEGATIVE], placeCount=5)
+    expected = painted(scan(), FIRST_AT, ((4, 11, 11), False))
+    np.testing.assert_array_equal(prediction.mask, expected)
+    assert prediction.estimatedIou is None
+    assert prediction.expectedDice is None
+    assert prediction.places == ()
+
+
+def test_segments_corrections_and_undone_prompts_share_one_session(
+    asker: Asker, server: Foreign
+) -> None:
+    asker.answer([FIRST], segment="1")
+    asker.answer([SECOND], segment="2")
+    both = painted(scan(), FIRST_AT, SECOND_AT)
+    np.testing.assert_array_equal(asker.answer([FIRST, SECOND], segment="1").mask, both)
+    # Undone in the panel: the prompt is gone from the scene, and another one comes.
+    other = point((2, 5, 5))
+    expected = painted(scan(), FIRST_AT, ((2, 5, 5), True))
+    np.testing.assert_array_equal(asker.answer([FIRST, other], segment="1").mask, expected)
+    drawn = MaskPrompt(both)
+    np.testing.assert_array_equal(asker.answer([FIRST, drawn], segment="1").mask, both)
+    assert asker.reads == ["scan"]
+    assert len(server.sessions) == 2
+    kinds = [entry[0] for entry in server.said]
+    assert kinds[-4:] == ["undo", "point", "undo", "mask"]
+
+
+def test_the_newest_request_wins_while_the_server_is_at_an_older_one(
+    asker: Asker, server: Foreign
+) -> None:
+    asker.answer([FIRST])
+    server.gate.clear()
+    asker.ask([FIRST, SECOND], segment="2")
+    assert wait_for(asker.background, lambda: ("Looking", None) in asker.progress[2:])
+    asker.ask([SECOND], segment="3")
+    threading.Timer(0.3, server.gate.set).start()
+    asker.wait()
+    assert [answer.segmentID for answer in asker.answers] == ["1", "3"]
+    np.testing.assert_array_equal(asker.answers[-1].mask, painted(scan(), SECOND_AT))
+    assert asker.errors == []
+
+
+def test_a_server_that_was_started_again_answers_the_next_click_with_all_prompts(
+    background: Any,
+) -> None:
+    first = start_foreign()
+    compute = remote(background, first)
+    asker = Asker(compute, background)
+    try:
+        asker.answer([FIRST])
+        first.stop()
+        asker.ask([FIRST, SECOND])
+        asker.wait()
+        assert "Nothing answers" in str(asker.errors.pop())
+        with foreign(port=urlsplit(first.url).port) as second:
+            mask = asker.answer([FIRST, SECOND]).mask
+            np.testing.assert_array_equal(mask, painted(scan(), FIRST_AT, SECOND_AT))
+            assert len(second.sessions) == 2
+            compute.close()
+            assert background.drain()
+    finally:
+        asker.predictor.close()
+        first.stop()
+
+
+def test_a_full_server_is_told_and_the_next_click_tries_again(background: Any) -> None:
+    with foreign(max_sessions=1) as full:
+        other = full.client().call_json("POST", "/claim")["lease_token"]
+        compute = remote(background, full)
+        waiting = Asker(compute, background)
+        waiting.ask([FIRST])
+        waiting.wait()
+        (error,) = waiting.errors
+        assert isinstance(error, ServiceError)
+        assert "no place now" in str(error)
+        assert compute.state is ComputeState.READY
+        waiting.errors.clear()
+        full.client().call("POST", "/release", lease=other)
+        waiting.answer([FIRST])
+        waiting.predictor.close()
+        compute.close()
+        assert background.drain()
+
+
+# --- the module -----------------------------------------------------------------------------------
+
+
+class ForeignScene(LogicScene):
+    """The logic on a published server."""
+
+    def __init__(self, server: Foreign) -> None:
+        from PUMITSegmentLib.collaborators import Collaborators
+        from PUMITSegmentLib.logic import PUMITSegmentLogic
+        from PUMITSegmentLib.predictor import Predictor
+        from PUMITSegmentLib.segments.writer import SegmentWriter
+        from PUMITSlicerLib.background import Background
+
+        self.volumeNode = self.addScan()
+        self.background = Background()
+        self.compute: Any = remote(self.background, server)
+        predictor = Predictor(self.compute, self.background)
+        parts = Collaborators(self.background, self.compute, predictor, SegmentWriter())
+        self.logic = PUMITSegmentLogic(parts)
+        self.logic.open()
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        assert wait_for(self.background, condition), self.status
+
+    def clickAndWait(self, ras: tuple[float, float, float]) -> np.ndarray:
+        self.click(ras)
+        self.wait(lambda: not self.logic.isComputing)
+        return self.mask(self.logic.segmentID)
+
+
+@pytest.fixture
+def module(slicerApp: Any, server: Foreign) -> Iterator[ForeignScene]:
+    made = ForeignScene(server)
+    yield made
+    made.logic.close()
+    assert made.background.drain()
+
+
+def test_clicks_become_segments_with_undo_and_redo(module: ForeignScene, server: Foreign) -> None:
+    logic = module.logic
+    first = module.clickAndWait((14, 12, 10))
+    assert np.argwhere(first).tolist() == [[10, 12, 14]]
+    assert server.said == [("point", (10, 12, 14), True)]
+    assert "updated in" in module.status
+    assert "overlap" not in module.status  # no figure where nobody has one
+    second = module.clickAndWait((20, 18, 10))
+    assert second.sum() > first.sum()
+    assert logic.undo()
+    assert np.array_equal(module.mask(logic.segmentID), first)
+    assert logic.redo()
+    assert np.array_equal(module.mask(logic.segmentID), second)
+    liver = logic.segmentID
+    logic.newSegment("Spleen")
+    spleen = module.clickAndWait((5, 5, 5))
+    assert np.argwhere(spleen).tolist() == [[5, 5, 5]]
+    assert np.array_equal(module.mask(liver), second)
+    logic.reset(liver)
+    assert not module.mask(liver).any()
+    assert logic.undo()
+    assert np.array_equal(module.mask(liver), second)
+
+
+def test_a_segment_tells_who_made_it(module: ForeignScene) -> None:
+    from PUMITSegmentLib.segments.provenance import provenanceOf
+
+    module.clickAndWait((14, 12, 10))
+    segment = module.logic.segmentationNode.GetSegmentation().GetSegment(module.logic.segmentID)
+    made = provenanceOf(segment)
+    assert (made.type, made.name) == ("SEMIAUTOMATIC", "nnInteractive 2.6.0")
+
+
+def test_what_the_server_does_not_offer_is_said_in_one_line(module: ForeignScene) -> None:
+    module.clickAndWait((14, 12, 10))
+    module.logic.checkHere.showNext()
+    assert "does not offer places to check" in module.status
+    assert not module.logic.isComputing
+
+
+def test_places_to_check_asked_for_before_the_first_connection_are_answered_too(
+    module: ForeignScene,
+) -> None:
+    module.clickAndWait((14, 12, 10))
+    module.compute.stop()
+    assert module.compute.capabilities is None
+    module.logic.checkHere.showNext()
+    module.wait(lambda: not module.logic.isComputing)
+    assert "does not offer places to check" in module.status

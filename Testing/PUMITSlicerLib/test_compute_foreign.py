@@ -1,0 +1,100 @@
+"""An nnInteractive server computes from the same settings as a server of ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fake_compute import FakeWorkers, wait_for
+from foreign_server import KEY, foreign
+from pumit.errors import ServiceError
+from pumit.server.foreign_session import ForeignSession
+from PUMITSlicerLib.compute import Compute, ComputeState
+from PUMITSlicerLib.compute_connection import describe, is_foreign, is_in_the_clear
+from PUMITSlicerLib.compute_settings import ComputeMode, ComputeSettings, MemoryStore
+
+SENTENCE = "nnInteractive 2.6.0 computes; the licence of its model: CC BY-NC-SA 4.0."
+
+
+@pytest.fixture
+def compute(background):
+    made = Compute(
+        *(background, MemoryStore()),
+        makeWorker=FakeWorkers(),
+        whyNotInstalled=lambda mode: "",
+    )
+    yield made
+    made.close()
+
+
+def connected(compute, background, settings):
+    """What connecting with settings ended in."""
+    told = []
+    compute.changeSettings(settings)
+    compute.ensureReady(lambda: told.append("ready"), told.append)
+    assert wait_for(background, lambda: told)
+    return told[0]
+
+
+def tried(compute, background, settings):
+    told = []
+    compute.testConnection(told.append, told.append, settings)
+    assert wait_for(background, lambda: told)
+    return told[0]
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+def test_it_is_reached_with_and_without_a_key_and_says_what_answers(compute, background, key):
+    with foreign(key=key) as server:
+        settings = ComputeSettings(ComputeMode.REMOTE, url=server.url, token=key or "")
+        assert tried(compute, background, settings) == SENTENCE
+        assert connected(compute, background, settings) == "ready"
+        assert compute.sentence == SENTENCE
+        assert is_foreign(compute.capabilities)
+        assert compute.capabilities["model"] == {"name": "nnInteractive", "version": "2.6.0"}
+        with compute.openSession() as session:
+            assert isinstance(session, ForeignSession)
+        compute.stop()
+        assert background.drain()
+
+
+def test_a_wrong_key_is_one_sentence(compute, background):
+    with foreign() as server:
+        settings = ComputeSettings(ComputeMode.REMOTE, url=server.url, token="x")
+        error = tried(compute, background, settings)
+        assert isinstance(error, ServiceError)
+        assert "does not take this token" in str(error)
+        assert "asks for a token" in str(tried(compute, background, replace(settings, token="")))
+
+
+def test_a_licence_that_nobody_tells_is_not_made_up():
+    told = {"kind": "nninteractive", "version": "2.6.0", "license": None}
+    assert describe(told) == "nnInteractive 2.6.0 computes; the licence of its model: not told."
+
+
+def test_an_unencrypted_server_is_reached_only_where_that_is_allowed(
+    compute, background, monkeypatch
+):
+    monkeypatch.setenv("NO_PROXY", "*")  # one would answer for it
+    settings = ComputeSettings(ComputeMode.REMOTE, url="http://gpu.invalid:1527")
+    error = connected(compute, background, settings)
+    assert "must be reached by https" in str(error)
+    assert compute.state is ComputeState.FAILED
+    error = connected(compute, background, replace(settings, allowUnencrypted=True))
+    assert "Nothing answers at http://gpu.invalid" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://gpu.example:1527", True),
+        ("http://192.168.0.4", True),
+        ("https://gpu.example", False),
+        ("http://127.0.0.1:1527", False),
+        ("http://localhost:1527", False),
+        ("http://[::1", False),
+        ("", False),
+    ],
+)
+def test_what_can_be_read_on_its_way_is_known(url, expected):
+    assert is_in_the_clear(url) is expected
