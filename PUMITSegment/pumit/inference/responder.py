@@ -7,9 +7,9 @@ and a session rebuilt from its prompts gives the same masks.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pumit.errors import Cancelled
+from pumit.inference.embedding_store import StoredImage, storage_bytes
 from pumit.inference.field_consensus import consensus
 from pumit.inference.field_planner import FieldPlanner, face_contact
 from pumit.inference.field_prompts import IndexPrompts, for_network
@@ -25,8 +26,6 @@ from pumit.inference.refinement import Window, agreement, merge, uncertain_windo
 from pumit.inference.segmenter import Segmenter
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.preprocessing.fields import Field, Pyramid
-
-CACHED_EMBEDDINGS = 16  # about 14 MB each at the default size
 
 
 @dataclass(frozen=True)
@@ -97,32 +96,38 @@ class Answer:
     iou: float = 0.0
     box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
 
+    @cached_property
+    def nbytes(self) -> int:
+        """What it takes in memory, bytes, once it is complete."""
+        tensors = [view.logits for view in self.views if view.logits is not None]
+        return storage_bytes(tensors if self.patch is None else [*tensors, self.patch.logits])
+
 
 class Responder:
     """Answer prompts on one volume.
 
     Args:
         segmenter: The model.
-        array: Intensities, shape (d, h, w), depth axis first.
-        spacing_mm: Voxel size (d, h, w), mm.
+        image: What it sees, depth axis first; others may answer on the same.
         settings: How to look.
     """
 
     def __init__(
-        self,
-        segmenter: Segmenter,
-        array: npt.NDArray[np.generic],
-        spacing_mm: tuple[float, float, float],
-        settings: Settings | None = None,
+        self, segmenter: Segmenter, image: StoredImage, settings: Settings | None = None
     ) -> None:
         self.segmenter = segmenter
         self.settings = settings or Settings()
-        self.pyramid = Pyramid(array, spacing_mm)
-        d, h, w = array.shape
+        self.image = image
+        d, h, w = image.pyramid.array.shape
         self.shape = (d, h, w)
         size = round(segmenter.field_size * self.settings.field_scale / 8) * 8
+        spacing_mm = image.pyramid.spacing_mm
         self.planner = FieldPlanner(self.shape, spacing_mm, size, self.settings.growth)
-        self._embeddings: OrderedDict[Field, ImageEmbedding] = OrderedDict()
+
+    @property
+    def pyramid(self) -> Pyramid:
+        """The volume's voxels at every level."""
+        return self.image.pyramid
 
     def warm_up(self) -> None:
         """Build the pyramid and embed the coarsest field, before the first click."""
@@ -130,15 +135,8 @@ class Responder:
         self.embedding(self.planner.around_click(centre)[-1])
 
     def embedding(self, where: Field) -> ImageEmbedding:
-        """The embedding of a field, computed once."""
-        if where in self._embeddings:
-            self._embeddings.move_to_end(where)
-            return self._embeddings[where]
-        embedding = self.segmenter.embed(self.pyramid, where)
-        self._embeddings[where] = embedding
-        if len(self._embeddings) > CACHED_EMBEDDINGS:
-            self._embeddings.popitem(last=False)
-        return embedding
+        """The embedding of a field, computed once as long as there is room."""
+        return self.image.embedding(where, self.segmenter.embed)
 
     def answer(
         self,
@@ -172,6 +170,9 @@ class Responder:
                 best, out.chosen = score, i
         chosen = out.views[out.chosen]
         assert chosen.logits is not None
+        for view in out.views:
+            if view.logits is not None:  # without the answers beside it
+                view.logits = view.logits.clone()
         out.iou = chosen.iou
         out.patch = to_volume(chosen.logits, chosen.field, self.shape)
         if out.patch is not None and self.settings.windows > 0:

@@ -10,44 +10,52 @@ import numpy.typing as npt
 from pumit.errors import PromptError, VolumeError
 from pumit.inference.doubt import doubtful_places
 from pumit.inference.field_prompts import check_prompt, to_index
+from pumit.inference.image_store import ImageStore, OpenScan
+from pumit.inference.packed_mask import PackedMaskPrompt
+from pumit.inference.prompt_history import PromptHistory, State
 from pumit.inference.responder import Answer, Responder, Settings
 from pumit.inference.segmenter import Segmenter
 from pumit.models.card import calibration_of
-from pumit.preprocessing.channels import grey
-from pumit.preprocessing.fields import depth_first
 from pumit.prompts import BoxPrompt, MaskPrompt, Prompt, PromptMethods
 from pumit.segmentation import DoubtfulPlace
 from pumit.volume import Volume
 
-State = dict[str, tuple[Prompt, ...]]
 CACHED_ANSWERS = 64
+CACHED_ANSWER_BYTES = 1 << 29
 
 
 class InteractiveSession(PromptMethods):
     """Prompts in, masks out, on the volume's own grid.
 
     The image is embedded once per field; segments share the embeddings and may overlap. Every
-    change of the prompts can be undone, and a mask follows from the prompts alone.
+    change of the prompts can be undone, and a mask follows from the prompts alone. So a session can
+    sleep: it then keeps its scan compressed and its prompts, wakes with the next question, and
+    gives the same masks.
 
     Args:
         segmenter: A loaded model.
         settings: How answers are looked for.
+        images: Where scans and embeddings are held; sessions on one model may share it, in one
+            thread. None for one of its own.
 
     Raises:
         CheckpointError: If the model's calibration cannot be used.
     """
 
-    def __init__(self, segmenter: Segmenter, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        segmenter: Segmenter,
+        settings: Settings | None = None,
+        *,
+        images: ImageStore | None = None,
+    ) -> None:
         self.segmenter = segmenter
         self._calibration = calibration_of(segmenter.recipe)
         self._settings = settings
-        self._volume: Volume | None = None
+        self._images = images or ImageStore()
+        self._scan: OpenScan | None = None
         self._responder: Responder | None = None
-        self._order = (0, 1, 2)
-        self._channel = 0
-        self._state: State = {}
-        self._past: list[State] = []
-        self._future: list[State] = []
+        self._history = PromptHistory()
         self._answers: dict[tuple[Prompt, ...], Answer] = {}
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
@@ -60,30 +68,48 @@ class InteractiveSession(PromptMethods):
         Raises:
             VolumeError: If nothing can be told apart in it.
         """
-        array = grey(volume, channel)
-        low, high = array.min(), array.max()  # NaN, if there is one anywhere
-        with np.errstate(over="ignore"):
-            is_finite = np.isfinite(np.float32(low)) and np.isfinite(np.float32(high))
-        if not is_finite:
-            raise VolumeError(
-                "The volume has voxels that are NaN, infinite or beyond single precision; "
-                "repair it or read it anew."
-            )
-        if low == high:
-            raise VolumeError(
-                f"Every voxel has the same value ({low}); there is nothing to segment."
-            )
-        self._order = depth_first(volume.spacing_mm, volume.shape)
-        spacing = tuple(volume.spacing_mm[a] for a in self._order)
-        responder = Responder(
-            self.segmenter,
-            array.transpose(self._order),
-            spacing,  # type: ignore[arg-type]
-            self._settings,
-        )
-        responder.warm_up()
-        self._volume, self._responder, self._channel = volume, responder, channel
-        self._state, self._past, self._future, self._answers = {}, [], [], {}
+        scan = self._images.open(volume, channel)
+        try:
+            responder = Responder(self.segmenter, scan.image, self._settings)
+            responder.warm_up()
+        except BaseException:
+            scan.close()
+            raise
+        self.close()
+        self._scan, self._responder = scan, responder
+
+    def close(self) -> None:
+        """Let go of the volume and all prompts."""
+        if self._scan is not None:
+            self._scan.close()
+        self._scan = self._responder = None
+        self._history, self._answers = PromptHistory(), {}
+
+    def sleep(self) -> None:
+        """Keep the volume compressed, the prompts and what can be undone, and nothing else."""
+        if self._scan is not None:
+            self._answers, self._responder = {}, None
+            self._scan.sleep()
+
+    def wake(self) -> None:
+        """Take up a volume that sleeps; any question does so by itself."""
+        if self._scan is not None and self._responder is None:
+            self._scan.wake()
+            self._responder = Responder(self.segmenter, self._scan.image, self._settings)
+
+    def forget_answers(self) -> None:
+        """Give up answers that are kept; they are computed again when they are needed."""
+        self._answers = {}
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether the volume is kept compressed."""
+        return self._scan is not None and self._responder is None
+
+    @property
+    def kept_bytes(self) -> int:
+        """What prompts and answers take in memory, bytes."""
+        return self._history.nbytes + sum(answer.nbytes for answer in self._answers.values())
 
     @property
     def volume(self) -> Volume:
@@ -92,14 +118,12 @@ class InteractiveSession(PromptMethods):
         Raises:
             VolumeError: If none is set.
         """
-        if self._volume is None:
-            raise VolumeError("No volume is open; call set_volume first.")
-        return self._volume
+        return self._open_scan().volume
 
     @property
     def channel(self) -> int:
         """Which channel of the present volume is used, unless it is a colour image."""
-        return self._channel
+        return 0 if self._scan is None else self._scan.channel
 
     @property
     def responder(self) -> Responder:
@@ -108,23 +132,23 @@ class InteractiveSession(PromptMethods):
         Raises:
             VolumeError: If none is set.
         """
-        if self._responder is None:
-            raise VolumeError("No volume is open; call set_volume first.")
+        self._open_scan()
+        assert self._responder is not None
         return self._responder
 
     @property
     def order(self) -> tuple[int, int, int]:
         """Axes of the present volume as the responder has them, depth first."""
-        return self._order
+        return (0, 1, 2) if self._scan is None else self._scan.order
 
     @property
     def segments(self) -> list[str]:
         """Names of the segments that have prompts."""
-        return list(self._state)
+        return list(self._history.state)
 
     def prompts(self, segment: str = "1") -> list[Prompt]:
         """Prompts of a segment in the order they were given."""
-        return list(self._state.get(segment, ()))
+        return list(self._history.state.get(segment, ()))
 
     def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
         """Add any prompt to a segment.
@@ -143,7 +167,9 @@ class InteractiveSession(PromptMethods):
         for prompt in prompts:
             check_prompt(prompt, self.volume)
         if prompts:
-            self._commit({**self._state, segment: (*self._state.get(segment, ()), *prompts)})
+            state = self._history.state
+            kept = (*state.get(segment, ()), *map(_packed, prompts))
+            self._history.commit({**state, segment: kept})
 
     def remove_prompt(self, position: int, segment: str = "1") -> None:
         """Remove one prompt of a segment by its place in `prompts`.
@@ -151,41 +177,33 @@ class InteractiveSession(PromptMethods):
         Raises:
             PromptError: If there is no such prompt.
         """
-        prompts = self._state.get(segment, ())
+        prompts = self._history.state.get(segment, ())
         if not 0 <= position < len(prompts):
             raise PromptError(f"Segment {segment!r} has no prompt {position}.")
         rest = prompts[:position] + prompts[position + 1 :]
         if rest:
-            self._commit({**self._state, segment: rest})
+            self._history.commit({**self._history.state, segment: rest})
         else:
-            self._commit({k: v for k, v in self._state.items() if k != segment})
+            self.reset(segment)
 
     def keep_prompts(self, count: int, segment: str = "1") -> None:
         """Keep the first `count` prompts of a segment; the others and all history are gone."""
-        self._state = with_first(self._state, count, segment)
-        self._past, self._future = [], []
+        self._history.replace(with_first(self._history.state, count, segment))
 
     def undo(self) -> bool:
         """Take back the last change of the prompts; False where there is none."""
-        if not self._past:
-            return False
-        self._future.append(self._state)
-        self._state = self._past.pop()
-        return True
+        return self._history.undo()
 
     def redo(self) -> bool:
         """Repeat what was taken back; False where there is nothing."""
-        if not self._future:
-            return False
-        self._past.append(self._state)
-        self._state = self._future.pop()
-        return True
+        return self._history.redo()
 
     def reset(self, segment: str | None = None) -> None:
         """Remove the prompts of one segment, or of all. Can be undone."""
-        rest = {} if segment is None else {k: v for k, v in self._state.items() if k != segment}
-        if rest != self._state:
-            self._commit(rest)
+        state = self._history.state
+        rest = {} if segment is None else {k: v for k, v in state.items() if k != segment}
+        if rest != state:
+            self._history.commit(rest)
 
     def predict(
         self,
@@ -209,10 +227,10 @@ class InteractiveSession(PromptMethods):
             Cancelled: If `cancelled` said so; the session stays usable.
         """
         answer = self._answer(segment, cancelled, progress)
-        mask = np.zeros(tuple(self.volume.shape[a] for a in self._order), dtype=bool)
+        mask = np.zeros(tuple(self.volume.shape[a] for a in self.order), dtype=bool)
         if answer.patch is not None:
             mask[answer.patch.window] = (answer.patch.logits > 0).numpy()
-        return mask.transpose(np.argsort(self._order))
+        return mask.transpose(np.argsort(self.order))
 
     def estimated_iou(self, segment: str = "1") -> float:
         """The IoU to expect of the answer, 0 to 1.
@@ -244,10 +262,10 @@ class InteractiveSession(PromptMethods):
         """
         answer = self._answer(segment, None, None)
         volume = self.volume
-        d, h, w = (volume.spacing_mm[a] for a in self._order)
+        d, h, w = (volume.spacing_mm[a] for a in self.order)
         places = []
         for doubt in doubtful_places(answer, self.responder.shape, (d, h, w), count=count):
-            index = doubt.index[np.argsort(self._order)]
+            index = doubt.index[np.argsort(self.order)]
             left, posterior, superior = volume.index_to_world(index).tolist()
             error_ml = None if volume.is_planar else doubt.share * doubt.weighed_mm3 / 1000
             point = (left, posterior, superior)
@@ -260,12 +278,11 @@ class InteractiveSession(PromptMethods):
         cancelled: Callable[[], bool] | None,
         progress: Callable[[float], None] | None,
     ) -> Answer:
-        volume, responder = self.volume, self._responder
-        assert responder is not None
-        prompts = self._state.get(segment, ())
+        volume, responder = self.volume, self.responder
+        prompts = self._history.state.get(segment, ())
         if not prompts:
             raise PromptError("There is no prompt yet; click a point or draw a box.")
-        if not to_index(prompts, volume, self._order).is_answerable:
+        if not to_index(prompts, volume, self.order).is_answerable:
             raise PromptError("There are only negative points; add one inside the structure.")
         # The longest beginning that is answered already: earlier answers may be forgotten.
         counts = range(len(prompts), 0, -1)
@@ -275,7 +292,7 @@ class InteractiveSession(PromptMethods):
             answer = self._answers.pop(prompts[:known])
             self._answers[prompts[:known]] = answer  # the latest used is forgotten last
         for count in range(known + 1, len(prompts) + 1):
-            asked = to_index(prompts[:count], volume, self._order)
+            asked = to_index(prompts[:count], volume, self.order)
             if asked.is_answerable:
                 is_new_mask = isinstance(prompts[count - 1], MaskPrompt)
                 answer = responder.answer(asked, None if is_new_mask else answer, cancelled)
@@ -284,15 +301,31 @@ class InteractiveSession(PromptMethods):
                 progress(count / len(prompts))
         if progress is not None and known == len(prompts):
             progress(1.0)
-        while len(self._answers) > CACHED_ANSWERS:
-            self._answers.pop(next(iter(self._answers)))
+        self._drop_oldest_answers()
         assert answer is not None
         return answer
 
-    def _commit(self, state: State) -> None:
-        self._past.append(self._state)
-        self._future.clear()
-        self._state = state
+    def _drop_oldest_answers(self) -> None:
+        sizes = [answer.nbytes for answer in self._answers.values()]
+        total = sum(sizes)
+        for size in sizes[:-1]:
+            if len(self._answers) <= CACHED_ANSWERS and total <= CACHED_ANSWER_BYTES:
+                return
+            self._answers.pop(next(iter(self._answers)))
+            total -= size
+
+    def _open_scan(self) -> OpenScan:
+        if self._scan is None:
+            raise VolumeError("No volume is open; call set_volume first.")
+        self.wake()
+        return self._scan
+
+
+def _packed(prompt: Prompt) -> Prompt:
+    """A prompt as it is kept: a mask as the bits of its box."""
+    if isinstance(prompt, MaskPrompt) and not isinstance(prompt, PackedMaskPrompt):
+        return PackedMaskPrompt(prompt.mask)
+    return prompt
 
 
 def with_first(state: State, count: int, segment: str) -> State:

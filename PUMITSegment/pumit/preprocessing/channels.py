@@ -59,11 +59,16 @@ class ExpectedChannels:
 ANY_CHANNELS = ExpectedChannels()
 
 
+def is_colour(volume: Volume) -> bool:
+    """Whether the channels are red, green, blue and perhaps opacity."""
+    return volume.channels in (3, 4) and volume.array.dtype == np.uint8
+
+
 def grey(volume: Volume, channel: int) -> npt.NDArray[Any]:
     """One channel (D, H, W): luminance of a colour image, else the chosen channel."""
     if volume.channels == 1:
         return volume.array.reshape(volume.shape)
-    if volume.channels in (3, 4) and volume.array.dtype == np.uint8:
+    if is_colour(volume):
         weights = np.array([0.299, 0.587, 0.114], dtype=np.float32)
         return np.tensordot(weights, volume.array[:3], axes=1)
     if not 0 <= channel < volume.channels:

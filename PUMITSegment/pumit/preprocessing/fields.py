@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -82,20 +84,9 @@ class Pyramid:
     def levels(self) -> list[tuple[Tensor | None, tuple[int, int, int]]]:
         """(Voxels, volume voxels per level voxel); the first level is `array` itself (None)."""
         levels: list[tuple[Tensor | None, tuple[int, int, int]]] = [(None, (1, 1, 1))]
-        factor = (1, 1, 1)
-        while True:
-            spacing = [s * f for s, f in zip(self.spacing_mm, factor, strict=True)]
-            size = [n // f for n, f in zip(self.array.shape, factor, strict=True)]
-            # A short axis keeps its voxels, and the others go on without it.
-            long = [s for s, n in zip(spacing[1:], size[1:], strict=True) if n >= 16]
-            if not long:
-                return levels
-            pool = [
-                2 if s < 1.5 * min(long) and n >= 16 else 1
-                for s, n in zip(spacing, size, strict=True)
-            ]
-            factor = tuple(f * p for f, p in zip(factor, pool, strict=True))  # type: ignore[assignment]
+        for pool, factor in _coarser(self.array.shape, self.spacing_mm):
             levels.append((self._averaged(levels[-1][0], pool), factor))
+        return levels
 
     def _averaged(self, previous: Tensor | None, pool: list[int]) -> Tensor:
         """One level up, float32; block by block along depth so that memory stays small."""
@@ -199,6 +190,40 @@ class Pyramid:
         else:
             crop = tensor[window]
         return crop, (starts[0], starts[1], starts[2])
+
+
+def level_bytes(shape: tuple[int, ...], spacing_mm: tuple[float, float, float]) -> int:
+    """What all coarser levels of a volume take, bytes, before any of them is made.
+
+    Args:
+        shape: Grid (d, h, w).
+        spacing_mm: Voxel size (d, h, w), depth first, mm.
+    """
+    total, size = 0, shape
+    for pool, _ in _coarser(shape, spacing_mm):
+        size = tuple(n // p for n, p in zip(size, pool, strict=True))
+        total += 4 * math.prod(size)
+    return total
+
+
+def _coarser(
+    shape: tuple[int, ...], spacing_mm: tuple[float, float, float]
+) -> Iterator[tuple[list[int], tuple[int, int, int]]]:
+    """For each coarser level, what it averages of the one before and of the volume."""
+    factor = (1, 1, 1)
+    while True:
+        spacing = [s * f for s, f in zip(spacing_mm, factor, strict=True)]
+        size = [n // f for n, f in zip(shape, factor, strict=True)]
+        # A short axis keeps its voxels, and the others go on without it.
+        long = [s for s, n in zip(spacing[1:], size[1:], strict=True) if n >= 16]
+        if not long:
+            return
+        pool = [
+            2 if s < 1.5 * min(long) and n >= 16 else 1 for s, n in zip(spacing, size, strict=True)
+        ]
+        d, h, w = (f * p for f, p in zip(factor, pool, strict=True))
+        factor = (d, h, w)
+        yield pool, factor
 
 
 def _index_matrix(

@@ -303,7 +303,7 @@ def test_embeddings_in_memory_are_bounded(bright_segmenter: Segmenter) -> None:
         session.add_point(at(volume, tuple(place)), segment=str(k))  # type: ignore[arg-type]
         session.predict(str(k))
     assert session._responder is not None
-    assert len(session._responder._embeddings) <= 24
+    assert len(session._responder.image.embeddings) <= 24
 
 
 def test_the_estimate_is_read_as_the_model_was_calibrated(tiny_segmenter: Segmenter) -> None:
