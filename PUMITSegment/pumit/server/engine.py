@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ from pumit.volume import Volume
 if TYPE_CHECKING:
     from pumit.inference.token_use import Reconstruction
     from pumit.models.card import ModelCard
+
+Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,66 @@ class PromptSession(Protocol):
     def reset(self, segment: str | None = None) -> None:
         """Remove the prompts of one segment, or of all."""
 
+    @property
+    def is_asleep(self) -> bool:
+        """Whether the volume is kept compressed, and all that was computed is gone."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """What prompts and answers take in memory, bytes."""
+
+    def sleep(self) -> None:
+        """Keep the volume compressed, the prompts and what can be undone, and nothing else."""
+
+    def wake(self) -> None:
+        """Take up a volume that sleeps; answers are those of before."""
+
+    def forget_answers(self) -> None:
+        """Give up answers that are kept; they are computed again when they are needed."""
+
+    def close(self) -> None:
+        """Let go of the volume and all prompts."""
+
+
+class SizeOfScan(Protocol):
+    """What a scan takes in memory, bytes."""
+
+    @property
+    def awake(self) -> int:
+        """Voxels and what belongs to them."""
+
+    @property
+    def asleep(self) -> int:
+        """Packed voxels, or the most that they can take."""
+
+
+class Holdings(Protocol):
+    """What all sessions of a model hold; for the queue's thread only.
+
+    Attributes:
+        make_room: Called with bytes that are about to be taken, and whether for a scan that is
+            new; raises where there is no room.
+    """
+
+    make_room: Callable[[int, bool], None]
+
+    @property
+    def scan_bytes(self) -> int:
+        """What scans take, awake and asleep."""
+
+    @property
+    def embedding_bytes(self) -> int:
+        """What embeddings take, on the device that computed them."""
+
+    def sizes(self) -> Sequence[SizeOfScan]:
+        """What each scan takes awake and asleep; one that several sessions opened once."""
+
+    def set_max_embedding_bytes(self, max_bytes: int) -> None:
+        """Bound the embeddings."""
+
+    def shrink_embeddings(self, max_bytes: int) -> None:
+        """Keep no more than so many bytes of embeddings, this once."""
+
 
 class Engine(Protocol):
     """A loaded model, shared by all sessions."""
@@ -105,6 +168,10 @@ class Engine(Protocol):
     @property
     def info(self) -> ModelInfo:
         """Name, version, checksum and device of the model."""
+
+    @property
+    def holdings(self) -> Holdings:
+        """What all sessions hold in memory."""
 
     def open_session(self) -> PromptSession:
         """A new session on this model."""
@@ -150,11 +217,13 @@ class SegmenterEngine:
 
     def __init__(self, model: str = "default", *, device: str = "auto") -> None:
         import pumit
+        from pumit.inference.image_store import ImageStore
         from pumit.models.card import ModelCard
 
         # The library's classes are looked up when they are first used: torch loads here.
         self._segmenter: Any = pumit.load_segmenter(model, device=device)
-        self._open: Callable[[Any], PromptSession] = pumit.InteractiveSession
+        self._open: Callable[..., PromptSession] = pumit.InteractiveSession
+        self._images = ImageStore(is_shared=True)
         recipe = self._segmenter.recipe
         own = ModelCard(
             self.info.name,
@@ -175,9 +244,14 @@ class SegmenterEngine:
             str(segmenter.device),
         )
 
+    @property
+    def holdings(self) -> Holdings:
+        """What all sessions hold in memory."""
+        return self._images
+
     def open_session(self) -> PromptSession:
-        """A new `pumit.InteractiveSession` on this model."""
-        return self._open(self._segmenter)
+        """A new `pumit.InteractiveSession` on this model; identical scans are held once."""
+        return self._open(self._segmenter, images=self._images)
 
     def models(self) -> list[ModelCard]:
         """Every model that can be asked for by name, this one first."""
@@ -208,7 +282,10 @@ class SegmenterEngine:
 
             assert isinstance(session, InteractiveSession)
             return segment_everything(
-                session, roi_corners_lps=roi_corners_lps, cancelled=cancelled, progress=progress
+                session,
+                roi_corners_lps=roi_corners_lps,
+                cancelled=in_normal_mode(cancelled),
+                progress=in_normal_mode(progress),
             )
         from pumit.inference.automatic import load_automatic
 
@@ -216,8 +293,8 @@ class SegmenterEngine:
             session.volume,
             channel=session.channel,
             roi_corners_lps=roi_corners_lps,
-            cancelled=cancelled,
-            progress=progress,
+            cancelled=in_normal_mode(cancelled),
+            progress=in_normal_mode(progress),
         )
         return found
 
@@ -241,9 +318,30 @@ class SegmenterEngine:
             raise CheckpointError(NO_TOKENIZER)
         card = self._shelf.find(model or names[0], ("tokenizer",))
         answer: Reconstruction = self._shelf.load(card.name, load_tokenizer).reconstruct(
-            session.volume, channel=session.channel, cancelled=cancelled, progress=progress
+            session.volume,
+            channel=session.channel,
+            cancelled=in_normal_mode(cancelled),
+            progress=in_normal_mode(progress),
         )
         return answer
+
+
+def in_normal_mode(ask: Callback | None) -> Callback | None:
+    """Keep a network's modes of the thread from what is run while it gives way.
+
+    Args:
+        ask: What a computation calls at its check points, perhaps in inference mode.
+    """
+    if ask is None:
+        return None
+    import torch
+
+    @functools.wraps(ask)
+    def asked(*given: Any) -> Any:
+        with torch.inference_mode(False):
+            return ask(*given)
+
+    return cast(Callback, asked)
 
 
 def memory_in_use() -> dict[str, int | None]:

@@ -31,6 +31,7 @@ class Lease:
         shape: Grid (D, H, W) of the volume, None before there is one.
         prompt_count: Prompts added since the last reset, for the limit.
         uploads: Bodies on their way right now.
+        is_resting: Whether its user did nothing for long enough to let it sleep.
         viewer: What a viewer of the nnInteractive protocol holds, once it has told its buffer.
     """
 
@@ -41,6 +42,7 @@ class Lease:
     shape: tuple[int, int, int] | None = None
     prompt_count: int = 0
     uploads: int = 0
+    is_resting: bool = False
     viewer: ViewerObject | None = field(default=None, repr=False)
 
 
@@ -51,6 +53,7 @@ class LeaseRegistry:
         limits: Number of sessions, idle and liveness timeouts.
         is_busy: Whether work of a lease is waiting or running; such a lease is kept.
         on_free: Called with a lease that was released or has expired.
+        on_rest: Called once with a lease whose user has done nothing for `sleep_after_s`.
         prefix: Before each token, so that a proxy in front of several servers knows whose it is.
         clock: Seconds, monotonic.
 
@@ -64,12 +67,14 @@ class LeaseRegistry:
         *,
         is_busy: Callable[[Lease], bool] = lambda lease: False,
         on_free: Callable[[Lease], None] = lambda lease: None,
+        on_rest: Callable[[Lease], None] = lambda lease: None,
         prefix: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits = limits
         self._is_busy = is_busy
         self._on_free = on_free
+        self._on_rest = on_rest
         self._prefix = prefix
         self._clock = clock
         self.ended: Counter[str] = Counter()
@@ -117,7 +122,7 @@ class LeaseRegistry:
             raise LeaseExpired("The session is unknown or has expired; open a new one.")
         lease.seen_at = self._clock()
         if is_action:
-            lease.active_at = lease.seen_at
+            lease.active_at, lease.is_resting = lease.seen_at, False
         return lease
 
     def remaining_s(self, token: str | None) -> float:
@@ -141,14 +146,22 @@ class LeaseRegistry:
             self._free(lease, "released")
 
     def sweep(self) -> None:
-        """Free every session whose user has left or whose client has died."""
+        """Free every session whose user has left or whose client has died; let idle ones rest."""
         now = self._clock()
         with self._lock:
             expired = [lease for lease in self._leases.values() if self._has_expired(lease, now)]
             for lease in expired:
                 del self._leases[lease.token]
+            resting = [lease for lease in self._leases.values() if self._begins_to_rest(lease, now)]
         for lease in expired:
             self._free(lease, "expired")
+        for lease in resting:
+            self._on_rest(lease)
+
+    def open_leases(self) -> list[Lease]:
+        """All leases that are neither released nor expired."""
+        with self._lock:
+            return list(self._leases.values())
 
     def close(self) -> None:
         """Free all sessions."""
@@ -160,12 +173,19 @@ class LeaseRegistry:
 
     def _has_expired(self, lease: Lease, now: float) -> bool:
         if lease.uploads or self._is_busy(lease):
-            lease.seen_at = now
+            # Whoever waits for a long answer has not left.
+            lease.seen_at = lease.active_at = now
             return False
         return (
             now - lease.seen_at > self._limits.liveness_timeout_s
             or now - lease.active_at > self._limits.idle_timeout_s
         )
+
+    def _begins_to_rest(self, lease: Lease, now: float) -> bool:
+        if lease.is_resting or now - lease.active_at <= self._limits.sleep_after_s:
+            return False
+        lease.is_resting = True
+        return True
 
     def _free(self, lease: Lease, reason: str) -> None:
         self._on_free(lease)

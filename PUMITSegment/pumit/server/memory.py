@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from pumit.errors import ServiceError
+
 GIB = 1 << 30
 # A machine with little memory has one user, who may fill it as without a server.
 _LEAST_LIMIT_BYTES = 4 * GIB
@@ -15,6 +17,10 @@ _CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
+
+
+class MemoryFull(ServiceError):
+    """Something needs more memory than the server may ever give to its sessions."""
 
 
 @dataclass(frozen=True)

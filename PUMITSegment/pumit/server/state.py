@@ -12,12 +12,13 @@ from starlette.requests import Request
 
 from pumit.errors import Cancelled, VolumeError
 from pumit.server import protocol
-from pumit.server.engine import Engine, PromptSession
+from pumit.server.engine import Engine, PromptSession, is_out_of_memory
 from pumit.server.fair_queue import FairQueue, Job, Kind
 from pumit.server.leases import Lease, LeaseRegistry
 from pumit.server.limits import Limits
 from pumit.server.memory import MemoryReport, device_bytes, process_bytes, process_peak_bytes
 from pumit.server.protocol import BusyError
+from pumit.server.sleepers import Sleepers
 from pumit.server.upload_budget import UploadBudget
 
 Result = TypeVar("Result")
@@ -48,18 +49,26 @@ class ServerState:
             limits,
             is_busy=lambda lease: bool(self.queue.under_way(lease.token)),
             on_free=self._free,
+            on_rest=self._rest,
             prefix=f"{instance}." if instance else "",
+        )
+        self._sleepers = Sleepers(
+            engine.holdings,
+            limits.max_memory_bytes,
+            device_bytes=device_bytes(engine.info.device)[1],
+            leases=self.leases.open_leases,
         )
 
     def memory(self) -> MemoryReport:
-        """What all sessions hold, and what the machine says."""
+        """What all sessions held after the latest job, and what the machine says now."""
         free, total = device_bytes(self.engine.info.device)
+        held = self._sleepers.held
         return MemoryReport(
-            scan_bytes=0,
-            embedding_bytes=0,
+            scan_bytes=held.scan_bytes,
+            embedding_bytes=held.embedding_bytes,
             limit_bytes=self.limits.max_memory_bytes,
-            awake=0,
-            asleep=0,
+            awake=held.awake,
+            asleep=held.asleep,
             process_bytes=process_bytes(),
             process_peak_bytes=process_peak_bytes(),
             device_free_bytes=free,
@@ -77,7 +86,8 @@ class ServerState:
         def run(job: Job) -> Result:
             if lease.shape is None or lease.session is None:
                 raise no_volume()
-            return work(lease.session)
+            with self._sleepers.using(lease):
+                return work(lease.session)
 
         return await _in_loop(self.queue.submit(lease.token, run).future)
 
@@ -87,7 +97,9 @@ class ServerState:
         def run(job: Job) -> Result:
             if lease.session is None:
                 lease.session = self.engine.open_session()
-            return work(lease.session)
+            session = lease.session
+            with self._sleepers.using(lease, wakes=False):
+                return self._with_second_try(lease, lambda: work(session))
 
         self.queue.cancel(lease.token)
         # No more than one scan of a session waits here.
@@ -110,7 +122,9 @@ class ServerState:
         def run(job: Job) -> Result:
             if lease.shape is None or lease.session is None:
                 raise no_volume()
-            return work(lease.session, job)
+            session = lease.session
+            with self._sleepers.using(lease):
+                return self._with_second_try(lease, lambda: work(session, job))
 
         self.queue.cancel(lease.token, segment)
         kind = _KINDS.get(segment, "click")
@@ -139,12 +153,31 @@ class ServerState:
         self.queue.close()
         self.decoders.shutdown(wait=False, cancel_futures=True)
 
+    def _with_second_try(self, lease: Lease, work: Callable[[], Result]) -> Result:
+        """Do work, once more with all memory that others can spare where it ran out."""
+        try:
+            return work()
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        # Out of the handler: what failed is not in memory any more.
+        self._sleepers.relieve(lease)
+        return work()
+
+    def _rest(self, lease: Lease) -> None:
+        def sleep(job: Job) -> None:
+            if lease.is_resting:
+                self._sleepers.put_to_sleep(lease)
+
+        with contextlib.suppress(BusyError):
+            self.queue.submit(lease.token, sleep)
+
     def _free(self, lease: Lease) -> None:
         self.queue.cancel(lease.token)
         lease.shape = None
 
         def forget(job: Job) -> None:
-            lease.session = None
+            self._sleepers.forget(lease)
 
         # In the queue's thread: the session may still be computing.
         with contextlib.suppress(BusyError):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +22,44 @@ State = dict[str, tuple[Prompt, ...]]
 SECRET = "Doe^Jane/home/jane/scan.nii"
 
 
+@dataclass(frozen=True)
+class FakeSize:
+    awake: int
+    asleep: int
+
+
+class FakeHoldings:
+    """Counts a scan twice awake and half asleep, and no embeddings but those that a test sets."""
+
+    def __init__(self) -> None:
+        self.make_room: Callable[[int, bool], None] = lambda needed, is_new: None
+        self.sessions: weakref.WeakSet[FakeSession] = weakref.WeakSet()
+        self.embedding_bytes = 0
+        self.max_embedding_bytes = 0
+
+    @property
+    def scan_bytes(self) -> int:
+        return sum(session.scan_bytes for session in self.sessions)
+
+    def sizes(self) -> list[FakeSize]:
+        plain = [s.volume.array.nbytes for s in self.sessions if s.volume is not None]
+        return [FakeSize(2 * n, n // 2) for n in plain]
+
+    def set_max_embedding_bytes(self, max_bytes: int) -> None:
+        self.max_embedding_bytes = max_bytes
+
+    def shrink_embeddings(self, max_bytes: int) -> None:
+        self.embedding_bytes = min(self.embedding_bytes, max_bytes)
+
+
 class FakeSession:
     """Paints prompts; segment `slow` takes until it is cancelled, `broken` fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, holdings: FakeHoldings | None = None) -> None:
+        self.holdings = holdings or FakeHoldings()
+        self.holdings.sessions.add(self)
+        self.is_asleep = False
+        self.times_woken = 0
         self.volume: Volume | None = None
         self.channel = 0
         self.state: State = {}
@@ -33,8 +69,35 @@ class FakeSession:
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
         if volume.array.min() == volume.array.max():
             raise VolumeError("The image is constant; there is nothing to segment.")
+        self.holdings.make_room(2 * volume.array.nbytes, True)
+        self.is_asleep = False
         self.volume, self.channel = volume, channel
         self.state, self.past, self.future = {}, [], []
+
+    @property
+    def scan_bytes(self) -> int:
+        plain = 0 if self.volume is None else self.volume.array.nbytes
+        return plain // 2 if self.is_asleep else 2 * plain
+
+    @property
+    def kept_bytes(self) -> int:
+        return 10 * sum(map(len, self.state.values()))
+
+    def sleep(self) -> None:
+        self.is_asleep = self.volume is not None
+
+    def wake(self) -> None:
+        if self.is_asleep:
+            assert self.volume is not None
+            self.holdings.make_room(2 * self.volume.array.nbytes, False)
+            self.is_asleep = False
+            self.times_woken += 1
+
+    def forget_answers(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.volume, self.is_asleep = None, False
 
     def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
         self.add_prompts([prompt], segment)
@@ -75,6 +138,7 @@ class FakeSession:
         progress: Callable[[float], None] | None = None,
     ) -> npt.NDArray[np.bool_]:
         assert self.volume is not None
+        assert not self.is_asleep
         if segment == "broken":
             raise RuntimeError(SECRET)
         if segment == "exhausted":
@@ -157,13 +221,14 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.sessions: list[FakeSession] = []
+        self.holdings = FakeHoldings()
 
     @property
     def info(self) -> ModelInfo:
         return ModelInfo("fake", "1", "0" * 64, "cpu")
 
     def open_session(self) -> FakeSession:
-        self.sessions.append(FakeSession())
+        self.sessions.append(FakeSession(self.holdings))
         return self.sessions[-1]
 
     def models(self) -> list[ModelCard]:

@@ -1,0 +1,220 @@
+"""Which sessions sleep, so that all together stay within the memory that they may take.
+
+A session sleeps when its user has done nothing for a while, or earlier where others need the
+room, the one that was used least recently first. It keeps its scan compressed and its prompts; the
+next request wakes it. A new scan is taken only where, from then on, each session could be woken
+while the others sleep.
+
+The bound holds for what sessions keep from one job to the next. While a job runs it may take more:
+answers and embeddings of its own are given up only after it.
+
+For the queue's thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pumit.server.engine import Holdings
+from pumit.server.fair_queue import NotNow
+from pumit.server.leases import Lease
+from pumit.server.memory import MemoryFull
+from pumit.server.protocol import BusyError
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Held:
+    """What sessions held after the latest job.
+
+    Attributes:
+        scan_bytes: Scans, prompts and answers.
+        embedding_bytes: Embeddings of all images.
+        awake: Sessions with a volume that is not compressed.
+        asleep: Sessions with a compressed one.
+    """
+
+    scan_bytes: int = 0
+    embedding_bytes: int = 0
+    awake: int = 0
+    asleep: int = 0
+
+
+class Sleepers:
+    """Puts sessions to sleep and wakes them.
+
+    Args:
+        holdings: What the model's sessions hold.
+        limit_bytes: What they may hold.
+        device_bytes: All memory of the accelerator, None without one.
+        leases: Every lease that is open.
+
+    Attributes:
+        held: For any thread.
+    """
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        limit_bytes: int,
+        *,
+        device_bytes: int | None,
+        leases: Callable[[], Sequence[Lease]],
+    ) -> None:
+        self._holdings = holdings
+        self._limit = limit_bytes
+        self._leases = leases
+        self._in_use: list[Lease] = []  # the session of the running job, and of one it gave way to
+        self.held = Held()
+        # A quarter: scans shall not be put to sleep for embeddings, nor an automatic model
+        # run out of the accelerator's memory.
+        room = limit_bytes if device_bytes is None else min(limit_bytes, device_bytes)
+        holdings.set_max_embedding_bytes(room // 4)
+        holdings.make_room = self._make_room
+
+    @contextmanager
+    def using(self, lease: Lease, *, wakes: bool = True) -> Iterator[None]:
+        """Work with a session; it is not put to sleep meanwhile.
+
+        Args:
+            lease: Whose session.
+            wakes: Whether its volume is needed.
+
+        Raises:
+            BusyError: If there is no room to wake it.
+            NotNow: If there will be when the job that gave way has ended.
+        """
+        self._in_use.append(lease)
+        try:
+            if wakes and lease.session is not None:
+                lease.session.wake()
+            yield
+        finally:
+            self._in_use.pop()
+            self._settle(lease)
+
+    def put_to_sleep(self, lease: Lease) -> None:
+        """Let a session sleep, unless it is in use or has no volume."""
+        if lease.session is not None and lease.shape is not None and lease not in self._in_use:
+            lease.session.sleep()
+        self._count()
+
+    def relieve(self, lease: Lease) -> None:
+        """Give up all that can be computed again, because memory ran out for a session's job."""
+        while (idle := self._least_recent(beside=lease)) is not None:
+            assert idle.session is not None
+            idle.session.sleep()
+        if lease.session is not None:
+            lease.session.forget_answers()
+        self._holdings.shrink_embeddings(0)
+
+    def forget(self, lease: Lease) -> None:
+        """Give back everything of a session that has ended."""
+        if lease.session is not None:
+            lease.session.close()
+        lease.session = None
+        self._count()
+
+    def _make_room(self, needed: int, is_new: bool) -> None:
+        """Put sessions to sleep until so many bytes can be taken.
+
+        Raises:
+            MemoryFull: If there is no room even for this scan alone.
+            BusyError: If there is none beside the others', though all of them sleep.
+            NotNow: If there will be when the job that gave way has ended.
+        """
+        while not self._fits(needed, is_new):
+            idle = self._least_recent()
+            if idle is not None:
+                assert idle.session is not None
+                idle.session.sleep()
+            elif self._holdings.embedding_bytes:
+                self._holdings.shrink_embeddings(0)
+            elif len(self._in_use) > 1:
+                raise NotNow
+            elif self._give_up_own():
+                continue
+            else:
+                raise self._refusal(needed)
+
+    def _fits(self, needed: int, is_new: bool) -> bool:
+        kept = self._kept_bytes()
+        if self._total(kept) + needed > self._limit:
+            return False
+        if not is_new:
+            return True
+        # Whoever is woken later finds all others asleep at the worst.
+        sizes = self._holdings.sizes()
+        asleep = sum(size.asleep for size in sizes)
+        return asleep + kept + max((size.awake for size in sizes), default=0) <= self._limit
+
+    def _refusal(self, needed: int) -> Exception:
+        limit = self._limit // MIB
+        if max((size.awake for size in self._holdings.sizes()), default=needed) > self._limit:
+            return MemoryFull(
+                f"The scan needs more than the {limit} MiB that the server's sessions may take; "
+                "crop it, or raise the server's limit."
+            )
+        return BusyError(
+            f"The scans of other sessions fill the {limit} MiB that the server's sessions may "
+            "take; try again later, or crop the scan."
+        )
+
+    def _give_up_own(self) -> bool:
+        """Let the session in use give up what it can: answers, and a scan that is replaced."""
+        session = self._in_use[-1].session if self._in_use else None
+        if session is None:
+            return False
+        before = self._total(self._kept_bytes())
+        if self._in_use[-1].shape is not None and not session.is_asleep:
+            session.sleep()
+        session.forget_answers()
+        return self._total(self._kept_bytes()) < before
+
+    def _settle(self, lease: Lease) -> None:
+        """Return to the bound after a job, and count."""
+        while self._total(self._kept_bytes()) > self._limit:
+            idle = self._least_recent(beside=lease)
+            if idle is not None:
+                assert idle.session is not None
+                idle.session.sleep()
+            elif self._holdings.embedding_bytes:
+                self._holdings.shrink_embeddings(0)
+            else:
+                if lease.session is not None:
+                    lease.session.forget_answers()
+                break
+        self._count()
+
+    def _least_recent(self, *, beside: Lease | None = None) -> Lease | None:
+        """The session that can sleep and whose user did something longest ago."""
+        idle = [
+            lease
+            for lease in self._leases()
+            if lease.session is not None
+            and lease.shape is not None
+            and not lease.session.is_asleep
+            and lease is not beside
+            and lease not in self._in_use
+        ]
+        return min(idle, key=lambda lease: lease.active_at, default=None)
+
+    def _kept_bytes(self) -> int:
+        """Prompts and answers of all sessions."""
+        return sum(lease.session.kept_bytes for lease in self._leases() if lease.session)
+
+    def _total(self, kept: int) -> int:
+        return self._holdings.scan_bytes + self._holdings.embedding_bytes + kept
+
+    def _count(self) -> None:
+        sessions = [lease.session for lease in self._leases() if lease.session and lease.shape]
+        asleep = sum(session.is_asleep for session in sessions)
+        self.held = Held(
+            self._holdings.scan_bytes + self._kept_bytes(),
+            self._holdings.embedding_bytes,
+            len(sessions) - asleep,
+            asleep,
+        )
