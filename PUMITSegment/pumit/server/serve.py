@@ -275,6 +275,7 @@ def run(args: argparse.Namespace, *, engine: Engine | None = None) -> int:
     Raises:
         PumitError: What the user can repair.
     """
+    _forbid_core_dumps()
     parent = os.environ.pop(PARENT_VARIABLE, "")
     if parent.isdigit():
         watch_parent(int(parent))
@@ -326,6 +327,14 @@ def run(args: argparse.Namespace, *, engine: Engine | None = None) -> int:
     return 0
 
 
+def _forbid_core_dumps() -> None:
+    """Should the process crash, no image of its memory may come to lie on a disk."""
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 def _find_token(file: Path | None) -> tuple[str, bool]:
     """The token, and whether it was made up here."""
     # Removed, so that no process started from here inherits it.
@@ -355,6 +364,8 @@ def _check_token(token: str, what: str) -> None:
             f"{what} needs at least {_MIN_TOKEN_LENGTH} ASCII characters, "
             f"got {len(token)}; use a random one."
         )
+    if not token.isprintable() or " " in token:
+        raise PumitError(f"{what} has characters that no client can send; use letters and digits.")
 
 
 def _allowed_hosts(settings: ServeSettings) -> Collection[str] | None:
