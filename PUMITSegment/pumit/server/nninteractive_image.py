@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from pumit.errors import PromptError, VolumeError
-from pumit.volume import PLANAR_SLICE_SPACING_MM
+from pumit.preprocessing.guessed_spacing import guess_spacing
+from pumit.server.arrays import Array
+from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
 
 
 def range_inside(start: int, stop: int, size: int) -> tuple[int, int]:
@@ -15,8 +17,24 @@ def range_inside(start: int, stop: int, size: int) -> tuple[int, int]:
     return start, max(min(stop, size), start + 1)
 
 
+def volume_of(array: Array, told: object) -> Volume:
+    """An image with its spacing, which is guessed from the voxels where nothing is told.
+
+    Args:
+        array: Shape (C, X, Y, Z).
+        told: `image_properties["spacing"]`.
+
+    Raises:
+        VolumeError: If it cannot be one.
+    """
+    spacing = guess_spacing(array) if told is None else spacing_of(told, array.shape[1:])
+    if array.shape[1] == 1:
+        spacing = (PLANAR_SLICE_SPACING_MM, spacing[1], spacing[2])
+    return Volume(array[0] if len(array) == 1 else array, spacing_mm=spacing)
+
+
 def spacing_of(told: object, shape: tuple[int, ...]) -> tuple[float, float, float]:
-    """Voxel size in array order, mm: 1 where nothing is told.
+    """Voxel size in array order, mm.
 
     Args:
         told: `image_properties["spacing"]`. napari sends a negative one along an axis that it
@@ -26,21 +44,16 @@ def spacing_of(told: object, shape: tuple[int, ...]) -> tuple[float, float, floa
     Raises:
         VolumeError: If it cannot be one.
     """
-    if told is None:
-        spacing = [1.0, 1.0, 1.0]
-    else:
-        try:
-            spacing = np.abs(np.asarray(told, dtype=np.float64)).ravel().tolist()
-        except (TypeError, ValueError):
-            spacing = []
-        if len(spacing) == 2 and 1 in shape:
-            spacing.insert(shape.index(1), 1.0)
-        if len(spacing) != 3 or not all(np.isfinite(s) and s > 0 for s in spacing):
-            raise VolumeError(
-                "image_properties.spacing must be three numbers other than 0, mm in array order."
-            )
-    if shape[0] == 1:
-        spacing[0] = PLANAR_SLICE_SPACING_MM
+    try:
+        spacing = np.abs(np.asarray(told, dtype=np.float64)).ravel().tolist()
+    except (TypeError, ValueError):
+        spacing = []
+    if len(spacing) == 2 and 1 in shape:
+        spacing.insert(shape.index(1), 1.0)
+    if len(spacing) != 3 or not all(np.isfinite(s) and s > 0 for s in spacing):
+        raise VolumeError(
+            "image_properties.spacing must be three numbers other than 0, mm in array order."
+        )
     return (spacing[0], spacing[1], spacing[2])
 
 
@@ -55,7 +68,5 @@ def buffer_dtype(name: str) -> np.dtype[np.generic]:
     except (TypeError, ValueError, SyntaxError):
         dtype = np.dtype(object)
     if dtype.kind not in "biu":
-        raise PromptError(
-            "A target buffer holds bool or whole numbers; send its dtype so."
-        )
+        raise PromptError("A target buffer holds bool or whole numbers; send its dtype so.")
     return dtype.newbyteorder("=")

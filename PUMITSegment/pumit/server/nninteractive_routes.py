@@ -20,13 +20,13 @@ from pumit.errors import PromptError, VolumeError
 from pumit.prompts import MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.server import protocol
 from pumit.server.array_body import ARRAY_BODY, MetaHeader, parse_meta, receive_array
-from pumit.server.arrays import Array, pack_array, unpack_array
+from pumit.server.arrays import pack_array, unpack_array
 from pumit.server.engine import PromptSession
 from pumit.server.fair_queue import Job
 from pumit.server.lease_routes import ActiveLease, State
 from pumit.server.leases import Lease
 from pumit.server.masks import BoundingBox, Mask
-from pumit.server.nninteractive_image import buffer_dtype, range_inside, spacing_of
+from pumit.server.nninteractive_image import buffer_dtype, range_inside, volume_of
 from pumit.server.nninteractive_schemas import (
     AutoZoom,
     BoxInteraction,
@@ -64,20 +64,22 @@ _CHANGED: dict[str, Any] = {"responses": _CHANGE, "response_class": Response}
 async def set_image(
     request: Request, state: State, lease: ActiveLease, meta: OptionalMeta = "{}"
 ) -> ImageOut:
-    """Start on an image: an array of shape (C, X, Y, Z). The target buffer is dropped."""
+    """Start on an image: an array of shape (C, X, Y, Z). The target buffer is dropped.
+
+    Of `image_properties` the `spacing` is used, mm in array order; without it, a guess.
+    """
     properties = parse_meta(ImageMeta, meta).image_properties or {}
 
-    def decode(body: bytearray) -> Array:
-        return unpack_array(body, max_bytes=state.limits.max_array_bytes, axes=(4,))
+    def decode(body: bytearray) -> Volume:
+        array = unpack_array(body, max_bytes=state.limits.max_array_bytes, axes=(4,))
+        return volume_of(array, properties.get("spacing"))
 
-    array = await receive_array(request, state, lease, decode)
-    spacing = spacing_of(properties.get("spacing"), array.shape[1:])
-    volume = Volume(array[0] if len(array) == 1 else array, spacing_mm=spacing)
+    volume = await receive_array(request, state, lease, decode)
 
     def work(session: PromptSession) -> ImageOut:
         session.set_volume(volume)
         lease.shape, lease.prompt_count, lease.viewer = volume.shape, 0, None
-        return ImageOut(original_image_shape=list(array.shape))
+        return ImageOut(original_image_shape=[volume.channels, *volume.shape])
 
     return await state.set_up(lease, work)
 

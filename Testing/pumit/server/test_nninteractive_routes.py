@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fake_engine import FakeEngine
 from loopback_server import TOKEN
+from pumit.preprocessing.guessed_spacing import guess_spacing
 from pumit.prompts import MaskPrompt
 from pumit.server import protocol
 from pumit.server.app import create_app
@@ -225,7 +226,7 @@ def test_spacing_and_planes_reach_the_library(http, engine):
     load(http, spacing=[3, 1, 0.5])
     assert engine.sessions[0].volume.spacing_mm == (3, 1, 0.5)
     load(http)
-    assert engine.sessions[0].volume.spacing_mm == (1, 1, 1)
+    assert engine.sessions[0].volume.spacing_mm == guess_spacing(IMAGE)
     planar = np.arange(100, dtype=np.uint8).reshape(1, 1, 10, 10)
     assert send(http, "/set_image", planar, image_properties={"spacing": [0.5, 0.4]}).is_success
     volume = engine.sessions[0].volume
