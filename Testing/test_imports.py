@@ -23,7 +23,8 @@ _CORE = {"io", "preprocessing", "networks", "models", "inference"}
 MAY_IMPORT: dict[str, set[str]] = {
     "io": set(),
     "middle_line": set(),
-    "drawn_prompts": {"middle_line"},
+    "drawn_areas": {"middle_line"},
+    "drawn_prompts": {"drawn_areas", "middle_line"},
     "preprocessing": {"io"},
     "networks": {"preprocessing"},
     "models": {"io", "networks"},
