@@ -4,43 +4,108 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import requests
 import schemathesis
+from envelope_strategies import envelopes, metas, needed_meta
 from fake_engine import FakeEngine
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, example, given, settings
 from loopback_server import TOKEN, start_server
 from pumit.server import protocol
 from pumit.server.app import create_app
 from pumit.server.arrays import pack_array
 from pumit.server.limits import Limits
 
+LIMITS = Limits(max_sessions=10_000, max_array_bytes=1 << 20, max_prompts=1 << 30)
+SCAN = np.arange(1000, dtype=np.int16).reshape(10, 10, 10)
+DRAWN = (SCAN > 900).astype(np.uint8)
+SOUND = {
+    protocol.PATH_VOLUME: SCAN,
+    protocol.PATH_SET_IMAGE: SCAN[None],
+    protocol.PATH_MASK_PRIOR: np.full(125, 255, np.uint8),
+}
+
 schema = schemathesis.openapi.from_dict(create_app(FakeEngine(), token=TOKEN).openapi())
+ARRAY_PATHS = sorted(
+    path
+    for path, methods in schema.raw_schema["paths"].items()
+    if protocol.OCTET_STREAM in methods.get("post", {}).get("requestBody", {}).get("content", {})
+)
 
 
 @pytest.fixture(scope="module")
 def server():
-    running = start_server(Limits(max_sessions=10_000, max_array_bytes=1 << 20))
+    running = start_server(LIMITS)
     yield running
     running.stop()
 
 
 @pytest.fixture(scope="module")
-def lease(server):
+def headers_of(server):
+    """Headers of a new session in a state: none, empty, with a volume, with a viewer's buffer."""
     with server.client() as client:
-        token = client.call_json("POST", protocol.PATH_CLAIM)["lease_token"]
-        scan = pack_array(np.arange(1000, dtype=np.int16).reshape(10, 10, 10))
-        meta = {"spacing_mm": [1, 1, 1]}
-        client.call("POST", protocol.PATH_VOLUME, lease=token, array=scan, meta=meta)
-    return token
+
+        def make(state, path):
+            headers = {"Authorization": f"Bearer {TOKEN}"}
+            # A lease that is given back would leave nothing to break.
+            if state == "none" or path == protocol.PATH_RELEASE:
+                return headers
+            lease = client.call_json("POST", protocol.PATH_CLAIM)["lease_token"]
+            if state != "empty":
+                scan, meta = pack_array(SCAN), {"spacing_mm": [1, 1, 1]}
+                client.call("POST", protocol.PATH_VOLUME, lease=lease, array=scan, meta=meta)
+            if state == "viewed":
+                body = {"shape": list(SCAN.shape), "dtype": "uint8"}
+                client.call("POST", protocol.PATH_SET_TARGET_BUFFER, lease=lease, body=body)
+            return headers | {protocol.LEASE_HEADER: lease}
+
+        yield make
 
 
-@schema.parametrize()
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-@pytest.mark.parametrize("has_lease", [True, False])
-def test_no_request_breaks_the_server(case, server, lease, has_lease):
-    headers = {"Authorization": f"Bearer {TOKEN}"} | (
-        {protocol.LEASE_HEADER: lease} if has_lease else {}
-    )
-    response = case.call(base_url=server.url, headers=headers)
+def check(response):
     assert response.status_code < 500, response.text
     if response.status_code >= 400:
         assert isinstance(response.json()["detail"], str)
+
+
+@pytest.fixture(scope="module")
+def lease_headers(headers_of):
+    """One session in each state, which all requests of a kind go to."""
+    return {state: headers_of(state, "") for state in ("none", "empty", "loaded")}
+
+
+@schema.parametrize()
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize("state", ["none", "empty", "loaded"])
+def test_no_request_breaks_the_server(case, server, lease_headers, state):
+    is_release = case.path == protocol.PATH_RELEASE  # what it gives back nobody could break
+    check(case.call(base_url=server.url, headers=lease_headers["none" if is_release else state]))
+
+
+def test_every_array_endpoint_is_known_to_the_guard():
+    assert set(ARRAY_PATHS) == protocol.ARRAY_PATHS
+
+
+@pytest.mark.parametrize("path", ARRAY_PATHS)
+@pytest.mark.parametrize("state", ["none", "empty", "viewed"])
+def test_no_array_breaks_the_server(path, state, server, headers_of):
+    headers, seen = headers_of(state, path), set()
+    with requests.Session() as http:
+
+        @settings(
+            max_examples=50 if state == "viewed" else 15,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            derandomize=True,
+        )
+        @given(body=envelopes(), meta=metas(path))
+        @example(body=pack_array(SOUND.get(path, DRAWN)), meta=needed_meta(path))
+        def send(body, meta):
+            told = headers | {protocol.META_HEADER: meta.strip()}
+            response = http.post(server.url + path, data=body, headers=told, timeout=20)
+            check(response)
+            seen.add(response.status_code)
+
+        send()
+    if state == "viewed":
+        assert 200 in seen
+    assert seen & {400, 410, 422}
