@@ -7,10 +7,10 @@ that it encloses, by the rule that `PUMITSegmentLib.prompts.lasso` measured for 
 Measured again here, with the default model around 13 structures of eleven CT and MR scans (three of
 them seen in training), on the axial and on the coronal slice where each is largest, by the Dice of
 the answer in 3D: the middle line 0.675, the deepest point 0.683, the two with a box around the area
-0.63, that box alone 0.60. The line is better in 11 of the 26 and worse in 7, in two of these by
-much, so that the panel's rule stays. A negative box, drawn into the largest wrong part of eight
-answers to a first click: before it 0.554, its middle point 0.589, its middle line 0.555, four points
-in it 0.511.
+0.63, that box alone 0.60. The line is better in 11 of the 26 and worse in 7, two of these by much:
+no reason for a rule other than the panel's. A negative box, drawn into the largest wrong part of
+eight answers to a first click: before it 0.554, its middle point 0.589, its middle line 0.555, four
+points in it 0.511.
 """
 
 from __future__ import annotations
