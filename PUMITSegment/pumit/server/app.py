@@ -26,6 +26,7 @@ from pumit.server import (
 from pumit.server.engine import Engine
 from pumit.server.guard import Guard, refusal
 from pumit.server.limits import Limits
+from pumit.server.memory import MemoryFull
 from pumit.server.operations_routes import Operations
 from pumit.server.state import ServerState
 from pumit.server.traffic import TrafficLayer
@@ -36,6 +37,7 @@ _STATUS: dict[type[PumitError], HTTPStatus] = {
     protocol.LeaseExpired: HTTPStatus.GONE,
     protocol.BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
     protocol.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    MemoryFull: HTTPStatus.INSUFFICIENT_STORAGE,
     Cancelled: HTTPStatus.CONFLICT,
 }
 _REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -46,7 +48,8 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
         (HTTPStatus.CONFLICT, "Cancelled, or superseded by a newer request"),
         (HTTPStatus.GONE, "The lease is unknown or has expired"),
         (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Larger than the server allows"),
-        (HTTPStatus.SERVICE_UNAVAILABLE, "Every session is taken, or too much is waiting"),
+        (HTTPStatus.SERVICE_UNAVAILABLE, "Sessions or memory are taken, or too much is waiting"),
+        (HTTPStatus.INSUFFICIENT_STORAGE, "More memory than the server may ever give"),
     )
 }
 
@@ -121,8 +124,9 @@ def create_app(
 
 
 async def _sweep(state: ServerState) -> None:
-    """Free abandoned sessions, even while nobody asks for anything."""
-    timeout_s = min(state.limits.idle_timeout_s, state.limits.liveness_timeout_s)
+    """Free abandoned sessions and let idle ones sleep, even while nobody asks for anything."""
+    limits = state.limits
+    timeout_s = min(limits.idle_timeout_s, limits.liveness_timeout_s, limits.sleep_after_s)
     while True:
         await asyncio.sleep(min(15.0, timeout_s / 4))
         state.leases.sweep()

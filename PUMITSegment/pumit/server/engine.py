@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +12,12 @@ import numpy.typing as npt
 from pumit.errors import CheckpointError
 from pumit.prompts import Prompt
 from pumit.segmentation import DoubtfulPlace, LabelMap
-from pumit.server.memory import device_bytes, process_peak_bytes
 from pumit.server.model_shelf import ModelShelf
 from pumit.volume import Volume
 
 if TYPE_CHECKING:
     from pumit.inference.token_use import Reconstruction
     from pumit.models.card import ModelCard
-
-Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -275,6 +271,8 @@ class SegmenterEngine:
         Raises:
             CheckpointError: If there is no such model.
         """
+        from pumit.inference.normal_mode import in_normal_mode
+
         card = self._shelf.find(model, ("promptable", "automatic"))
         if card.kind == "promptable":
             from pumit.inference.everything import segment_everything
@@ -311,6 +309,7 @@ class SegmenterEngine:
         Raises:
             CheckpointError: If there is no such tokenizer, or none at all.
         """
+        from pumit.inference.normal_mode import in_normal_mode
         from pumit.inference.reconstruction import NO_TOKENIZER, load_tokenizer
 
         names = [card.name for card in self._shelf.cards() if card.kind == "tokenizer"]
@@ -324,38 +323,6 @@ class SegmenterEngine:
             progress=in_normal_mode(progress),
         )
         return answer
-
-
-def in_normal_mode(ask: Callback | None) -> Callback | None:
-    """Keep a network's modes of the thread from what is run while it gives way.
-
-    Args:
-        ask: What a computation calls at its check points, perhaps in inference mode.
-    """
-    if ask is None:
-        return None
-    import torch
-
-    @functools.wraps(ask)
-    def asked(*given: Any) -> Any:
-        with torch.inference_mode(False):
-            return ask(*given)
-
-    return cast(Callback, asked)
-
-
-def memory_in_use() -> dict[str, int | None]:
-    """Memory of this process and of its accelerator, bytes; None where it cannot be asked.
-
-    Returns:
-        `process_peak_bytes`, `device_free_bytes` and `device_total_bytes`.
-    """
-    free, total = device_bytes("cuda")
-    return {
-        "process_peak_bytes": process_peak_bytes(),
-        "device_free_bytes": free,
-        "device_total_bytes": total,
-    }
 
 
 def is_out_of_memory(error: BaseException) -> bool:

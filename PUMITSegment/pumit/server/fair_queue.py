@@ -14,6 +14,7 @@ device needs room for the largest automatic model and for one click.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -91,6 +92,7 @@ class Job:
         self.started_at: float | None = None
         self.lent_s = 0.0
         self._work: Callable[[Job], Any] | None = work
+        self._ending: Callable[[], None] | None = None
         self._give_way = give_way
         self._cancelled = threading.Event()
         # From here on only the queue settles the future, whatever a waiter does.
@@ -112,27 +114,30 @@ class Job:
         self._cancelled.set()
 
     def run(self) -> Outcome | None:
-        """Do the work and settle the future; None where it could not be done now."""
-        future, work = self.future, self._work
+        """Do the work; None where it could not be done now."""
+        work = self._work
         assert work is not None
         try:
             if self._cancelled.is_set():
                 raise Cancelled(_SUPERSEDED)
-            result = work(self)
+            self._ending = functools.partial(self.future.set_result, work(self))
         except NotNow:
             return None
         except BaseException as error:
             # Whatever a model raises belongs to the one who asked, not to this thread.
-            self._work = None
             _forget_locals(error)
-            future.set_exception(error)
+            self._ending = functools.partial(self.future.set_exception, error)
             return "cancelled" if isinstance(error, Cancelled) else "failed"
         else:
-            self._work = None
-            future.set_result(result)
             return "done"
         finally:
-            del self, future, work  # an error keeps this frame, and would so keep itself
+            del self, work  # an error keeps this frame, and would so keep itself
+
+    def settle(self) -> None:
+        """Hand out what `run` came to, and let go of it."""
+        ending, self._ending, self._work = self._ending, None, None
+        assert ending is not None
+        ending()
 
 
 class FairQueue:
@@ -307,6 +312,7 @@ class FairQueue:
             if outcome is None:
                 self._postpone(job)
                 return
+        job.settle()
         self._tell(Done(job.kind, job.started_at - job.queued_at, ran_s - job.lent_s, outcome))
 
     def _postpone(self, job: Job) -> None:

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Depends, Header, Request
 
 from pumit import __version__
 from pumit.server import protocol
-from pumit.server.engine import memory_in_use
 from pumit.server.leases import Lease
 from pumit.server.nninteractive_capabilities import nninteractive_capabilities
 from pumit.server.schemas import CapabilitiesOut, ClaimOut
@@ -66,7 +65,7 @@ async def capabilities(state: State) -> CapabilitiesOut:
         "models": [_card(card) for card in cards],
         "limits": asdict(state.limits),
         "sessions": len(state.leases),
-        "memory": memory_in_use(),
+        "memory": asdict(state.memory()),
         "protocols": {"nninteractive": protocol.NNINTERACTIVE_VERSION},
         "prompts": ["point", "box", "scribble", "mask"],
         "answers": ["mask", "estimated_iou", "doubtful_places"],

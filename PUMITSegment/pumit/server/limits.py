@@ -37,7 +37,7 @@ class Limits:
             nothing else but its prompts, until it is asked again.
     """
 
-    max_sessions: int = 4
+    max_sessions: int = 16
     max_array_bytes: int = 2 * GIB
     max_body_bytes: int = 2 * GIB + 16 * MIB
     max_json_bytes: int = 4 * MIB

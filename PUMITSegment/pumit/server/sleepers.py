@@ -159,8 +159,8 @@ class Sleepers:
                 "crop it, or raise the server's limit."
             )
         return BusyError(
-            f"The scans of other sessions fill the {limit} MiB that the server's sessions may "
-            "take; try again later, or crop the scan."
+            f"Open scans fill the {limit} MiB that the server's sessions may take; close one, try "
+            "again later, or crop the scan."
         )
 
     def _give_up_own(self) -> bool:

@@ -22,7 +22,7 @@ from pumit.errors import ServiceError
 from pumit.server.client import Client
 from pumit.server.protocol import PARENT_VARIABLE, TOKEN_VARIABLE, error_from_name
 
-# A viewer left open over lunch, or overnight, keeps its session: nobody else waits for it.
+# A viewer left open over lunch, or overnight, keeps its session awake: nobody else waits for it.
 _IDLE_TIMEOUT_S = 7 * 24 * 3600
 _CLOSE_S = 4.0
 
@@ -58,6 +58,7 @@ class LocalWorker:
         if command is None:
             self._command += ["--model", model, "--device", device]
             self._command += ["--idle-timeout", str(_IDLE_TIMEOUT_S)]
+            self._command += ["--sleep-after", str(_IDLE_TIMEOUT_S)]
         self._environment = environment
         self._start_timeout_s = start_timeout_s
         self._on_exit = on_exit

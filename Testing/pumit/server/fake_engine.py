@@ -29,21 +29,35 @@ class FakeSize:
 
 
 class FakeHoldings:
-    """Counts a scan twice awake and half asleep, and no embeddings but those that a test sets."""
+    """Counts a scan twice awake and half asleep, and no embeddings but those that a test sets.
+
+    A scan that comes is there before room is made for what belongs to it.
+    """
 
     def __init__(self) -> None:
         self.make_room: Callable[[int, bool], None] = lambda needed, is_new: None
         self.sessions: weakref.WeakSet[FakeSession] = weakref.WeakSet()
+        self.coming: list[int] = []
         self.embedding_bytes = 0
         self.max_embedding_bytes = 0
 
     @property
     def scan_bytes(self) -> int:
-        return sum(session.scan_bytes for session in self.sessions)
+        return sum(session.scan_bytes for session in self.sessions) + sum(self.coming)
 
     def sizes(self) -> list[FakeSize]:
         plain = [s.volume.array.nbytes for s in self.sessions if s.volume is not None]
-        return [FakeSize(2 * n, n // 2) for n in plain]
+        return [FakeSize(2 * n, n // 2) for n in plain + self.coming]
+
+    def take(self, plain: int, *, is_new: bool) -> None:
+        if not is_new:
+            self.make_room(2 * plain, False)
+            return
+        self.coming.append(plain)
+        try:
+            self.make_room(plain, True)
+        finally:
+            self.coming.clear()
 
     def set_max_embedding_bytes(self, max_bytes: int) -> None:
         self.max_embedding_bytes = max_bytes
@@ -69,7 +83,7 @@ class FakeSession:
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
         if volume.array.min() == volume.array.max():
             raise VolumeError("The image is constant; there is nothing to segment.")
-        self.holdings.make_room(2 * volume.array.nbytes, True)
+        self.holdings.take(volume.array.nbytes, is_new=True)
         self.is_asleep = False
         self.volume, self.channel = volume, channel
         self.state, self.past, self.future = {}, [], []
@@ -89,7 +103,7 @@ class FakeSession:
     def wake(self) -> None:
         if self.is_asleep:
             assert self.volume is not None
-            self.holdings.make_room(2 * self.volume.array.nbytes, False)
+            self.holdings.take(self.volume.array.nbytes, is_new=False)
             self.is_asleep = False
             self.times_woken += 1
 

@@ -1,0 +1,28 @@
+"""What a computation calls at its check points sees none of the modes that it set."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import torch
+
+Callback = TypeVar("Callback", bound=Callable[..., Any])
+
+
+def in_normal_mode(ask: Callback | None) -> Callback | None:
+    """Keep a network's modes of the thread from what is run while it gives way.
+
+    Args:
+        ask: What a computation calls at its check points, perhaps in inference mode.
+    """
+    if ask is None:
+        return None
+
+    @functools.wraps(ask)
+    def asked(*given: Any) -> Any:
+        with torch.inference_mode(False):
+            return ask(*given)
+
+    return cast(Callback, asked)

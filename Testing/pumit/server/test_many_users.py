@@ -1,0 +1,375 @@
+"""Several users on one model: nobody waits for long, nobody sees another's, memory comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+import time
+import weakref
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ball_scan import BALL, OBLIQUE, at, box_of, scan
+from loopback_server import TOKEN
+from pumit.errors import Cancelled
+from pumit.inference.session import InteractiveSession
+from pumit.prompts import PointPrompt
+from pumit.server import protocol
+from pumit.server.app import create_app
+from pumit.server.arrays import pack_array
+from pumit.server.engine import SegmenterEngine
+from pumit.server.limits import Limits
+from pumit.server.state import ServerState
+from pumit.volume import Volume
+from starlette.testclient import TestClient
+
+GEOMETRY = {protocol.META_HEADER: json.dumps({"spacing_mm": [3, 1, 1]})}
+
+
+@pytest.fixture
+def engine(tiny_checkpoint: Path) -> SegmenterEngine:
+    return SegmenterEngine(str(tiny_checkpoint), device="cpu")
+
+
+class Waiting:
+    """A request whose client stays."""
+
+    async def receive(self):
+        await asyncio.sleep(3600)
+
+
+class Users:
+    """Sessions of a server, each asked as its routes ask."""
+
+    def __init__(self, engine: SegmenterEngine, **limits: float) -> None:
+        self.state = ServerState(engine, Limits(**limits))
+
+    async def open(self, volume: Volume, lease=None):
+        lease = lease or self.state.leases.claim()
+        volume = replace(volume, array=volume.array.copy())
+
+        def work(session):
+            session.set_volume(volume)
+            lease.shape = volume.shape
+
+        await self.state.set_up(lease, work)
+        return lease
+
+    async def click(self, lease, volume, index):
+        prompt = PointPrompt(at(volume, index))
+        await self.state.change(lease, lambda session: session.add_prompt(prompt))
+        return await self.predict(lease)
+
+    async def predict(self, lease, segment="1"):
+        def work(session, job):
+            return session.predict(cancelled=lambda: job.is_cancelled, progress=job.report)
+
+        return await self.state.predict(Waiting(), lease, segment, work)
+
+    async def segment_automatically(self, lease, began, region):
+        def work(session, job):
+            def cancelled():
+                began.set()
+                return job.is_cancelled
+
+            return self.state.engine.segment_automatically(
+                session,
+                "tiny",
+                roi_corners_lps=region.corners_lps,
+                cancelled=cancelled,
+                progress=job.report,
+            )
+
+        return await self.state.predict(Waiting(), lease, protocol.AUTOMATIC_JOB, work)
+
+
+@pytest.fixture
+def run(engine):
+    """Run what users do on a server of their own."""
+
+    def run(story, **limits):
+        users = Users(engine, **limits)
+        try:
+            return asyncio.run(story(users))
+        finally:
+            users.state.close()
+
+    return run
+
+
+def alone(engine, volume, *indices):
+    session = InteractiveSession(engine._segmenter)
+    session.set_volume(volume)
+    for index in indices:
+        session.add_point(at(volume, index))
+    return session.predict()
+
+
+def test_clicks_are_answered_within_another_s_automatic_job(run, engine):
+    """Both give what they give alone, whatever modes the network of the long one has set."""
+    volume, _ = scan()
+    region = box_of(volume, (2, 8, 16), (9, 26, 34))
+    other, _ = scan(OBLIQUE)
+    other = replace(other, array=other.array[::-1])
+
+    async def story(users):
+        first, second = await users.open(volume), await users.open(other)
+        began = threading.Event()
+        labels = asyncio.ensure_future(users.segment_automatically(first, began, region))
+        while not began.is_set():
+            await asyncio.sleep(0.001)
+        masks = [
+            await users.click(second, other, BALL),
+            await users.click(second, other, (3, 9, 9)),
+        ]
+        was_running = not labels.done()
+        third = await users.open(volume)
+        masks.append(await users.click(third, volume, BALL))
+        return masks, was_running, (await labels).labels
+
+    masks, was_running, labels = run(story)
+    assert was_running
+    np.testing.assert_array_equal(masks[0], alone(engine, other, BALL))
+    np.testing.assert_array_equal(masks[1], alone(engine, other, BALL, (3, 9, 9)))
+    np.testing.assert_array_equal(masks[2], alone(engine, volume, BALL))
+    session = InteractiveSession(engine._segmenter)
+    session.set_volume(volume)
+    expected = engine.segment_automatically(session, "tiny", roi_corners_lps=region.corners_lps)
+    np.testing.assert_array_equal(labels, expected.labels)
+
+
+def test_an_idle_session_sleeps_and_the_next_request_wakes_it(run, engine):
+    volume, _ = scan()
+
+    async def story(users):
+        lease = await users.open(volume)
+        before = await users.click(lease, volume, BALL)
+        awake = users.state.memory()
+        lease.active_at -= 400
+        for _ in range(3):
+            users.state.leases.sweep()
+        await users.state.set_up(users.state.leases.claim(), lambda session: None)
+        asleep = users.state.memory()
+        assert lease.session.is_asleep
+        after = await users.predict(lease)
+        return before, after, awake, asleep, users.state.memory()
+
+    before, after, awake, asleep, woken = run(story)
+    np.testing.assert_array_equal(before, after)
+    assert (awake.awake, awake.asleep) == (woken.awake, woken.asleep) == (1, 0)
+    assert (asleep.awake, asleep.asleep) == (0, 1)
+    assert asleep.scan_bytes < awake.scan_bytes
+    assert asleep.embedding_bytes == 0
+    assert awake.limit_bytes == Limits().max_memory_bytes
+
+
+def test_a_user_who_comes_back_in_time_finds_the_session_awake(run):
+    volume, _ = scan()
+
+    async def story(users):
+        lease = await users.open(volume)
+        lease.active_at -= 400
+        users.state.queue.submit("other", lambda job: time.sleep(0.1))
+        users.state.leases.sweep()
+        assert lease.is_resting
+        users.state.leases.get(lease.token)
+        await users.click(lease, volume, BALL)
+        return users.state.memory()
+
+    memory = run(story)
+    assert (memory.awake, memory.asleep) == (1, 0)
+
+
+def test_little_memory_is_enough_for_many_sessions(run, engine):
+    """Users in turns: everybody's masks are those of a session alone, and memory is bounded."""
+    rng = np.random.default_rng(0)
+    base, _ = scan()
+    base = replace(base, array=np.repeat(base.array, 3, axis=0), spacing_mm=(1.0, 1.0, 1.0))
+    volumes = [replace(base, array=base.array + np.int16(10 * n)) for n in range(3)]
+    limit = round(5.5 * base.array.nbytes)
+
+    async def story(users):
+        leases = [await users.open(volume) for volume in volumes]
+        told, places = [], [[] for _ in leases]
+        for n in (0, 1, 2, 0):
+            places[n].append(tuple(rng.uniform((8, 8, 8), (28, 28, 36))))
+            mask = await users.click(leases[n], volumes[n], places[n][-1])
+            told.append(users.state.memory())
+            np.testing.assert_array_equal(mask, alone(engine, volumes[n], *places[n]))
+        return told
+
+    told = run(story, max_memory_bytes=limit)
+    assert all(memory.scan_bytes + memory.embedding_bytes <= limit for memory in told)
+    assert any(memory.asleep for memory in told)
+
+
+def test_released_and_expired_sessions_give_everything_back(run):
+    volume, _ = scan()
+
+    async def story(users):
+        shared = [await users.open(volume) for _ in range(2)]
+        single = await users.open(replace(volume, array=volume.array[::-1]))
+        for lease in (*shared, single):
+            await users.click(lease, volume, BALL)
+        gone = [
+            weakref.ref(part)
+            for lease in (*shared, single)
+            for part in (lease.session, lease.session.responder.image, lease.session.volume.array)
+        ]
+        gc.collect()
+        gc.disable()
+        try:
+            users.state.leases.release(shared[0].token)
+            users.state.leases.release(single.token)
+            shared[1].seen_at -= 1000
+            del lease, shared, single
+            users.state.leases.sweep()
+            await users.state.set_up(users.state.leases.claim(), lambda session: None)
+            return [part() is None for part in gone], users.state.memory()
+        finally:
+            gc.enable()
+
+    gone, memory = run(story)
+    assert all(gone)
+    assert (memory.scan_bytes, memory.embedding_bytes) == (0, 0)
+    assert (memory.awake, memory.asleep) == (0, 0)
+
+
+def test_a_cancelled_long_job_leaves_nothing_behind(run):
+    volume, _ = scan()
+
+    async def story(users):
+        lease = await users.open(volume)
+        began = threading.Event()
+        labels = asyncio.ensure_future(
+            users.segment_automatically(lease, began, box_of(volume, (2, 8, 16), (9, 26, 34)))
+        )
+        while not began.is_set():
+            await asyncio.sleep(0.001)
+        image = weakref.ref(lease.session.responder.image)
+        gc.collect()
+        gc.disable()
+        try:
+            users.state.leases.release(lease.token)
+            with pytest.raises(Cancelled):
+                await labels
+            del labels
+            await users.state.set_up(users.state.leases.claim(), lambda session: None)
+            return image(), users.state.memory().scan_bytes
+        finally:
+            gc.enable()
+
+    assert run(story) == (None, 0)
+
+
+def test_memory_that_runs_out_is_looked_for_once(run):
+    volume, _ = scan()
+
+    async def story(users):
+        idle, lease = await users.open(volume), await users.open(volume)
+        tries = []
+
+        def work(session, job):
+            tries.append(idle.session.is_asleep)
+            if len(tries) == 1:
+                raise MemoryError
+            return "answered"
+
+        answer = await users.state.predict(Waiting(), lease, "1", work)
+
+        def fail(session, job):
+            raise RuntimeError("CUDA: can't allocate memory")
+
+        with pytest.raises(RuntimeError):
+            await users.state.predict(Waiting(), lease, "1", fail)
+        return answer, tries
+
+    assert run(story) == ("answered", [False, True])
+
+
+def test_one_scan_of_a_session_waits_at_most(run):
+    volume, _ = scan()
+
+    async def story(users):
+        lease = users.state.leases.claim()
+        go = threading.Event()
+        users.state.queue.submit("other", lambda job: go.wait(10))
+        older = asyncio.ensure_future(users.open(volume, lease))
+        await asyncio.sleep(0)
+        newer = asyncio.ensure_future(users.open(volume, lease))
+        await asyncio.sleep(0)
+        go.set()
+        with pytest.raises(Cancelled, match="newer"):
+            await older
+        await newer
+        return users.state.memory().awake
+
+    assert run(story) == 1
+
+
+def test_a_scan_for_which_there_is_no_room_is_refused_in_a_sentence(engine):
+    volume, _ = scan()
+    limit = round(3.3 * volume.array.nbytes)
+    app = create_app(engine, token=TOKEN, limits=Limits(max_memory_bytes=limit))
+    auth = {"Authorization": f"Bearer {TOKEN}"}
+    with TestClient(app, base_url="http://127.0.0.1", headers=auth) as http:
+
+        def claim():
+            return {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+
+        def send(lease, array):
+            return http.post(
+                protocol.PATH_VOLUME, content=pack_array(array), headers=GEOMETRY | lease
+            )
+
+        leases, answers = [], []
+        for n in range(4):
+            leases.append(claim())
+            answers.append(send(leases[-1], volume.array + np.int16(n)))
+        statuses = [answer.status_code for answer in answers]
+        count = statuses.index(503)
+        assert statuses == [200] * count + [503] * (4 - count)
+        assert count >= 1
+        assert "Open scans fill" in answers[-1].json()["detail"]
+        assert "Retry-After" in answers[-1].headers
+        # An earlier scan of a session stays, and so do its prompts.
+        index = {"kind": "point", "point_lps": [25, 17, 18]}
+        assert http.post(
+            protocol.PATH_ADD_PROMPT, json={"prompt": index}, headers=leases[0]
+        ).is_success
+        before = http.post(protocol.PATH_PREDICT, json={}, headers=leases[0])
+        large = send(leases[0], np.tile(volume.array, (8, 1, 1)))
+        assert large.status_code == 507
+        assert "crop it" in large.json()["detail"]
+        after = http.post(protocol.PATH_PREDICT, json={}, headers=leases[0])
+        assert (after.content, after.headers["X-Meta"]) == (
+            before.content,
+            before.headers["X-Meta"],
+        )
+        # Who leaves makes room; who brings a scan that is open already needs none.
+        assert send(claim(), volume.array).is_success
+        http.post("/release", headers=leases[0])
+        for lease in leases[1:count]:
+            http.post("/release", headers=lease)
+        assert send(leases[count], volume.array + np.int16(9)).status_code == 200
+        memory = http.get("/capabilities").json()["pumit"]["memory"]
+    assert memory["limit_bytes"] == limit
+    assert 0 < memory["scan_bytes"] + memory["embedding_bytes"] <= limit
+    assert memory["process_bytes"] is None or memory["process_bytes"] > 0
+    names = {"awake", "asleep", "process_peak_bytes", "device_free_bytes", "device_total_bytes"}
+    assert set(memory) >= names
+
+
+def test_the_report_says_what_the_process_takes(run):
+    async def story(users):
+        return asdict(users.state.memory())
+
+    told = run(story)
+    assert (told["scan_bytes"], told["embedding_bytes"]) == (0, 0)
+    for name in ("process_bytes", "process_peak_bytes"):
+        assert told[name] is None or told[name] > 1 << 20
+    assert told["device_total_bytes"] is None
