@@ -115,7 +115,8 @@ class Client:
         self._http = requests.Session()
         # A proxy of the system would carry a loopback request elsewhere, or nowhere.
         self._http.trust_env = not self.is_loopback
-        self._http.verify = verify
+        # Given with each request: the session's own gives way to $REQUESTS_CA_BUNDLE.
+        self._verify = verify
         # As `auth`, so that no .netrc of the user replaces it.
         self._http.auth = _BearerAuth(token)
         self._http.headers[VERSION_HEADER] = str(API_VERSION)
@@ -249,6 +250,7 @@ class Client:
                 headers=headers,
                 data=data,
                 timeout=(min(connect_s, timeout_s or connect_s), timeout_s or read_s),
+                verify=self._verify,
                 allow_redirects=False,  # the token is for this address only
             )
         except requests.exceptions.SSLError:

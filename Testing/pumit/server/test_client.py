@@ -8,6 +8,7 @@ import socket
 import threading
 
 import pytest
+import requests
 from loopback_server import TOKEN
 from pumit.errors import ServiceError
 from pumit.server import protocol
@@ -107,6 +108,24 @@ def test_without_a_token_none_is_sent_whatever_a_netrc_file_says(stranger, monke
     client._http.trust_env = True
     client.told()
     assert "Authorization" not in seen[0]
+
+
+@pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_the_certificate_file_counts_whatever_the_system_trusts(monkeypatch, name):
+    seen = []
+
+    class Adapter(requests.adapters.HTTPAdapter):
+        def send(self, request, **options):
+            seen.append(options["verify"])
+            raise requests.exceptions.SSLError
+
+    monkeypatch.setenv(name, "the system's")
+    for verify in ("the user's", True):
+        client = Client("https://gpu.example", TOKEN, verify=verify)
+        client._http.mount("https://gpu.example", Adapter())
+        with pytest.raises(Unreachable, match="not trusted"):
+            client.told()
+    assert seen == ["the user's", "the system's"]
 
 
 def test_nobody_at_the_address_is_one_sentence():
