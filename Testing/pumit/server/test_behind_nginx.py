@@ -230,32 +230,64 @@ def test_a_client_that_goes_stops_its_prediction(site):
     site.release(lease[protocol.LEASE_HEADER])
 
 
-def test_a_dead_server_takes_only_its_own_sessions_along(site):
-    leases = [site.claim().json()["lease_token"] for _ in range(2)]
-    first, second = sorted(leases)
-    assert (first[0], second[0]) == ("0", "1")
+def opened_in(site, name, volume):
+    """A session of ours with one click, at the server of that name."""
+    others = []
+    while True:
+        session = RemoteSession(site.client())
+        session.set_volume(volume)
+        if session._lease.startswith(name):
+            break
+        others.append(session)
+    for other in others:
+        other.close()
+    session.add_prompt(PointPrompt(tuple(volume.index_to_world(np.array(volume.shape) // 2))))
+    return session
+
+
+def test_a_dead_server_takes_only_its_own_sessions_along(site, volume):
+    session = opened_in(site, "0", volume)
+    before = session.predict()
+    lost, kept = session._lease, site.claim().json()["lease_token"]
+    assert kept.startswith("1.")
     os.kill(site.workers[0].pid, signal.SIGKILL)
     site.workers[0].ended.wait(10)
-    headers = AUTH | {protocol.LEASE_HEADER: first}
-    lost = site.ask("GET", "/lease_status", headers=headers)
-    assert lost.status_code == 502
-    assert "does not answer" in lost.json()["detail"]
-    assert site.status(second) == 200
+    answer = site.ask("GET", "/lease_status", headers=AUTH | {protocol.LEASE_HEADER: lost})
+    assert answer.status_code == 410
+    assert "open a new one" in answer.json()["detail"]
+    # Others go on, and new ones go to the server that lives.
+    assert site.status(kept) == 200
     assert site.ask("GET", "/readyz").status_code == 200
     for _ in range(3):
         new = site.claim().json()["lease_token"]
         assert new.startswith("1.")
-        assert site.status(new) == 200
         site.release(new)
-    taken = site.claim().json()["lease_token"]
+    # Our session moves there with its prompts, and its user sees the same.
+    np.testing.assert_array_equal(session.predict(), before)
+    assert session._lease.startswith("1.")
     refused = site.claim()
     assert refused.status_code == 503
     assert refused.json()["detail"]
-    # The server comes back with nothing: its sessions are gone, and it takes new ones.
+    # The server comes back with nothing, and takes new sessions.
     site.workers[0].start()
-    assert site.status(first) == 410
-    assert site.claim().json()["lease_token"].startswith("0.")
-    site.release(second, taken)
+    assert site.status(lost) == 410
+    new = site.claim().json()["lease_token"]
+    assert new.startswith("0.")
+    session.close()
+    site.release(kept, new)
+
+
+def test_where_no_server_lives_the_viewer_is_told_to_wait(site):
+    for worker in site.workers:
+        os.kill(worker.pid, signal.SIGTERM)
+    for worker in site.workers:
+        worker.ended.wait(20)
+    for method, path in (("POST", "/claim"), ("GET", "/readyz"), ("GET", "/capabilities")):
+        answer = site.ask(method, path)
+        assert answer.status_code == 503, path
+        assert "try again" in answer.json()["detail"]
+    with ThreadPoolExecutor(2) as starting:
+        list(starting.map(LocalWorker.start, site.workers))
 
 
 def test_no_token_and_no_lease_was_written_by_nginx(site):
