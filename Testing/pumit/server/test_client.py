@@ -119,6 +119,7 @@ def test_the_certificate_file_counts_whatever_the_system_trusts(monkeypatch, nam
             seen.append(options["verify"])
             raise requests.exceptions.SSLError
 
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
     monkeypatch.setenv(name, "the system's")
     for verify in ("the user's", True):
         client = Client("https://gpu.example", TOKEN, verify=verify)
