@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import PromptError, ServiceError, VolumeError
+from pumit.errors import PromptError, PumitError, ServiceError, VolumeError
 from pumit.preprocessing.channels import grey
 from pumit.prompts import BoxPrompt, MaskPrompt, Prompt, PromptMethods
 from pumit.segmentation import DoubtfulPlace
@@ -117,7 +117,11 @@ class ForeignSession(PromptMethods):
         image = _image_of(volume, channel)
         with self._lock:
             self.cancel()
-            self._keeping(lambda: self._upload(volume, image))
+            try:
+                self._keeping(lambda: self._upload(volume, image))
+            except PumitError:
+                self._is_in_doubt = True  # the earlier volume may be gone there
+                raise
             self._volume, self._image = volume, image
             self._log.clear()
             # Not cleared: an answer about the earlier volume may still be on its way into it.

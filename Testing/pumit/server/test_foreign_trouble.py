@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from foreign_server import foreign, start_foreign
 from painting_session import painted, point
-from pumit.errors import PromptError, ServiceError
+from pumit.errors import PromptError, ServiceError, VolumeError
 from pumit.server.client import Client, Unreachable
 from pumit.server.foreign_session import ForeignSession
 from pumit.server.protocol import BusyError
@@ -126,6 +126,25 @@ def test_what_the_server_refuses_is_said_in_its_words_and_the_session_goes_on(
         with pytest.raises(PromptError, match=r"does not take this: No such thing\.$"):
             session.predict()
     assert session.predict().any()
+
+
+def test_a_volume_that_the_server_refuses_leaves_the_earlier_one(
+    session, volume, theirs, monkeypatch
+):
+    session.add_prompt(point(volume, 4, 10, 10))
+    session.predict()
+
+    def refuse(made, image, properties):
+        made._reset_session()
+        raise ValueError("Too large for this server.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(theirs.sessions[-1]), "set_image", refuse)
+        with pytest.raises(VolumeError, match=r"does not take this: Too large"):
+            session.set_volume(Volume(np.random.default_rng(0).normal(size=(3, 4, 5))))
+    session.add_prompt(point(volume, 4, 20, 20))
+    expected = painted(volume, ((4, 10, 10), True), ((4, 20, 20), True))
+    np.testing.assert_array_equal(session.predict(), expected)
 
 
 def test_a_server_that_fails_is_one_sentence_and_the_session_goes_on(session, volume):
