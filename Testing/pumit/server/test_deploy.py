@@ -217,3 +217,17 @@ def test_alerts_ask_for_metrics_that_exist():
     for rule in rules:
         for name in re.findall(r"pumit_\w+", rule["expr"]):
             assert name.removesuffix("_bucket") in known, rule["alert"]
+
+
+def test_the_installers_page_names_what_exists():
+    page = (ROOT / "SERVER.md").read_text()
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    # Options of other programs on the page.
+    foreign = {"--cacert", "--now", "--build", "--no-deps", "--version", "--verbose", "--help"}
+    for option in set(re.findall(r"--[a-z][a-z-]+", page)) - foreign:
+        assert option in parser._option_string_actions, option
+    for file in re.findall(r"(?:deploy|Testing)/[\w@./-]*\w", page):
+        assert file.startswith("deploy/secrets") or (ROOT / file).exists(), file
+    for target in re.findall(r"\]\(([\w./]+)\)", page):
+        assert target == "SECURITY.md" or (ROOT / target).is_file(), target
