@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import threading
@@ -154,11 +153,3 @@ def test_a_second_signal_or_a_server_that_does_not_drain_ends_at_once(serve, dra
         serving.terminate()
     serving.server._captured_signals.clear()
     assert serving.has_left()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
-def test_a_drained_process_ends_without_a_fault(fake_worker):
-    with fake_worker("--drain-seconds", "60") as worker:
-        os.kill(worker.pid, signal.SIGTERM)
-        assert worker.ended.wait(20)
-        assert worker._process.returncode == 0

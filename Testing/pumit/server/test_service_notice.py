@@ -62,4 +62,6 @@ def test_a_server_says_ready_alive_and_stopping(manager, fake_worker):
         told = b""
         while b"STOPPING=1" not in told:
             told = manager.recv(100)
+        # Drained, a process ends without a fault.
         assert worker.ended.wait(10)
+        assert worker._process.returncode == 0
