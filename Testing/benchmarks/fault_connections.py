@@ -135,7 +135,7 @@ def crowd(server: FaultServer) -> list[Outcome]:
     """As many connections as there are places and more, none of which says anything."""
     opened = []
     try:
-        for _ in range(300):
+        for _ in range(500):
             connection = server.connect()
             connection.sendall(b"GET /healthz HT")
             opened.append(connection)
@@ -343,7 +343,7 @@ CASES: dict[str, Case] = {
     "bodies that go on after the refusal": refused_bodies,
     "bodies of another length": wrong_lengths,
     "chunks without end": endless_chunks,
-    "300 silent connections": crowd,
+    "500 silent connections": crowd,
     "answers that nobody reads": unread_answers,
     "what is no HTTP": malformed_requests,
     "pipelined requests": pipelining,

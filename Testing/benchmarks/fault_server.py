@@ -36,7 +36,7 @@ from pumit.volume import Volume
 TOKEN = "a-token-for-breaking-0123456789"
 # Short waits, so that the whole table takes minutes; the defaults are ten times longer.
 LIMITS = Limits(
-    max_sessions=12,
+    max_sessions=24,
     max_array_bytes=128 * MIB,
     max_body_bytes=130 * MIB,
     max_upload_bytes=256 * MIB,

@@ -16,7 +16,7 @@ import h11
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from pumit.server.guard import refusal
+from pumit.server.guard import IS_KNOWN, refusal
 from pumit.server.limits import Limits
 
 # Reading a piece costs as much as reading a thousand bytes, whatever it holds.
@@ -40,6 +40,7 @@ class Connection(H11Protocol):
     _waiting: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
     _used_at = 0.0
+    _is_known = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -51,7 +52,10 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a new connection, or the place of the one that was idle for longest."""
+        """Take a new connection; where there are too many, in the place of an idle one.
+
+        Those go first that never showed the token, and of them the one that was idle for longest.
+        """
         super().connection_made(transport)
         self._used_at = self.loop.time()
         self._expect_within(self._limits.header_timeout_s)
@@ -59,7 +63,7 @@ class Connection(H11Protocol):
             others = [c for c in self.connections if isinstance(c, Connection) and c is not self]
             idle = [c for c in others if not c.is_at_work]
             if idle:
-                min(idle, key=lambda c: c._used_at).drop()
+                min(idle, key=lambda c: (c._is_known, c._used_at)).drop()
             else:
                 self.app = _refuse_full
 
@@ -84,6 +88,7 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         """Go on to the next request, or let the rest of a refused body come for a while."""
         self._used_at = self.loop.time()
+        self._is_known = self._is_known or IS_KNOWN in self.scope["state"]
         super().on_response_complete()
         if not self.transport.is_closing() and self.conn.their_state is h11.SEND_BODY:
             # So that its sender, who may read only when all is sent, learns why.

@@ -36,6 +36,8 @@ def refusal(
     return JSONResponse({"detail": sentence, "error": error}, status, headers=headers)
 
 
+# Set in a request's state once it has shown the token.
+IS_KNOWN = "pumit_is_known"
 # Headers of a request, bytes: the longest `X-Meta`, and room for what proxies add.
 _MAX_HEADER_BYTES = 32 * 1024
 # The longest scribble has 20 000 points of three numbers; no body has more than a few names.
@@ -89,6 +91,8 @@ class Guard:
                 refused.headers["Connection"] = "close"
             await refused(scope, receive, send)
             return
+        if scope["path"] not in self._open_paths:
+            scope.setdefault("state", {})[IS_KNOWN] = True
         has_started = False
         is_array = scope["path"] in ARRAY_PATHS
         body = _Body(receive, self._limits, self._limit(scope["path"]), is_json=not is_array)
