@@ -58,7 +58,7 @@ class LeaseRegistry:
         clock: Seconds, monotonic.
 
     Attributes:
-        ended: How many sessions ended, by the reason.
+        ended: How many sessions ended, by the reason: `released`, `idle`, `silent` or `closed`.
     """
 
     def __init__(
@@ -149,12 +149,16 @@ class LeaseRegistry:
         """Free every session whose user has left or whose client has died; let idle ones rest."""
         now = self._clock()
         with self._lock:
-            expired = [lease for lease in self._leases.values() if self._has_expired(lease, now)]
-            for lease in expired:
+            expired = [
+                (lease, reason)
+                for lease in self._leases.values()
+                if (reason := self._why_expired(lease, now)) is not None
+            ]
+            for lease, _ in expired:
                 del self._leases[lease.token]
             resting = [lease for lease in self._leases.values() if self._begins_to_rest(lease, now)]
-        for lease in expired:
-            self._free(lease, "expired")
+        for lease, reason in expired:
+            self._free(lease, reason)
         for lease in resting:
             self._on_rest(lease)
 
@@ -171,15 +175,15 @@ class LeaseRegistry:
         for lease in leases:
             self._free(lease, "closed")
 
-    def _has_expired(self, lease: Lease, now: float) -> bool:
+    def _why_expired(self, lease: Lease, now: float) -> str | None:
+        """Why a lease ends now: its user (`idle`) or its client (`silent`) has gone."""
         if lease.uploads or self._is_busy(lease):
             # Whoever waits for a long answer has not left.
             lease.seen_at = lease.active_at = now
-            return False
-        return (
-            now - lease.seen_at > self._limits.liveness_timeout_s
-            or now - lease.active_at > self._limits.idle_timeout_s
-        )
+            return None
+        if now - lease.seen_at > self._limits.liveness_timeout_s:
+            return "silent"
+        return "idle" if now - lease.active_at > self._limits.idle_timeout_s else None
 
     def _begins_to_rest(self, lease: Lease, now: float) -> bool:
         if lease.is_resting or now - lease.active_at <= self._limits.sleep_after_s:

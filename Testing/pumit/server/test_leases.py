@@ -101,3 +101,18 @@ def test_a_token_is_not_shown(registry):
 def test_limits_must_be_positive(value):
     with pytest.raises(PumitError, match="idle_timeout_s must be a positive"):
         Limits(idle_timeout_s=value)
+
+
+def test_the_ends_of_sessions_are_counted_by_their_reason(registry, clock):
+    registry.release(registry.claim().token)
+    registry.claim()
+    clock.now = 11
+    registry.sweep()
+    beating = registry.claim()
+    for clock.now in range(11, 112, 5):
+        registry.get(beating.token, is_action=False)
+    clock.now = 112
+    registry.sweep()
+    registry.claim()
+    registry.close()
+    assert registry.ended == {"released": 1, "silent": 1, "idle": 1, "closed": 1}
