@@ -231,6 +231,9 @@ class ImageStore:
     def shrink_embeddings(self, max_bytes: int) -> None:
         """Keep no more than so many bytes of them, this once."""
         self.embeddings.shrink(max_bytes)
+
+    def release_device_memory(self) -> None:
+        """Give what nothing uses any more back to the accelerator."""
         release_device_memory()
 
     def open(self, volume: Volume, channel: int) -> OpenScan:

@@ -157,6 +157,9 @@ class Holdings(Protocol):
     def shrink_embeddings(self, max_bytes: int) -> None:
         """Keep no more than so many bytes of embeddings, this once."""
 
+    def release_device_memory(self) -> None:
+        """Give what nothing uses any more back to the accelerator."""
+
 
 class Engine(Protocol):
     """A loaded model, shared by all sessions."""

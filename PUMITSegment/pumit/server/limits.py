@@ -32,7 +32,7 @@ class Limits:
             average after a first `body_timeout_s`.
         header_timeout_s: A connection that sends no complete request for this long is closed.
         max_memory_bytes: What the scans and embeddings of all sessions may take together; half
-            of the machine's memory where nobody says.
+            of the machine's memory where nobody says, more of a small one's.
         sleep_after_s: A session without a user's action for this long keeps its scan packed, and
             nothing else but its prompts, until it is asked again.
     """

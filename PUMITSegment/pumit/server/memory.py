@@ -10,8 +10,8 @@ from pathlib import Path
 from pumit.errors import ServiceError
 
 GIB = 1 << 30
-# A machine with little memory has one user, who may fill it as without a server.
-_LEAST_LIMIT_BYTES = 4 * GIB
+# A small machine has one user, who may fill more of it.
+_SMALL_BYTES = 4 * GIB
 _PROC_STATM = Path("/proc/self/statm")
 _CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -98,5 +98,6 @@ def machine_bytes() -> int | None:
 
 
 def default_limit_bytes() -> int:
-    """What sessions may take where nobody says: half of the machine's memory."""
-    return max((machine_bytes() or 0) // 2, _LEAST_LIMIT_BYTES)
+    """What sessions may take where nobody says: half of the memory, three quarters of a little."""
+    total = machine_bytes() or 2 * _SMALL_BYTES
+    return max(total // 2, min(total * 3 // 4, _SMALL_BYTES))

@@ -104,12 +104,10 @@ class Sleepers:
 
     def relieve(self, lease: Lease) -> None:
         """Give up all that can be computed again, because memory ran out for a session's job."""
-        while (idle := self._least_recent(beside=lease)) is not None:
-            assert idle.session is not None
-            idle.session.sleep()
         if lease.session is not None:
             lease.session.forget_answers()
-        self._holdings.shrink_embeddings(0)
+        while self._relieve_once(beside=lease):
+            pass
 
     def forget(self, lease: Lease) -> None:
         """Give back everything of a session that has ended."""
@@ -127,17 +125,11 @@ class Sleepers:
             NotNow: If there will be when the job that gave way has ended.
         """
         while not self._fits(needed, is_new):
-            idle = self._least_recent()
-            if idle is not None:
-                assert idle.session is not None
-                idle.session.sleep()
-            elif self._holdings.embedding_bytes:
-                self._holdings.shrink_embeddings(0)
-            elif len(self._in_use) > 1:
-                raise NotNow
-            elif self._give_up_own():
+            if self._relieve_once():
                 continue
-            else:
+            if len(self._in_use) > 1:
+                raise NotNow
+            if not self._give_up_own():
                 raise self._refusal(needed)
 
     def _fits(self, needed: int, is_new: bool) -> bool:
@@ -177,17 +169,24 @@ class Sleepers:
     def _settle(self, lease: Lease) -> None:
         """Return to the bound after a job, and count."""
         while self._total(self._kept_bytes()) > self._limit:
-            idle = self._least_recent(beside=lease)
-            if idle is not None:
-                assert idle.session is not None
-                idle.session.sleep()
-            elif self._holdings.embedding_bytes:
-                self._holdings.shrink_embeddings(0)
-            else:
+            if not self._relieve_once(beside=lease):
                 if lease.session is not None:
                     lease.session.forget_answers()
                 break
         self._count()
+
+    def _relieve_once(self, *, beside: Lease | None = None) -> bool:
+        """Let one more session sleep, or the embeddings go; False where neither is left."""
+        idle = self._least_recent(beside=beside)
+        if idle is not None:
+            assert idle.session is not None
+            idle.session.sleep()
+        elif self._holdings.embedding_bytes:
+            self._holdings.shrink_embeddings(0)
+        else:
+            return False
+        self._holdings.release_device_memory()
+        return True
 
     def _least_recent(self, *, beside: Lease | None = None) -> Lease | None:
         """The session that can sleep and whose user did something longest ago."""

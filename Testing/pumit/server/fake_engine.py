@@ -40,6 +40,7 @@ class FakeHoldings:
         self.coming: list[int] = []
         self.embedding_bytes = 0
         self.max_embedding_bytes = 0
+        self.releases = 0
 
     @property
     def scan_bytes(self) -> int:
@@ -64,6 +65,9 @@ class FakeHoldings:
 
     def shrink_embeddings(self, max_bytes: int) -> None:
         self.embedding_bytes = min(self.embedding_bytes, max_bytes)
+
+    def release_device_memory(self) -> None:
+        self.releases += 1
 
 
 class FakeSession:

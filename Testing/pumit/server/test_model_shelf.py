@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from known_networks import PLAN, known_networks, save_model
 from pumit.errors import CheckpointError
@@ -13,6 +14,7 @@ from pumit.models import index
 from pumit.models.checkpoint import save_checkpoint
 from pumit.models.user_index import register
 from pumit.networks.build import build_network
+from pumit.prompts import PointPrompt
 from pumit.server.engine import SegmenterEngine
 from pumit.volume import Volume
 
@@ -83,6 +85,38 @@ def test_each_kind_answers_on_the_session_s_volume(engine: SegmenterEngine) -> N
     back = engine.reconstruct(session)
     assert back.image.shape == volume.shape
     assert len(back.use.shares) == 16
+
+
+def test_nobody_changes_the_voxels_that_sessions_share(engine: SegmenterEngine) -> None:
+    volume = scan()
+    volume = Volume(volume.array.astype(np.float32), volume.spacing_mm)
+    before = volume.array.copy()
+    first, second = engine.open_session(), engine.open_session()
+    first.set_volume(volume)
+    second.set_volume(Volume(before.copy(), volume.spacing_mm))
+    first.add_prompt(PointPrompt(tuple(volume.index_to_world((4, 10, 10)).tolist())))
+    first.predict()
+    for model in ("bright", "tiny"):
+        engine.segment_automatically(first, model)
+    engine.reconstruct(first)
+    assert second.volume.array is volume.array
+    np.testing.assert_array_equal(second.volume.array, before)
+
+
+def test_whoever_is_given_way_to_sees_no_inference_mode(engine: SegmenterEngine) -> None:
+    session = engine.open_session()
+    session.set_volume(scan())
+    seen = []
+
+    def look(*told: float) -> bool:
+        seen.append(torch.is_inference_mode_enabled() or torch.is_autocast_enabled())
+        return False
+
+    for model in ("bright", "tiny"):
+        engine.segment_automatically(session, model, cancelled=look, progress=look)
+    engine.reconstruct(session, cancelled=look, progress=look)
+    assert len(seen) > 6
+    assert not any(seen)
 
 
 def test_no_path_and_no_other_kind_is_taken_for_a_model(

@@ -189,3 +189,4 @@ def test_memory_that_ran_out_is_looked_for_at_the_others():
     assert sessions.asleep == [True, False]
     assert sessions.holdings.embedding_bytes == 0
     assert first.session.times_woken == 0
+    assert sessions.holdings.releases == 2
