@@ -16,7 +16,7 @@ from requests.adapters import HTTPAdapter
 
 from pumit import __version__
 from pumit.errors import PumitError, ServiceError
-from pumit.server.foreign_offer import read_offer
+from pumit.server.foreign_offer import one_line, read_offer
 from pumit.server.protocol import (
     API_VERSION,
     LEASE_HEADER,
@@ -283,7 +283,7 @@ class Client:
 
     def _refused_elsewhere(self, status: int, detail: object) -> PumitError:
         """What a server says that is not ours: a detail and a status, no name."""
-        said = f": {detail.strip().rstrip('.')}" if isinstance(detail, str) else ""
+        said = f": {one_line(detail).rstrip('.')}" if isinstance(detail, str) else ""
         if status == HTTPStatus.UNAUTHORIZED:
             remedy = "asks for a token" if not self._has_token else "does not take this token"
             return ServiceError(f"{self._url} {remedy}; whoever started the server has it.")

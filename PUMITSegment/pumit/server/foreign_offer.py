@@ -14,6 +14,7 @@ NNINTERACTIVE = "nninteractive"
 _MAJOR_VERSION = "2"
 # What the server writes where its model's folder tells no licence.
 _NO_LICENSE = "!!MISSING!!"
+_LONGEST = 200
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,15 @@ def read_offer(told: Mapping[str, Any], url: str) -> ForeignOffer:
         )
     if version.partition(".")[0] != _MAJOR_VERSION:
         raise ServiceError(
-            f"The server at {url} runs nnInteractive {version}; this program knows version "
-            f"{_MAJOR_VERSION}. Update the older of the two."
+            f"The server at {url} runs nnInteractive {one_line(version)}; this program knows "
+            f"version {_MAJOR_VERSION}. Update the older of the two."
         )
     license_name = told.get("license")
-    if not isinstance(license_name, str) or license_name.strip() in ("", _NO_LICENSE):
+    license_name = one_line(license_name) if isinstance(license_name, str) else None
+    if license_name in ("", _NO_LICENSE):
         license_name = None
     return ForeignOffer(
-        version,
+        one_line(version),
         license_name,
         frozenset(str(name) for name, is_taken in supported.items() if is_taken),
         bool(told.get("supports_initial_label", True)),
@@ -82,6 +84,12 @@ def read_offer(told: Mapping[str, Any], url: str) -> ForeignOffer:
         # Earlier servers do not tell it, and have no undo.
         bool(told.get("supports_undo", False)),
     )
+
+
+def one_line(text: str) -> str:
+    """What a stranger says, short enough for a sentence of ours."""
+    words = " ".join(text.split())
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 3]}..."
 
 
 def _thickness(told: object) -> tuple[int, int, int]:

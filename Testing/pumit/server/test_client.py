@@ -202,6 +202,17 @@ def test_a_licence_that_is_not_told_is_none(stranger, license_name):
     assert Client(url, "").capabilities()["license"] is None
 
 
+def test_what_a_stranger_says_stays_one_short_line(stranger):
+    url, _ = stranger(200, json.dumps({**THEIRS, "license": "MIT\n" + "x" * 9999}).encode())
+    told = Client(url, "").capabilities()["license"]
+    assert told.startswith("MIT xxx")
+    assert len(told) == 200
+    url, _ = stranger(400, json.dumps({"detail": "No\nsuch " + "x" * 9999}).encode())
+    with pytest.raises(ServiceError, match=r": No such x+\.*$") as refused:
+        Client(url, "").call("POST", "/claim")
+    assert len(str(refused.value)) < 300
+
+
 def test_our_own_session_is_not_opened_on_an_nninteractive_server(stranger):
     url, _ = stranger(200, json.dumps(THEIRS).encode())
     with pytest.raises(ServiceError, match="is an nnInteractive server: a ForeignSession's"):
