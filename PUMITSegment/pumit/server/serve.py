@@ -222,7 +222,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", default="default", help="model name or checkpoint file")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ... (%(default)s)")
-    parser.add_argument("--max-sessions", type=int, default=defaults.max_sessions)
+    parser.add_argument(
+        "--max-sessions",
+        type=int,
+        default=defaults.max_sessions,
+        help="sessions that are open at one time (%(default)s)",
+    )
     parser.add_argument(
         "--max-array-mib",
         type=int,
