@@ -138,7 +138,8 @@ def test_package_brings_every_file_that_is_not_python(project: dict, bundle: lis
 def test_every_library_that_is_imported_is_declared(repository: Path, project: dict) -> None:
     table = project["project"]
     extras = table["optional-dependencies"]
-    asked = [*table["dependencies"], *extras["sam"], *extras["mamba"]]
+    optional = [*extras["sam"], *extras["mamba"], *extras["server"]]
+    asked = [*table["dependencies"], *optional]
     declared = {canonicalize_name(Requirement(requirement).name) for requirement in asked}
     imported = set()
     for file in (repository / "PUMITSegment" / "pumit").rglob("*.py"):
