@@ -73,8 +73,9 @@ class PromptHistory:
         self._past.append(self._present)
         self._future.clear()
         self._present = step
-        while self.nbytes > self._max_bytes and self._past:
-            del self._past[: (len(self._past) + 1) // 2]
+        # The change itself can be undone in any case.
+        while self.nbytes > self._max_bytes and len(self._past) > 1:
+            del self._past[: len(self._past) // 2]
             self._count()
 
     def replace(self, state: State) -> None:

@@ -182,7 +182,7 @@ async def add_initial_seg(
             session.reset(SEGMENT)
         session.add_prompts(prior, SEGMENT)
         # The client has written the mask into its buffer by itself.
-        viewer.settle(PackedMask.of(drawn), prior)
+        viewer.settle(PackedMask.of(drawn), session.prompts(SEGMENT))
         _count_prompts(session, lease)
         if not wish.run_prediction:
             return _answer(viewer, None, has_run=False)

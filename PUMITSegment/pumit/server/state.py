@@ -115,6 +115,8 @@ class ServerState:
     ) -> Result:
         """Run a prediction that stops when its client leaves or asks for a newer one.
 
+        Work that fails leaves nothing behind: where memory ran out it is done a second time.
+
         Raises:
             Cancelled: If it was cancelled before it was finished.
         """

@@ -74,6 +74,16 @@ def test_a_state_too_large_by_itself_is_refused() -> None:
     assert history.undo()
 
 
+def test_the_latest_change_can_always_be_undone() -> None:
+    history = PromptHistory(max_bytes=3 * prompt_bytes(noise(0)))
+    for number in range(6):
+        history.commit({"1": (noise(2 * number), noise(2 * number + 1))})
+    latest = history.state
+    assert history.undo()
+    assert history.redo()
+    assert history.state is latest
+
+
 def test_every_prompt_has_a_size() -> None:
     points = tuple((float(n), 0.0, 0.0) for n in range(1000))
     mask = np.ones((10, 10, 10), dtype=bool)

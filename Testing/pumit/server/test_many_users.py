@@ -342,7 +342,7 @@ def test_a_scan_for_which_there_is_no_room_is_refused_in_a_sentence(engine):
             protocol.PATH_ADD_PROMPT, json={"prompt": index}, headers=leases[0]
         ).is_success
         before = http.post(protocol.PATH_PREDICT, json={}, headers=leases[0])
-        large = send(leases[0], np.tile(volume.array, (8, 1, 1)))
+        large = send(leases[0], np.tile(volume.array, (3, 1, 1)))
         assert large.status_code == 507
         assert "crop it" in large.json()["detail"]
         after = http.post(protocol.PATH_PREDICT, json={}, headers=leases[0])
@@ -362,6 +362,54 @@ def test_a_scan_for_which_there_is_no_room_is_refused_in_a_sentence(engine):
     assert memory["process_bytes"] is None or memory["process_bytes"] > 0
     names = {"awake", "asleep", "process_peak_bytes", "device_free_bytes", "device_total_bytes"}
     assert set(memory) >= names
+
+
+def draw_and_undo(http, after_each):
+    """What a viewer of another project is told, step by step."""
+    volume, truth = scan()
+    lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+
+    def ask(path, meta=None, **body):
+        headers = lease | ({} if meta is None else {protocol.META_HEADER: json.dumps(meta)})
+        answer = http.post(path, headers=headers, **body)
+        assert answer.status_code == 200, answer.text
+        told.append((json.loads(answer.headers.get(protocol.META_HEADER, "{}")), answer.content))
+        after_each(lease[protocol.LEASE_HEADER])
+
+    told = []
+    spacing = {"image_properties": {"spacing": [3, 1, 1]}}
+    drawn, no_run = pack_array(truth.astype(np.uint8)), {"run_prediction": False}
+    point = {"coordinates": [6, 17, 25], "include_interaction": True, "run_prediction": True}
+    ask("/set_image", spacing, content=pack_array(volume.array[None]))
+    ask("/set_target_buffer", json={"shape": list(volume.shape), "dtype": "uint8"})
+    ask("/add_initial_seg_interaction", no_run, content=drawn)
+    ask("/predict", json={})
+    ask("/add_point_interaction", json=point)
+    ask("/undo")
+    ask("/predict", json={})
+    ask("/undo")
+    return told
+
+
+def test_a_viewer_of_another_project_sleeps_as_well(engine):
+    """Buffer, prompts and undo are those of before, a drawn beginning among them."""
+    app = create_app(engine, token=TOKEN)
+    auth = {"Authorization": f"Bearer {TOKEN}"}
+    with TestClient(app, base_url="http://127.0.0.1", headers=auth) as http:
+        state = app.state.server
+
+        def let_sleep(token):
+            lease = state.leases.get(token)
+            lease.active_at -= 400
+            state.leases.sweep()
+            state.queue.submit(token, lambda job: None).future.result(10)
+            assert lease.session.is_asleep
+
+        awake = draw_and_undo(http, lambda token: None)
+        slept = draw_and_undo(http, let_sleep)
+    assert slept == awake
+    has_run = [meta.get("ran_prediction") for meta, _ in awake[2:]]
+    assert has_run == [False, False, True, True, False, True]
 
 
 def test_the_report_says_what_the_process_takes(run):
