@@ -79,6 +79,7 @@ class FaultServer:
         if trace is not None:
             calls = "trace=open,openat,creat,mkdir,rename,unlink,link,symlink,memfd_create"
             command = ["strace", "-f", "-qq", "-e", calls, "-o", str(trace), *command]
+        self.model = model
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         ready = json.loads(self._process.stdout.readline())

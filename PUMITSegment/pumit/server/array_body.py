@@ -15,6 +15,8 @@ from starlette.requests import ClientDisconnect
 from pumit.server import protocol
 from pumit.server.arrays import LONGEST_HEADER, read_header, too_large
 from pumit.server.leases import Lease
+from pumit.server.limits import MIB
+from pumit.server.memory import MemoryFull
 from pumit.server.protocol import BusyError
 from pumit.server.state import ServerState
 from pumit.server.upload_budget import UploadBudget
@@ -101,9 +103,14 @@ async def receive_array(
 
 def _declared_bytes(body: bytearray, state: ServerState) -> int:
     """Size of the array that an envelope's beginning declares."""
-    needed, limit = read_header(body).nbytes, state.limits.max_array_bytes
-    if needed > limit:
-        raise too_large(needed, limit)
+    needed, limits = read_header(body).nbytes, state.limits
+    if needed > limits.max_array_bytes:
+        raise too_large(needed, limits.max_array_bytes)
+    if needed > limits.max_memory_bytes:
+        raise MemoryFull(
+            f"The array needs more than the {limits.max_memory_bytes // MIB} MiB that the server's "
+            "sessions may take; crop it, or raise the server's limit."
+        )
     return needed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from pumit.errors import PumitError
-from pumit.server.memory import default_limit_bytes
+from pumit.server.memory import default_limit_bytes, default_upload_bytes
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -26,7 +26,8 @@ class Limits:
         liveness_timeout_s: A session without any request, not even a heartbeat, for this long
             is freed.
         max_upload_bytes: Bytes of all bodies that are arriving in all sessions together, and as
-            many again of the arrays decoded from them; the largest one is always let in.
+            many again of the arrays decoded from them; an eighth of the machine's memory where
+            nobody says, 4 GiB at most. The largest one is always let in.
         body_timeout_s: A body that brings nothing for this long is given up.
         min_body_rate: Bytes per second that a body, or the reading of an answer, must make on
             average after a first `body_timeout_s`.
@@ -45,12 +46,17 @@ class Limits:
     max_queued: int = 64
     idle_timeout_s: float = 600.0
     liveness_timeout_s: float = 60.0
-    max_upload_bytes: int = 4 * GIB
+    max_upload_bytes: int = field(default_factory=default_upload_bytes)
     body_timeout_s: float = 30.0
     min_body_rate: int = 64 * 1024
     header_timeout_s: float = 10.0
     max_memory_bytes: int = field(default_factory=default_limit_bytes)
     sleep_after_s: float = 300.0
+
+    @property
+    def max_scan_bytes(self) -> int:
+        """Largest array that is worth receiving: sessions may hold it."""
+        return min(self.max_array_bytes, self.max_memory_bytes)
 
     @property
     def max_connections(self) -> int:

@@ -101,3 +101,8 @@ def default_limit_bytes() -> int:
     """What sessions may take where nobody says: half of the memory, three quarters of a little."""
     total = machine_bytes() or 2 * _SMALL_BYTES
     return max(total // 2, min(total * 3 // 4, _SMALL_BYTES))
+
+
+def default_upload_bytes() -> int:
+    """What scans on their way may take where nobody says: an eighth of the memory, up to 4 GiB."""
+    return min((machine_bytes() or 2 * _SMALL_BYTES) // 8, 4 * GIB)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -112,7 +113,13 @@ async def set_mask_prior(
     if shape is None:
         raise no_volume()
     box: BoundingBox = [list(axis) for axis in place.bbox]
-    mask = await receive_array(request, state, lease, lambda body: unpack_mask(box, body, shape))
+    mask = await receive_array(
+        request,
+        state,
+        lease,
+        lambda body: unpack_mask(box, body, shape),
+        room_bytes=2 * math.prod(shape),  # the whole grid, and what lies in the box
+    )
     return await _add(state, lease, MaskPrompt(mask), place.segment)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from pumit.server.limits import Limits
+from pumit.server.limits import MIB, Limits
 from pumit.server.protocol import BusyError
 
 _POLL_S = 0.05
@@ -18,12 +18,15 @@ class UploadBudget:
     decoding them needs. For the event loop's thread only.
 
     Args:
-        limits: `max_upload_bytes`, and the largest body and array.
+        limits: `max_upload_bytes`, and what one array and its body may take.
     """
 
     def __init__(self, limits: Limits) -> None:
-        self.bodies = Purse(max(limits.max_upload_bytes, limits.max_body_bytes))
-        self.arrays = Purse(max(limits.max_upload_bytes, limits.max_array_bytes))
+        largest = limits.max_scan_bytes
+        # What does not pack is a little longer packed, as `max_body_bytes` has it.
+        body = min(limits.max_body_bytes, largest + largest // 64 + MIB)
+        self.bodies = Purse(max(limits.max_upload_bytes, body))
+        self.arrays = Purse(max(limits.max_upload_bytes, largest))
         self.patience_s = limits.body_timeout_s
 
 

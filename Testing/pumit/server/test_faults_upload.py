@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from pumit.server import protocol
 from pumit.server.arrays import pack_array, unpack_array
-from pumit.server.limits import Limits
+from pumit.server.limits import GIB, Limits
+from pumit.server.memory import machine_bytes
 from pumit.server.protocol import ArrayError, BusyError
 from pumit.server.upload_budget import Purse, UploadBudget
 from test_app import GEOMETRY, SCAN, make_client, refused
@@ -58,6 +59,20 @@ def test_the_largest_upload_always_fits():
     limits = Limits(max_upload_bytes=1, max_array_bytes=100, max_body_bytes=110)
     budget = UploadBudget(limits)
     assert (budget.bodies.size, budget.arrays.size) == (110, 100)
+
+
+def test_what_sessions_could_never_hold_is_not_received():
+    limits = {"max_memory_bytes": 1 << 20, "max_upload_bytes": 1}
+    assert UploadBudget(Limits(**limits)).bodies.size < 3 << 20
+    with make_client(**limits) as http:
+        lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+        body = pack_array(np.zeros((1, 1025, 1024), np.uint8))
+        answer = http.post(protocol.PATH_VOLUME, content=body[:80], headers=GEOMETRY | lease)
+        assert refused(answer, 507, "1 MiB", "crop it")
+
+
+def test_uploads_leave_most_of_the_machine_to_others():
+    assert Limits().max_upload_bytes <= min(4 * GIB, (machine_bytes() or 64 * GIB) // 8)
 
 
 def test_bodies_of_all_sessions_share_the_memory(serving):
