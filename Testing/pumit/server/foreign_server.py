@@ -67,8 +67,17 @@ class Foreign:
         return Client(self.url, key)
 
 
-def start_foreign(*, key: str | None = KEY, port: int = 0, **options: Any) -> Foreign:
-    """Start one; options of `make_app`, and those of the stand-in's artifacts."""
+def start_foreign(
+    *,
+    key: str | None = KEY,
+    port: int = 0,
+    tls: tuple[str, str] | None = None,
+    **options: Any,
+) -> Foreign:
+    """Start one; options of `make_app`, and those of the stand-in's artifacts.
+
+    `tls` names a certificate and its key, as a proxy before the server would have them.
+    """
     torch = pytest.importorskip("torch")
     module = published_app()
     gate = threading.Event()
@@ -80,9 +89,16 @@ def start_foreign(*, key: str | None = KEY, port: int = 0, **options: Any) -> Fo
     options.setdefault("max_sessions", 4)
     app = module.make_app(artifacts, torch.device("cpu"), api_key=key, **options)
     listener = socket.create_server(("127.0.0.1", port))
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+    certfile, keyfile = tls or (None, None)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=1,
+        ssl_certfile=certfile,
+        ssl_keyfile=keyfile,
     )
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
@@ -94,7 +110,8 @@ def start_foreign(*, key: str | None = KEY, port: int = 0, **options: Any) -> Fo
         thread.join(10)
         listener.close()
 
-    return Foreign(f"http://127.0.0.1:{listener.getsockname()[1]}", sessions, gate, stop)
+    scheme = "https" if tls else "http"
+    return Foreign(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", sessions, gate, stop)
 
 
 @contextmanager
