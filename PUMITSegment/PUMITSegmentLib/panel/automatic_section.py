@@ -55,7 +55,8 @@ class AutomaticSection:
         ui.automaticModelSelector.toolTip = (
             _("A model that segments without prompts")
             if models
-            else _("Models are listed once the worker, or the remote machine, answers")
+            else _notOffered(compute)
+            or _("Models are listed once the worker, or the remote machine, answers")
         )
         self._explain()
 
@@ -72,9 +73,11 @@ class AutomaticSection:
             return _("It is running; wait, or cancel it above")
         if self._logic.compute.state is not ComputeState.READY:
             return self._logic.compute.sentence
-        if is_foreign(self._logic.compute.capabilities):
-            return answers_prompts_only(_("models that segment without prompts"))
-        return "" if self._models else _("There is no model yet that segments by itself")
+        if self._models:
+            return ""
+        return _notOffered(self._logic.compute) or _(
+            "There is no model yet that segments by itself"
+        )
 
     def _fill(self) -> None:
         """List the models; the one that was chosen before, here or by PUMITTrain, is chosen."""
@@ -142,3 +145,10 @@ class AutomaticSection:
 
     def _onFound(self, found: FoundStructures) -> None:
         self._logic.addFound(found)
+
+
+def _notOffered(compute) -> str:
+    """That what computes has no such model, or "" where it may have one."""
+    if not is_foreign(compute.capabilities):
+        return ""
+    return answers_prompts_only(_("models that segment without prompts"))
