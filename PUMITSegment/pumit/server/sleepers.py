@@ -8,11 +8,12 @@ while the others sleep.
 The bound holds for what sessions keep from one job to the next. While a job runs it may take more:
 answers and embeddings of its own are given up only after it.
 
-For the queue's thread only.
+For the queue's thread only, where nothing else is said.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ class Sleepers:
         self._holdings = holdings
         self._limit = limit_bytes
         self._leases = leases
+        self._ended: deque[Lease] = deque()
         self._in_use: list[Lease] = []  # the session of the running job, and of one it gave way to
         self.held = Held()
         # A quarter: scans shall not be put to sleep for embeddings, nor an automatic model
@@ -109,11 +111,17 @@ class Sleepers:
         while self._relieve_once(beside=lease):
             pass
 
-    def forget(self, lease: Lease) -> None:
-        """Give back everything of a session that has ended."""
-        if lease.session is not None:
-            lease.session.close()
-        lease.session = None
+    def end(self, lease: Lease) -> None:
+        """Note that a session has ended, from any thread; `forget_ended` gives its memory back."""
+        self._ended.append(lease)
+
+    def forget_ended(self) -> None:
+        """Give back everything of sessions that have ended, unless they are still in use."""
+        for lease in [lease for lease in list(self._ended) if lease not in self._in_use]:
+            self._ended.remove(lease)
+            if lease.session is not None:
+                lease.session.close()
+            lease.session = None
         self._count()
 
     def _make_room(self, needed: int, is_new: bool) -> None:
@@ -124,6 +132,7 @@ class Sleepers:
             BusyError: If there is none beside the others', though all of them sleep.
             NotNow: If there will be when the job that gave way has ended.
         """
+        self.forget_ended()
         while not self._fits(needed, is_new):
             if self._relieve_once():
                 continue

@@ -176,10 +176,13 @@ class ServerState:
 
     def _free(self, lease: Lease) -> None:
         self.queue.cancel(lease.token)
+        self.queue.supersede(lease.token, "volume")
         lease.shape = None
 
+        self._sleepers.end(lease)
+
         def forget(job: Job) -> None:
-            self._sleepers.forget(lease)
+            self._sleepers.forget_ended()
 
         # In the queue's thread: the session may still be computing.
         with contextlib.suppress(BusyError):

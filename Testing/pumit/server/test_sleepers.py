@@ -173,11 +173,31 @@ def test_a_session_that_ended_holds_nothing():
     sessions = Sessions(limit=5 * PLAIN)
     first, second = sessions.open(), sessions.open()
     sessions.leases.remove(first)
-    sessions.sleepers.forget(first)
+    sessions.sleepers.end(first)
+    sessions.sleepers.forget_ended()
     assert first.session is None
     assert sessions.sleepers.held == Held(2 * PLAIN, 0, 1, 0)
     sessions.sleepers.put_to_sleep(second)
     assert sessions.sleepers.held == Held(PLAIN // 2, 0, 0, 1)
+
+
+def test_room_is_made_first_of_those_who_have_ended():
+    sessions = Sessions(limit=5 * PLAIN)
+    first, second = sessions.open(), sessions.open()
+    sessions.leases.remove(first)
+    sessions.sleepers.end(first)
+    third = sessions.open()
+    assert first.session is None
+    assert sessions.asleep == [False, False]
+    # One whose job still runs is waited for.
+    sessions.leases.remove(third)
+    with sessions.sleepers.using(third):
+        sessions.sleepers.end(third)
+        sessions.open(100)
+        assert third.session is not None
+    sessions.sleepers.forget_ended()
+    assert third.session is None
+    assert second.session is not None
 
 
 def test_memory_that_ran_out_is_looked_for_at_the_others():
