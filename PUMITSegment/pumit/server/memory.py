@@ -80,7 +80,8 @@ def device_bytes(device: str) -> tuple[int | None, int | None]:
     torch = sys.modules.get("torch")  # the model has loaded it, or there is nothing to ask
     if torch is None or not device.startswith("cuda") or not torch.cuda.is_available():
         return None, None
-    free, total = torch.cuda.mem_get_info(device)
+    number = device.partition(":")[2]
+    free, total = torch.cuda.mem_get_info(int(number) if number else None)
     return int(free), int(total)
 
 

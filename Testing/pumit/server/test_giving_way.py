@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from pumit.errors import Cancelled
@@ -260,6 +261,7 @@ def test_closing_ends_both_jobs(queue):
 def test_every_job_is_told_with_its_own_time(queue):
     told = []
     queue.on_done = told.append
+    start = time.monotonic()
     long = Long(queue)
 
     def fail(job):
@@ -273,6 +275,7 @@ def test_every_job_is_told_with_its_own_time(queue):
     long.step()
     long.finish()
     queue.submit("a", lambda job: None).future.result(10)
+    elapsed = time.monotonic() - start
     assert queue.waiting == 0
     outcomes = [(done.kind, done.outcome) for done in told[:4]]
     assert outcomes == [
@@ -283,7 +286,7 @@ def test_every_job_is_told_with_its_own_time(queue):
     ]
     # What it gave way to is not counted as its own.
     assert told[2].ran_s >= 0.2
-    assert told[3].ran_s < told[2].ran_s + 0.2
+    assert told[2].ran_s + told[3].ran_s <= elapsed
 
 
 def test_whoever_counts_jobs_cannot_end_the_thread(queue):

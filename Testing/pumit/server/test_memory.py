@@ -47,5 +47,6 @@ def test_the_accelerator_of_the_model_is_asked(monkeypatch):
     cuda = types.SimpleNamespace(is_available=lambda: True, mem_get_info=mem_get_info)
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
     assert memory.device_bytes("cuda:1") == (3, 7)
-    assert asked == ["cuda:1"]
+    assert memory.device_bytes("cuda") == (3, 7)
+    assert asked == [1, None]
     assert memory.device_bytes("cpu") == (None, None)
