@@ -25,6 +25,8 @@ from pumit.server.memory import MemoryFull
 from pumit.server.protocol import BusyError
 
 MIB = 1 << 20
+# About 18 embeddings of the default size.
+_SESSION_EMBEDDING_BYTES = 256 * MIB
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class Sleepers:
         # A quarter: scans shall not be put to sleep for embeddings, nor an automatic model
         # run out of the accelerator's memory.
         room = limit_bytes if device_bytes is None else min(limit_bytes, device_bytes)
-        holdings.set_max_embedding_bytes(room // 4)
+        self._most_embedding_bytes = room // 4
+        self._bound_embeddings()
         holdings.make_room = self._make_room
 
     @contextmanager
@@ -90,6 +93,7 @@ class Sleepers:
             NotNow: If there will be when the job that gave way has ended.
         """
         self._in_use.append(lease)
+        self._bound_embeddings()
         try:
             if wakes and lease.session is not None:
                 lease.session.wake()
@@ -174,6 +178,11 @@ class Sleepers:
             session.sleep()
         session.forget_answers()
         return self._total(self._kept_bytes()) < before
+
+    def _bound_embeddings(self) -> None:
+        """As much as so many sessions need: the more of a machine is left to others."""
+        wanted = _SESSION_EMBEDDING_BYTES * max(len(self._leases()), 1)
+        self._holdings.set_max_embedding_bytes(min(wanted, self._most_embedding_bytes))
 
     def _settle(self, lease: Lease) -> None:
         """Return to the bound after a job, and count."""

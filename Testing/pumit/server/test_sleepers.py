@@ -121,6 +121,16 @@ def test_embeddings_have_a_quarter_and_go_before_anything_is_refused():
     assert Sessions(limit=4 * PLAIN, device_bytes=400).holdings.max_embedding_bytes == 100
 
 
+def test_few_sessions_keep_few_embeddings(monkeypatch):
+    monkeypatch.setattr("pumit.server.sleepers._SESSION_EMBEDDING_BYTES", 300)
+    sessions = Sessions(limit=4 * PLAIN)
+    bounds = []
+    for _ in range(4):
+        sessions.open(10)
+        bounds.append(sessions.holdings.max_embedding_bytes)
+    assert bounds == [300, 600, 900, 1000]
+
+
 def test_what_grew_during_a_job_is_brought_back_after_it():
     sessions = Sessions(limit=5 * PLAIN)
     first, second = sessions.open(), sessions.open()
