@@ -126,7 +126,7 @@ def test_few_sessions_keep_few_embeddings(monkeypatch):
     sessions = Sessions(limit=4 * PLAIN)
     bounds = []
     for _ in range(4):
-        sessions.open(10)
+        sessions.open(100)
         bounds.append(sessions.holdings.max_embedding_bytes)
     assert bounds == [300, 600, 900, 1000]
 
