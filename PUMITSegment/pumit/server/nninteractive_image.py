@@ -7,6 +7,7 @@ import numpy as np
 from pumit.errors import PromptError, VolumeError
 from pumit.preprocessing.guessed_spacing import guess_spacing
 from pumit.server.arrays import Array
+from pumit.server.schemas import SPACING_MM
 from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
 
 
@@ -46,13 +47,15 @@ def spacing_of(told: object, shape: tuple[int, ...]) -> tuple[float, float, floa
     """
     try:
         spacing = np.abs(np.asarray(told, dtype=np.float64)).ravel().tolist()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         spacing = []
     if len(spacing) == 2 and 1 in shape:
         spacing.insert(shape.index(1), 1.0)
-    if len(spacing) != 3 or not all(np.isfinite(s) and s > 0 for s in spacing):
+    least, most = SPACING_MM
+    if len(spacing) != 3 or not all(least <= s <= most for s in spacing):
         raise VolumeError(
-            "image_properties.spacing must be three numbers other than 0, mm in array order."
+            f"image_properties.spacing must be three numbers from {least:g} to {most:g}, mm in "
+            "array order."
         )
     return (spacing[0], spacing[1], spacing[2])
 

@@ -10,8 +10,11 @@ from pumit.prompts import Prompt, prompt_from_dict
 
 # A coordinate far outside any scan; a planar image's slice spacing is 1e8 mm.
 _FAR_MM = 1e9
+# No microscope's voxels are smaller than 1 nm; far below, arithmetic on them comes to no end.
+SPACING_MM = (1e-6, _FAR_MM)
 Coordinate = Annotated[float, Field(ge=-_FAR_MM, le=_FAR_MM, allow_inf_nan=False)]
 Point = tuple[Coordinate, Coordinate, Coordinate]
+VoxelSize = Annotated[float, Field(ge=SPACING_MM[0], le=SPACING_MM[1])]
 Segment = Annotated[str, Field(min_length=1, max_length=256)]
 Index = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Range = tuple[Index, Index]
@@ -111,11 +114,7 @@ class ReconstructIn(_Body):
 class VolumeMeta(_Body):
     """Geometry of an uploaded volume, in `X-Meta`; as `pumit.Volume` has it."""
 
-    spacing_mm: tuple[
-        Annotated[float, Field(gt=0, le=_FAR_MM)],
-        Annotated[float, Field(gt=0, le=_FAR_MM)],
-        Annotated[float, Field(gt=0, le=_FAR_MM)],
-    ]
+    spacing_mm: tuple[VoxelSize, VoxelSize, VoxelSize]
     origin_lps: Point = (0.0, 0.0, 0.0)
     direction: Annotated[list[Point], Field(min_length=3, max_length=3)] = [
         (1.0, 0.0, 0.0),

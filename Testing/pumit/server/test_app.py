@@ -227,6 +227,7 @@ def test_a_malformed_array_is_refused_and_the_session_goes_on(http, lease, body)
         ("[" * 8000, 422),
         ('{"spacing_mm": [1, 1]}', 422),
         ('{"spacing_mm": [0, 1, 1]}', 422),
+        ('{"spacing_mm": [1, 5e-324, 1]}', 422),
         ('{"spacing_mm": [NaN, 1, 1]}', 422),
         ('{"spacing_mm": [1e999, 1, 1]}', 422),
         ('{"spacing_mm": [1, 1, 1], "origin_lps": [1, 1, null]}', 422),

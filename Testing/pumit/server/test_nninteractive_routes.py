@@ -254,7 +254,8 @@ def test_what_cannot_be_used_gets_a_sentence_and_changes_nothing(http, engine):
     refused(http.post("/set_target_buffer", json={"shape": [1, 1, 1], "dtype": "bool"}), "volume")
     refused(send(http, "/add_lasso_interaction", np.ones(SHAPE, bool), include_interaction=True))
     refused(send(http, "/set_image", IMAGE, image_properties={"spacing": [1, 0, 1]}), "spacing")
-    refused(send(http, "/set_image", IMAGE, image_properties={"spacing": "x"}), "spacing")
+    for spacing in ("x", [1, 5e-324, 1], [1e30, 1, 1], [10**400, 1, 1], [1, 1]):
+        refused(send(http, "/set_image", IMAGE, image_properties={"spacing": spacing}), "spacing")
     refused(send(http, "/set_image", IMAGE[0]), "4")
     refused(send(http, "/set_image", IMAGE, image_properties=3), "image_properties")
     assert send(http, "/set_image", IMAGE).is_success
