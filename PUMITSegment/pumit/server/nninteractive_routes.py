@@ -175,14 +175,21 @@ async def add_initial_seg(
             raise PromptError(
                 f"The segmentation needs the image's grid {lease.shape}, got {drawn.shape}."
             )
-        viewer, prior = _viewer(lease), [MaskPrompt(drawn)] if drawn.any() else []
-        changes = int(bool(session.prompts(SEGMENT))) + len(prior)
-        viewer.begin(changes)
-        if session.prompts(SEGMENT):
+        viewer, packed = _viewer(lease), PackedMask.of(drawn)
+        prior = [] if packed.box is None else [MaskPrompt(drawn)]
+        earlier = session.prompts(SEGMENT)
+        if earlier:
             session.reset(SEGMENT)
-        session.add_prompts(prior, SEGMENT)
+        try:
+            if prior:
+                session.add_prompts(prior, SEGMENT)
+        except BaseException:
+            if earlier:
+                session.undo()
+            raise
+        viewer.begin(bool(earlier) + len(prior), earlier)
         # The client has written the mask into its buffer by itself.
-        viewer.settle(PackedMask.of(drawn), session.prompts(SEGMENT))
+        viewer.settle(packed, session.prompts(SEGMENT))
         _count_prompts(session, lease)
         if not wish.run_prediction:
             return _answer(viewer, None, has_run=False)
@@ -266,8 +273,9 @@ async def _interact(
 
     def work(session: PromptSession, job: Job) -> Response:
         viewer = _viewer(lease)
+        earlier = session.prompts(SEGMENT)
         session.add_prompts(make(session.volume), SEGMENT)
-        viewer.begin(1)
+        viewer.begin(1, earlier)
         _count_prompts(session, lease)
         if not runs:
             return _answer(viewer, None, has_run=False)
@@ -311,10 +319,18 @@ def _undoing_failure(
 
 
 def _take_back(session: PromptSession, viewer: ViewerObject) -> bool:
-    changes = viewer.take_back()
-    for _ in range(changes):
-        session.undo()
-    return changes > 0
+    """Undo the last step, or nothing where our own endpoints have changed the session since."""
+    changes = viewer.changes
+    if changes is None:
+        return False
+    undone = 0
+    while undone < changes and session.undo():
+        undone += 1
+    if viewer.take_back(session.prompts(SEGMENT)):
+        return True
+    for _ in range(undone):
+        session.redo()
+    return False
 
 
 def _answer(

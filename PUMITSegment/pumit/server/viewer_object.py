@@ -17,8 +17,9 @@ import numpy.typing as npt
 from pumit.prompts import MaskPrompt, Prompt
 from pumit.server.masks import BoundingBox, Mask, bounding_box
 
-# Steps that can be taken back; a packed mask of a large organ is a megabyte.
+# Steps that can be taken back; a packed mask of a large organ is a megabyte, of a whole body 20.
 _KEPT_STEPS = 64
+_KEPT_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +81,7 @@ _Mark = Prompt | weakref.ref[MaskPrompt]
 class _Step:
     mask: PackedMask
     answered: tuple[_Mark, ...]
+    prompts: tuple[_Mark, ...]
     changes: int
 
 
@@ -100,41 +102,66 @@ class ViewerObject:
         self._answered: tuple[_Mark, ...] = ()
         self._steps: list[_Step] = []
 
+    @property
+    def nbytes(self) -> int:
+        """What the mask, and those that can be brought back, take in memory, bytes."""
+        masks = {id(mask): mask for mask in (self.mask, *(step.mask for step in self._steps))}
+        return sum(mask.bits.nbytes for mask in masks.values())
+
     def is_answered(self, prompts: Sequence[Prompt]) -> bool:
         """Whether the mask is the answer to these prompts already."""
-        known = self._answered
-        return len(known) == len(prompts) and all(map(_is_mark_of, known, prompts))
+        return _are_marks_of(self._answered, prompts)
 
-    def begin(self, changes: int) -> None:
-        """Note that a step begins.
+    def begin(self, changes: int, prompts: Sequence[Prompt]) -> None:
+        """Note that a step has begun.
 
         Args:
             changes: How many of the session's own changes it consists of.
+            prompts: Those before it.
         """
-        self._steps.append(_Step(self.mask, self._answered, changes))
+        self._steps.append(_Step(self.mask, self._answered, _marks(prompts), changes))
         del self._steps[:-_KEPT_STEPS]
+        while self.nbytes > _KEPT_BYTES and len(self._steps) > 1:
+            del self._steps[0]
 
     def settle(self, mask: PackedMask, prompts: Sequence[Prompt]) -> None:
         """Take the answer to prompts."""
-        self.mask = mask
-        self._answered = tuple(weakref.ref(p) if isinstance(p, MaskPrompt) else p for p in prompts)
+        self.mask, self._answered = mask, _marks(prompts)
 
-    def take_back(self) -> int:
+    @property
+    def changes(self) -> int | None:
+        """How many of the session's own changes the last step consists of; None without one."""
+        return self._steps[-1].changes if self._steps else None
+
+    def take_back(self, prompts: Sequence[Prompt]) -> bool:
         """Return to before the last step.
 
+        Args:
+            prompts: What the session has without that step's changes.
+
         Returns:
-            How many of the session's changes to undo with it; 0 where there is no step.
+            Whether these are the prompts that it began with. If not, somebody has changed the
+            session beside the viewer, and no step can be taken back any more.
         """
-        if not self._steps:
-            return 0
         step = self._steps.pop()
+        if not _are_marks_of(step.prompts, prompts):
+            self._steps.clear()
+            return False
         self.mask, self._answered = step.mask, step.answered
-        return step.changes
+        return True
 
     def clear(self) -> None:
         """Begin a new object: an empty mask, and nothing to take back."""
         self.mask, self._answered = PackedMask(), ()
         self._steps.clear()
+
+
+def _marks(prompts: Sequence[Prompt]) -> tuple[_Mark, ...]:
+    return tuple(weakref.ref(p) if isinstance(p, MaskPrompt) else p for p in prompts)
+
+
+def _are_marks_of(marks: Sequence[_Mark], prompts: Sequence[Prompt]) -> bool:
+    return len(marks) == len(prompts) and all(map(_is_mark_of, marks, prompts))
 
 
 def _is_mark_of(mark: _Mark, prompt: Prompt) -> bool:

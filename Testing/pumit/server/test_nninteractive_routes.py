@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fake_engine import FakeEngine
 from loopback_server import TOKEN
+from pumit.errors import PromptError
 from pumit.preprocessing.guessed_spacing import guess_spacing
 from pumit.prompts import MaskPrompt
 from pumit.server import protocol
@@ -186,6 +187,59 @@ def test_an_empty_initial_segmentation_clears_and_can_be_undone(http):
     buffer.array[:] = 0
     buffer.take(http.post("/undo", json={}))
     np.testing.assert_array_equal(buffer.array, before)
+
+
+def test_an_empty_initial_segmentation_is_a_step_also_where_nothing_was(http):
+    load(http)
+    send(http, "/add_initial_seg_interaction", np.zeros(SHAPE, np.uint8))
+    assert Buffer().take(http.post("/undo", json={}))["ran_prediction"] is True
+    assert Buffer().take(http.post("/undo", json={}))["ran_prediction"] is False
+
+
+@pytest.mark.parametrize("error", [PromptError("Too large."), MemoryError()])
+def test_a_refused_initial_segmentation_changes_nothing(http, engine, monkeypatch, error):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+    clicked = buffer.array.copy()
+    buffer.take(click(http, 1, 1, 8))
+
+    def refuse(*args, **kwargs):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine.sessions[0], "add_prompts", refuse)
+        answer = send(http, "/add_initial_seg_interaction", np.ones(SHAPE, np.uint8))
+        assert answer.status_code in (400, 507)
+    assert len(engine.sessions[0].prompts("1")) == 2
+    buffer.take(http.post("/undo", json={}))
+    np.testing.assert_array_equal(buffer.array, clicked)
+    assert len(engine.sessions[0].prompts("1")) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (protocol.PATH_KEEP_PROMPTS, {"segment": "other", "count": 0}),
+        (
+            protocol.PATH_ADD_PROMPT,
+            {"segment": "other", "prompt": {"kind": "point", "point_lps": [1, 1, 1]}},
+        ),
+    ],
+)
+def test_a_viewer_undoes_nothing_that_another_endpoint_did(http, engine, path, body):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+    assert http.post(path, json=body).is_success
+    others = engine.sessions[0].prompts("other")
+    assert buffer.take(http.post("/undo", json={})) == {"ran_prediction": False, "bbox": None}
+    assert len(engine.sessions[0].prompts("1")) == 1
+    assert engine.sessions[0].prompts("other") == others
+    assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is False
+    buffer.take(click(http, 4, 5, 8))
+    assert buffer.take(http.post("/undo", json={}))["ran_prediction"] is True
+    assert len(engine.sessions[0].prompts("1")) == 1
 
 
 def test_boxes_include_exactly_their_voxels(http):

@@ -11,6 +11,7 @@ from pumit.server.leases import Lease
 from pumit.server.memory import MemoryFull
 from pumit.server.protocol import BusyError
 from pumit.server.sleepers import Held, Sleepers
+from pumit.server.viewer_object import PackedMask, ViewerObject
 from pumit.volume import Volume
 
 PLAIN = 1000  # bytes of a scan, which the fake counts twice awake and half asleep
@@ -177,6 +178,16 @@ def test_prompts_count():
     with sessions.sleepers.using(lease):
         lease.session.add_prompt(PointPrompt((1.0, 1.0, 1.0)))
     assert sessions.sleepers.held.scan_bytes == before + 10
+
+
+def test_what_a_viewer_can_undo_counts():
+    sessions = Sessions(limit=5 * PLAIN)
+    lease = sessions.open()
+    before = sessions.sleepers.held.scan_bytes
+    with sessions.sleepers.using(lease):
+        lease.viewer = ViewerObject(np.dtype("uint8"))
+        lease.viewer.settle(PackedMask.of(np.ones((10, 10, 8), bool)), [])
+    assert sessions.sleepers.held.scan_bytes == before + 100
 
 
 def test_a_session_that_ended_holds_nothing():
