@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import VolumeError
 from pumit.inference.embedding_store import (
     MAX_BYTES,
     EmbeddingStore,
@@ -31,7 +30,7 @@ from pumit.inference.embedding_store import (
     storage_bytes,
 )
 from pumit.inference.packed_voxels import PackedVoxels
-from pumit.preprocessing.channels import grey, is_colour
+from pumit.preprocessing.channels import check_contrast, grey, is_colour
 from pumit.preprocessing.fields import Pyramid, depth_first, level_bytes
 from pumit.volume import Volume
 
@@ -245,7 +244,7 @@ class ImageStore:
         key = None if self._salt is None else self._hash(volume.array)
         scan = None if key is None else self._by_hash.get(key)
         if scan is None or (channel, volume.spacing_mm) not in scan.images:
-            _check(grey(volume, channel))
+            check_contrast(grey(volume, channel))
         if scan is None:
             scan = StoredScan(volume.array)
             self._scans.add(scan)
@@ -286,21 +285,3 @@ def _image_bytes(image: StoredImage, voxels: Array | None) -> int:
     own = pyramid.array.nbytes if is_own else 0
     levels = pyramid.__dict__.get("levels", [])  # not made before they are needed
     return own + storage_bytes([tensor for tensor, _ in levels if tensor is not None])
-
-
-def _check(array: Array) -> None:
-    """Refuse voxels in which nothing can be told apart.
-
-    Raises:
-        VolumeError: If they are all alike, or some are no numbers.
-    """
-    low, high = array.min(), array.max()  # NaN, if there is one anywhere
-    with np.errstate(over="ignore"):
-        is_finite = np.isfinite(np.float32(low)) and np.isfinite(np.float32(high))
-    if not is_finite:
-        raise VolumeError(
-            "The volume has voxels that are NaN, infinite or beyond single precision; "
-            "repair it or read it anew."
-        )
-    if low == high:
-        raise VolumeError(f"Every voxel has the same value ({low}); there is nothing to segment.")

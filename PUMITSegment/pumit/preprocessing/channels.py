@@ -76,6 +76,24 @@ def grey(volume: Volume, channel: int) -> npt.NDArray[Any]:
     return volume.array[channel]
 
 
+def check_contrast(array: npt.NDArray[Any]) -> None:
+    """Refuse voxels in which nothing can be told apart.
+
+    Raises:
+        VolumeError: If they are all alike, or some are no numbers.
+    """
+    low, high = array.min(), array.max()  # NaN, if there is one anywhere
+    with np.errstate(over="ignore"):
+        is_finite = np.isfinite(np.float32(low)) and np.isfinite(np.float32(high))
+    if not is_finite:
+        raise VolumeError(
+            "The volume has voxels that are NaN, infinite or beyond single precision; "
+            "repair it or read it anew."
+        )
+    if low == high:
+        raise VolumeError(f"Every voxel has the same value ({low}); there is nothing to segment.")
+
+
 def image_channels(volume: Volume, count: int, *, channel: int = 0) -> list[npt.NDArray[Any]]:
     """As many channels as a network takes, each (D, H, W).
 

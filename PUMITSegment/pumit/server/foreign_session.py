@@ -6,22 +6,19 @@ not waited for any more, prompts that outlive the server, and no further depende
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import PromptError, PumitError, ServiceError, VolumeError
-from pumit.preprocessing.channels import grey
-from pumit.prompts import BoxPrompt, MaskPrompt, Prompt, PromptMethods
+from pumit.errors import PromptError, PumitError, ServiceError
+from pumit.preprocessing.channels import check_contrast, grey
+from pumit.prompts import BoxPrompt, MaskPrompt, Prompt
 from pumit.segmentation import DoubtfulPlace
-from pumit.server import protocol
 from pumit.server.arrays import Array
-from pumit.server.change_log import Added, Change, ChangeLog, Removed, Reset
+from pumit.server.change_log import Added, Change
 from pumit.server.client import Client, Unreachable
 from pumit.server.foreign_answers import AnswerCache
 from pumit.server.foreign_interactions import interactions_of
@@ -29,6 +26,7 @@ from pumit.server.foreign_object import ForeignObject
 from pumit.server.foreign_offer import read_offer
 from pumit.server.foreign_wire import ForeignWire, claim
 from pumit.server.heartbeat import Heartbeat
+from pumit.server.kept_session import KeptSession
 from pumit.server.protocol import LeaseExpired
 from pumit.server.remote_models import AutomaticAnswer, Reconstruction
 from pumit.server.watched_call import call_watched
@@ -37,7 +35,7 @@ from pumit.volume import Volume
 Answer = TypeVar("Answer")
 
 
-class ForeignSession(PromptMethods):
+class ForeignSession(KeptSession):
     """One volume and its prompts, kept here; the server is asked when a mask is wanted.
 
     The same methods as `RemoteSession`, on a server that is not ours. What it cannot do is said in
@@ -54,54 +52,12 @@ class ForeignSession(PromptMethods):
     """
 
     def __init__(self, client: Client, *, heartbeat_s: float = 5.0) -> None:
-        self._client = client
-        self._heartbeat_s = heartbeat_s
-        self._volume: Volume | None = None
         self._image: Array | None = None
         self._object: ForeignObject | None = None
         self._told: dict[str, Any] = {}
-        self._log = ChangeLog()
         self._answers = AnswerCache()
         self._asking: set[_Question] = set()
-        self._is_in_doubt = False
-        self._lock = threading.RLock()
-        self._claim()
-
-    def __enter__(self) -> ForeignSession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    @property
-    def volume(self) -> Volume:
-        """The present volume.
-
-        Raises:
-            VolumeError: If none is set.
-        """
-        if self._volume is None:
-            raise VolumeError("No volume is open; call set_volume first.")
-        return self._volume
-
-    @property
-    def segments(self) -> list[str]:
-        """Names of the segments that have prompts."""
-        return self._log.segments
-
-    @property
-    def is_server_alive(self) -> bool:
-        """Whether the server answered its last heartbeat."""
-        return self._heartbeat.is_server_alive
-
-    def prompts(self, segment: str = "1") -> list[Prompt]:
-        """Prompts of a segment in the order they were given."""
-        return self._log.prompts(segment)
+        super().__init__(client, heartbeat_s=heartbeat_s)
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
         """Upload a volume and start on it; prompts of an earlier one are gone.
@@ -137,33 +93,10 @@ class ForeignSession(PromptMethods):
         interactions_of(prompt, self.volume, self._offer)
         self._change(Added(segment, prompt))
 
-    def remove_prompt(self, position: int, segment: str = "1") -> None:
-        """Remove one prompt of a segment by its place in `prompts`.
-
-        Raises:
-            PromptError: If there is no such prompt.
-        """
-        if not 0 <= position < len(self.prompts(segment)):
-            raise PromptError(f"Segment {segment!r} has no prompt {position}.")
-        self._change(Removed(segment, position))
-
     def keep_prompts(self, count: int, segment: str = "1") -> None:
         """Keep the first `count` prompts of a segment; the others and all history are gone."""
         with self._lock:
             self._log.keep(count, segment)
-
-    def set_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
-        """Make a segment's prompts equal to a list, touching only what differs.
-
-        Raises:
-            PromptError: If the volume cannot hold a prompt; those before it are set.
-        """
-        with self._lock:
-            super().set_prompts(prompts, segment)
-
-    def reset(self, segment: str | None = None) -> None:
-        """Remove the prompts of one segment, or of all. Can be undone."""
-        self._change(Reset(segment))
 
     def undo(self) -> bool:
         """Take back the last change; False where there is none."""
@@ -291,13 +224,6 @@ class ForeignSession(PromptMethods):
                 self._upload(self._volume, self._image)
             self._is_in_doubt = False
 
-    def close(self) -> None:
-        """Free the session on the server; nothing is raised if the server is gone."""
-        self._heartbeat.stop()
-        # A lease that cannot be given back ends by itself.
-        with contextlib.suppress(ServiceError):
-            self._client.call("POST", protocol.PATH_RELEASE, lease=self._lease, timeout_s=2.0)
-
     def _claim(self) -> None:
         self._told = self._client.told()
         self._offer = read_offer(self._told, self._client.url)
@@ -376,14 +302,5 @@ def _image_of(volume: Volume, channel: int) -> Array:
         VolumeError: If nothing can be told apart in it.
     """
     array = grey(volume, channel)
-    low, high = array.min(), array.max()  # NaN, if there is one anywhere
-    with np.errstate(over="ignore"):
-        is_finite = np.isfinite(np.float32(low)) and np.isfinite(np.float32(high))
-    if not is_finite:
-        raise VolumeError(
-            "The volume has voxels that are NaN, infinite or beyond single precision; "
-            "repair it or read it anew."
-        )
-    if low == high:
-        raise VolumeError(f"Every voxel has the same value ({low}); there is nothing to segment.")
+    check_contrast(array)
     return array.astype(np.float32) if array.dtype == np.float64 else array

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import PromptError, ServiceError, VolumeError
-from pumit.prompts import MaskPrompt, Prompt, PromptMethods
+from pumit.errors import PromptError, ServiceError
+from pumit.prompts import MaskPrompt, Prompt
 from pumit.segmentation import DoubtfulPlace
 from pumit.server import protocol
 from pumit.server.arrays import PackedArray, pack_array_in_parts
-from pumit.server.change_log import Added, Change, ChangeLog, Removed, Reset
+from pumit.server.change_log import Added, Change, Removed
 from pumit.server.client import PUMIT, Client, Unreachable
 from pumit.server.heartbeat import Heartbeat
+from pumit.server.kept_session import KeptSession
 from pumit.server.masks import pack_mask, unpack_mask
 from pumit.server.places import unpack_places
 from pumit.server.protocol import LeaseExpired, TooLarge
@@ -34,7 +33,7 @@ _PREDICT_TIMEOUT_S = 24 * 3600.0
 _VOLUME_TIMEOUT_S = 900.0
 
 
-class RemoteSession(PromptMethods, ModelMethods):
+class RemoteSession(KeptSession, ModelMethods):
     """One volume and its prompts, kept here too, so that a lost server loses nothing.
 
     The same methods as `pumit.InteractiveSession`. A session that the server has let expire is
@@ -49,51 +48,9 @@ class RemoteSession(PromptMethods, ModelMethods):
     """
 
     def __init__(self, client: Client, *, heartbeat_s: float = 1.0) -> None:
-        self._client = client
-        self._heartbeat_s = heartbeat_s
-        self._volume: Volume | None = None
         self._channel = 0
-        self._log = ChangeLog()
         self._estimates: dict[str, tuple[float, float | None]] = {}
-        self._is_in_doubt = False
-        self._lock = threading.RLock()
-        self._claim()
-
-    def __enter__(self) -> RemoteSession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    @property
-    def volume(self) -> Volume:
-        """The present volume.
-
-        Raises:
-            VolumeError: If none is set.
-        """
-        if self._volume is None:
-            raise VolumeError("No volume is open; call set_volume first.")
-        return self._volume
-
-    @property
-    def segments(self) -> list[str]:
-        """Names of the segments that have prompts."""
-        return self._log.segments
-
-    @property
-    def is_server_alive(self) -> bool:
-        """Whether the server answered its last heartbeat."""
-        return self._heartbeat.is_server_alive
-
-    def prompts(self, segment: str = "1") -> list[Prompt]:
-        """Prompts of a segment in the order they were given."""
-        return self._log.prompts(segment)
+        super().__init__(client, heartbeat_s=heartbeat_s)
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
         """Upload a volume and start on it; prompts of an earlier one are gone.
@@ -120,16 +77,6 @@ class RemoteSession(PromptMethods, ModelMethods):
         """
         self._change(Added(segment, prompt))
 
-    def remove_prompt(self, position: int, segment: str = "1") -> None:
-        """Remove one prompt of a segment by its place in `prompts`.
-
-        Raises:
-            PromptError: If there is no such prompt.
-        """
-        if not 0 <= position < len(self.prompts(segment)):
-            raise PromptError(f"Segment {segment!r} has no prompt {position}.")
-        self._change(Removed(segment, position))
-
     def keep_prompts(self, count: int, segment: str = "1") -> None:
         """Keep the first `count` prompts of a segment; the others and all history are gone."""
         with self._lock:
@@ -137,19 +84,6 @@ class RemoteSession(PromptMethods, ModelMethods):
             self._keeping(lambda: self._post(protocol.PATH_KEEP_PROMPTS, place))
             self._log.keep(count, segment)
             self._estimates.clear()
-
-    def set_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
-        """Make a segment's prompts equal to a list, touching only what differs.
-
-        Raises:
-            PromptError: If the volume cannot hold a prompt; those before it are set.
-        """
-        with self._lock:
-            super().set_prompts(prompts, segment)
-
-    def reset(self, segment: str | None = None) -> None:
-        """Remove the prompts of one segment, or of all. Can be undone."""
-        self._change(Reset(segment))
 
     def undo(self) -> bool:
         """Take back the last change; False where there is none."""
@@ -239,13 +173,6 @@ class RemoteSession(PromptMethods, ModelMethods):
                 for _ in range(self._log.undone):
                     self._post(protocol.PATH_UNDO)
             self._is_in_doubt = False
-
-    def close(self) -> None:
-        """Free the session on the server; nothing is raised if the server is gone."""
-        self._heartbeat.stop()
-        # A lease that cannot be given back ends by itself.
-        with contextlib.suppress(ServiceError):
-            self._client.call("POST", protocol.PATH_RELEASE, lease=self._lease, timeout_s=2.0)
 
     def _claim(self) -> None:
         told = self._client.capabilities()
