@@ -17,7 +17,7 @@ from pumit.server.fair_queue import FairQueue, Job, Kind
 from pumit.server.leases import Lease, LeaseRegistry
 from pumit.server.limits import Limits
 from pumit.server.memory import MemoryReport, device_bytes, process_bytes, process_peak_bytes
-from pumit.server.protocol import BusyError
+from pumit.server.protocol import BusyError, LeaseExpired
 from pumit.server.sleepers import Sleepers
 from pumit.server.upload_budget import UploadBudget
 
@@ -92,9 +92,15 @@ class ServerState:
         return await _in_loop(self.queue.submit(lease.token, run).future)
 
     async def set_up(self, lease: Lease, work: Callable[[PromptSession], Result]) -> Result:
-        """Run work that gives a session its volume, opening it first where needed."""
+        """Run work that gives a session its volume, opening it first where needed.
+
+        Raises:
+            LeaseExpired: If the session ended while its volume was on the way.
+        """
 
         def run(job: Job) -> Result:
+            if lease not in self.leases.open_leases():  # nobody would free it any more
+                raise LeaseExpired("The session has ended meanwhile; open a new one.")
             if lease.session is None:
                 lease.session = self.engine.open_session()
             session = lease.session

@@ -17,6 +17,7 @@ from pumit.errors import Cancelled
 from pumit.inference.session import InteractiveSession
 from pumit.server.engine import SegmenterEngine
 from pumit.server.limits import Limits
+from pumit.server.protocol import LeaseExpired
 from several_users import Users, Waiting
 
 
@@ -175,6 +176,24 @@ def test_released_and_expired_sessions_give_everything_back(run):
     assert all(gone)
     assert (memory.scan_bytes, memory.embedding_bytes) == (0, 0)
     assert (memory.awake, memory.asleep) == (0, 0)
+
+
+def test_a_volume_that_comes_after_its_session_s_end_is_refused(run, engine):
+    volume, _ = scan()
+
+    async def story(users):
+        sleeper, gone = await users.open(volume), users.state.leases.claim()
+        sleeper.active_at -= 400
+        users.state.leases.sweep()
+        users.state.leases.release(gone.token)
+        with pytest.raises(LeaseExpired):
+            await users.open(volume, gone)
+        return gone.session, sleeper.session.is_asleep, engine.holdings.scan_bytes
+
+    session, is_asleep, scan_bytes = run(story)
+    assert session is None
+    assert is_asleep
+    assert scan_bytes < volume.array.nbytes
 
 
 def test_a_cancelled_long_job_leaves_nothing_behind(run):
