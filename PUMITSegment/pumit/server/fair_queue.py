@@ -359,6 +359,8 @@ def _is_meant(job: Job, segment: str | None) -> bool:
 
 def _forget_locals(error: BaseException | None) -> None:
     """Let an error keep its places and not what the functions there held: scans, masks, its job."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # a cause may lead back to its effect
+        seen.add(id(error))
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

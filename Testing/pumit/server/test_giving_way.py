@@ -333,3 +333,14 @@ def test_an_error_keeps_nothing_of_what_failed(queue):
         assert gone[0]() is None
     finally:
         gc.enable()
+
+
+def test_errors_that_cause_each_other_do_not_hold_the_thread(queue):
+    def fail(job):
+        first, second = ValueError("first"), KeyError("second")
+        second.__cause__ = first
+        raise first from second
+
+    with pytest.raises(ValueError, match="first"):
+        queue.submit("a", fail).future.result(10)
+    assert queue.submit("a", lambda job: "answer").future.result(10) == "answer"
