@@ -35,7 +35,7 @@ LIVENESS_S = 25.0
 
 
 class Watch:
-    """Looks at the server from outside, all the while.
+    """Looks at the server from outside, all the while: its memory, and what sessions hold of it.
 
     Args:
         client: The server.
@@ -48,6 +48,7 @@ class Watch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.memory: list[tuple[float, float]] = []
+        self.held: list[tuple[float, float]] = []
         self.sessions: list[tuple[float, int]] = []
         self._thread.start()
 
@@ -65,14 +66,18 @@ class Watch:
             if at >= shown + 10 and self.sessions:
                 shown = at
                 print(
-                    f"{at:5.0f} s  {self.memory[-1][1]:6.0f} MiB  {self.sessions[-1][1]} sessions  "
+                    f"{at:5.0f} s  {self.memory[-1][1]:6.0f} MiB, of which sessions hold "
+                    f"{self.held[-1][1]:5.0f}  {self.sessions[-1][1]} sessions  "
                     f"{len(self._record.requests)} requests",
                     flush=True,
                 )
 
     def _note_sessions(self) -> None:
         at = time.monotonic() - self._record.begun
-        self.sessions.append((at, int(self._client.capabilities()["sessions"])))
+        told = self._client.capabilities()
+        self.sessions.append((at, int(told["sessions"])))
+        held = told["memory"]["scan_bytes"] + told["memory"]["embedding_bytes"]
+        self.held.append((at, held / (1 << 20)))
 
 
 def resident_mib(pid: int) -> float:
@@ -183,8 +188,8 @@ def jobs(client: Client) -> dict[str, dict[str, float]]:
 
 
 def slope(memory: Sequence[tuple[float, float]], seconds: float) -> dict[str, float]:
-    """How memory moves once every client has opened scans: the last two thirds of the time."""
-    late = np.array([(at, mib) for at, mib in memory if at > seconds / 3])
+    """How memory moves once clients have come and gone: the last half of the time."""
+    late = np.array([(at, mib) for at, mib in memory if seconds / 2 < at < seconds])
     per_minute = float(np.polyfit(late[:, 0], late[:, 1], 1)[0] * 60) if len(late) > 2 else 0.0
     return {
         "slope_mib_per_minute": per_minute,
@@ -209,7 +214,8 @@ def draw(path: Path, record: Record, watch: Watch) -> None:
     above.set(yscale="log", ylabel="seconds until answered")
     above.legend(loc="upper right")
     below.plot(*zip(*watch.memory, strict=True), color="tab:green")
-    below.set(xlabel="s", ylabel="resident memory, MiB", ylim=(0, None))
+    below.plot(*zip(*watch.held, strict=True), color="tab:green", ls=":")
+    below.set(xlabel="s", ylabel="memory, MiB: resident; held (dots)", ylim=(0, None))
     beside = below.twinx()
     beside.plot(*zip(*watch.sessions, strict=True), color="0.5", lw=1)
     beside.set(ylabel="sessions", ylim=(0, None))
@@ -225,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="folder for server.json and server.png")
     args = parser.parse_args(arguments)
     process, url = start(args.model, args.clients)
-    load = os.getloadavg()
+    load, resident_first = os.getloadavg(), resident_mib(process.pid)
     try:
         client = Client(url, TOKEN)
         record = Record()
@@ -237,6 +243,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for user in stayed:
             user.leave(politely=True)
         left = int(client.capabilities()["sessions"])
+        time.sleep(10)  # the server tidies up now and then
+        resident_after = resident_mib(process.pid)
     finally:
         process.terminate()
         process.wait(30)
@@ -251,9 +259,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "latency_s": rows,
         "jobs": measured,
         "memory": memory,
+        "held": slope(watch.held, args.seconds),
         "resident_mib": watch.memory,
+        "held_mib": watch.held,
         "sessions": watch.sessions,
         "sessions_left": left,
+        "resident_first_mib": resident_first,
+        "resident_after_mib": resident_after,
         "answers_compared": compared,
         "wrong_answers": wrong,
         "errors": [asdict(r) for r in record.requests if r.error],
@@ -279,11 +291,15 @@ def _print(report: dict[str, Any]) -> None:
             f"jobs of kind {kind:14s} {job['jobs']:6.0f}: waited {job['waited_s']:.3f} s, "
             f"ran {job['ran_s']:.3f} s on average"
         )
-    memory = report["memory"]
+    for what, memory in (("resident", report["memory"]), ("held by sessions", report["held"])):
+        print(
+            f"memory {what}, last half: {memory['first_mib']:.0f} MiB at first, at most "
+            f"{memory['max_mib']:.0f}, {memory['last_mib']:.0f} at last; "
+            f"slope {memory['slope_mib_per_minute']:+.1f} MiB/min"
+        )
     print(
-        f"resident memory in the last two thirds: {memory['first_mib']:.0f} MiB at first, at most "
-        f"{memory['max_mib']:.0f}, {memory['last_mib']:.0f} at last; "
-        f"slope {memory['slope_mib_per_minute']:+.1f} MiB/min"
+        f"resident before anybody came {report['resident_first_mib']:.0f} MiB, ten seconds after "
+        f"everybody left {report['resident_after_mib']:.0f}"
     )
     requests = sum(row["requests"] for row in rows.values())
     print(

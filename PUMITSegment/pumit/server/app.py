@@ -26,7 +26,7 @@ from pumit.server import (
 from pumit.server.engine import Engine
 from pumit.server.guard import Guard, refusal
 from pumit.server.limits import Limits
-from pumit.server.memory import MemoryFull
+from pumit.server.memory import MemoryFull, give_back_memory
 from pumit.server.operations_routes import Operations
 from pumit.server.state import ServerState
 from pumit.server.traffic import TrafficLayer
@@ -130,6 +130,8 @@ async def _sweep(state: ServerState) -> None:
     while True:
         await asyncio.sleep(min(15.0, timeout_s / 4))
         state.leases.sweep()
+        # In a thread: it takes some milliseconds.
+        await asyncio.get_running_loop().run_in_executor(None, give_back_memory)
 
 
 async def _answer_error(request: Request, error: Exception) -> JSONResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from dataclasses import dataclass
@@ -107,3 +108,15 @@ def default_limit_bytes() -> int:
 def default_upload_bytes() -> int:
     """What scans on their way may take where nobody says: an eighth of the memory, up to 4 GiB."""
     return min((machine_bytes() or 2 * _SMALL_BYTES) // 8, 4 * GIB)
+
+
+def give_back_memory() -> None:
+    """Return freed memory to the machine, where the C library would keep it.
+
+    glibc keeps pages for the thread that freed them. With scans of many sizes coming and going in
+    several threads, a process of 16 users grew by 70 MiB a minute without holding more.
+    """
+    if sys.platform.startswith("linux"):
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # absent from other C libraries
+        if trim is not None:
+            trim(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from pumit.errors import PumitError
 from pumit.prompts import MaskPrompt
+from pumit.server.memory import give_back_memory, process_bytes
 from pumit.server.remote_session import RemoteSession
 from pumit.server.serve import ServeSettings
 
@@ -57,3 +59,17 @@ def _written_file(descriptor):
 def test_a_token_that_no_client_can_send_is_refused(token):
     with pytest.raises(PumitError, match="no client can send"):
         ServeSettings(token)
+
+
+@linux_only
+def test_freed_memory_goes_back_to_the_machine():
+    if not hasattr(ctypes.CDLL(None), "malloc_trim"):
+        pytest.skip("the C library has no malloc_trim")
+    # Too small for pages of their own; one above them keeps the heap from shrinking.
+    blocks = [bytearray(60_000) for _ in range(2_000)]
+    last = bytearray(60_000)
+    del blocks
+    before = process_bytes()
+    give_back_memory()
+    assert process_bytes() < before - (50 << 20)
+    assert len(last) == 60_000
