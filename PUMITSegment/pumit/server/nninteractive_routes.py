@@ -16,7 +16,7 @@ import numpy as np
 from fastapi import APIRouter, Header, Request, Response
 
 from pumit.drawn_prompts import box_prompts, lasso_prompts, scribble_prompts
-from pumit.errors import PromptError, VolumeError
+from pumit.errors import Cancelled, PromptError, VolumeError
 from pumit.prompts import MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.server import protocol
 from pumit.server.array_body import ARRAY_BODY, MetaHeader, parse_meta, receive_array
@@ -300,6 +300,8 @@ def _predict(session: PromptSession, viewer: ViewerObject, job: Job) -> Response
     if any(map(_says_where, prompts)):
         mask = session.predict(SEGMENT, cancelled=lambda: job.is_cancelled, progress=job.report)
         after = PackedMask.of(np.asarray(mask, dtype=bool))
+        if job.is_cancelled:  # a client that has gone must not miss a change of its buffer
+            raise Cancelled("The prediction was cancelled.")
     else:
         after = PackedMask()  # the protocol answers clicks outside with nothing inside
     before = viewer.mask

@@ -217,21 +217,14 @@ def test_a_refused_initial_segmentation_changes_nothing(http, engine, monkeypatc
     assert len(engine.sessions[0].prompts("1")) == 1
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        (protocol.PATH_KEEP_PROMPTS, {"segment": "other", "count": 0}),
-        (
-            protocol.PATH_ADD_PROMPT,
-            {"segment": "other", "prompt": {"kind": "point", "point_lps": [1, 1, 1]}},
-        ),
-    ],
-)
-def test_a_viewer_undoes_nothing_that_another_endpoint_did(http, engine, path, body):
+@pytest.mark.parametrize("path", [protocol.PATH_KEEP_PROMPTS, protocol.PATH_ADD_PROMPT])
+def test_a_viewer_undoes_nothing_that_another_endpoint_did(http, engine, path):
     load(http)
     buffer = Buffer()
     buffer.take(click(http, 4, 5, 4))
-    assert http.post(path, json=body).is_success
+    point = {"prompt": {"kind": "point", "point_lps": [1, 1, 1]}}
+    told = point if path == protocol.PATH_ADD_PROMPT else {"count": 0}
+    assert http.post(path, json={"segment": "other", **told}).is_success
     others = engine.sessions[0].prompts("other")
     assert buffer.take(http.post("/undo", json={})) == {"ran_prediction": False, "bbox": None}
     assert len(engine.sessions[0].prompts("1")) == 1
@@ -359,6 +352,24 @@ def test_a_prediction_that_fails_leaves_no_prompt_behind(http, engine, monkeypat
     assert len(engine.sessions[0].prompts("1")) == 1
     buffer.take(http.post("/undo", json={}))
     assert not buffer.array.any()
+
+
+def test_an_answer_that_comes_after_its_cancelling_changes_nothing(http, engine, monkeypatch):
+    load(http)
+    session, buffer = engine.sessions[0], Buffer()
+    predict = session.predict
+
+    def slowly(*args, **kwargs):
+        mask = predict(*args, **kwargs)
+        assert http.post(protocol.PATH_CANCEL, json={}).json() == {"cancelled": 1}
+        return mask
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "predict", slowly)
+        assert click(http, 1, 1, 1).status_code == 409
+    assert session.prompts("1") == []
+    buffer.take(click(http, 4, 5, 4))
+    assert buffer.array.sum() == 125
 
 
 def test_prompts_are_limited_and_a_new_object_frees_them(http):
