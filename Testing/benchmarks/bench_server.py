@@ -199,6 +199,13 @@ def slope(memory: Sequence[tuple[float, float]], seconds: float) -> dict[str, fl
     }
 
 
+def beside(watch: Watch) -> list[tuple[float, float]]:
+    """What the process had at each moment beyond what its sessions held, MiB."""
+    return [
+        (at, all_ - held) for (at, all_), (_, held) in zip(watch.memory, watch.held, strict=False)
+    ]
+
+
 def draw(path: Path, record: Record, watch: Watch) -> None:
     """Latencies over time, and memory below."""
     import matplotlib
@@ -260,6 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "jobs": measured,
         "memory": memory,
         "held": slope(watch.held, args.seconds),
+        "beside": slope(beside(watch), args.seconds),
         "resident_mib": watch.memory,
         "held_mib": watch.held,
         "sessions": watch.sessions,
@@ -291,7 +299,8 @@ def _print(report: dict[str, Any]) -> None:
             f"jobs of kind {kind:14s} {job['jobs']:6.0f}: waited {job['waited_s']:.3f} s, "
             f"ran {job['ran_s']:.3f} s on average"
         )
-    for what, memory in (("resident", report["memory"]), ("held by sessions", report["held"])):
+    parts = {"resident": "memory", "held by sessions": "held", "beside that": "beside"}
+    for what, memory in ((what, report[key]) for what, key in parts.items()):
         print(
             f"memory {what}, last half: {memory['first_mib']:.0f} MiB at first, at most "
             f"{memory['max_mib']:.0f}, {memory['last_mib']:.0f} at last; "
