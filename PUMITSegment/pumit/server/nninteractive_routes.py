@@ -46,6 +46,8 @@ from pumit.volume import Volume
 router = APIRouter()
 
 SEGMENT = "1"
+# The protocol's own points are balls of this radius, voxels: one beside the image reaches into it.
+_POINT_RADIUS = 4
 
 MakePrompts = Callable[[Volume], list[Prompt]]
 OptionalMeta = Annotated[str, Header(alias=protocol.META_HEADER, max_length=8192)]
@@ -102,7 +104,10 @@ async def set_target_buffer(
             raise VolumeError(
                 f"The target buffer needs the image's grid {lease.shape}, got {tuple(body.shape)}."
             )
-        lease.viewer = ViewerObject(dtype)
+        if lease.viewer is None:
+            lease.viewer = ViewerObject(dtype)
+        else:
+            lease.viewer.renew(dtype)
         return {}
 
     return await state.change(lease, work)
@@ -121,7 +126,10 @@ async def add_point(
     """Add a click."""
 
     def make(volume: Volume) -> list[Prompt]:
-        index = [round(place) for place in body.coordinates]
+        index = np.array([round(place) for place in body.coordinates])
+        nearest = index.clip(0, np.array(volume.shape) - 1)
+        if np.abs(index - nearest).max() <= _POINT_RADIUS:
+            index = nearest
         place = volume.index_to_world(index).tolist()
         return [PointPrompt(tuple(place), body.include_interaction)]
 
@@ -258,6 +266,8 @@ async def _add_drawn(
             )
         if not all(a >= 0 and b <= size for (a, b), size in zip(bounds, volume.shape, strict=True)):
             raise PromptError(f"interaction_bbox {bounds} leaves the image's grid {volume.shape}.")
+        if not drawn.any():  # the protocol takes it, and nothing changes
+            return []
         start = [start for start, _ in bounds]
         return _DRAWN[kind](drawn, start, volume, is_positive=wish.include_interaction)
 
@@ -274,8 +284,9 @@ async def _interact(
     def work(session: PromptSession, job: Job) -> Response:
         viewer = _viewer(lease)
         earlier = session.prompts(SEGMENT)
-        session.add_prompts(make(session.volume), SEGMENT)
-        viewer.begin(1, earlier)
+        prompts = make(session.volume)
+        session.add_prompts(prompts, SEGMENT)
+        viewer.begin(1 if prompts else 0, earlier)
         _count_prompts(session, lease)
         if not runs:
             return _answer(viewer, None, has_run=False)

@@ -150,6 +150,10 @@ class ViewerObject:
         self.mask, self._answered = step.mask, step.answered
         return True
 
+    def renew(self, dtype: np.dtype[np.generic]) -> None:
+        """Go on with another buffer, in which nothing is written yet."""
+        self.dtype, self.mask = dtype, PackedMask()
+
     def clear(self) -> None:
         """Begin a new object: an empty mask, and nothing to take back."""
         self.mask, self._answered = PackedMask(), ()

@@ -330,7 +330,6 @@ def test_what_cannot_be_used_gets_a_sentence_and_changes_nothing(http, engine):
         refused(answer, "interaction_bbox")
     refused(send(http, "/add_scribble_interaction", drawn, include_interaction=True))
     nothing = np.zeros(SHAPE, np.uint8)
-    refused(send(http, "/add_lasso_interaction", nothing, include_interaction=True))
     refused(send(http, "/add_initial_seg_interaction", drawn), "grid")
     refused(send(http, "/add_scribble_interaction", nothing), "include_interaction")
     assert engine.sessions[0].prompts("1") == before
@@ -397,3 +396,39 @@ def test_requests_at_the_same_time_are_all_answered(http, engine):
     for _ in answers:
         assert json.loads(http.post("/undo", json={}).headers["X-Meta"])["ran_prediction"]
     assert engine.sessions[0].prompts("1") == []
+
+
+def test_a_drawing_of_nothing_changes_nothing(http, engine):
+    load(http)
+    buffer = Buffer()
+    for kind in ("scribble", "lasso"):
+        answer = send(
+            *(http, f"/add_{kind}_interaction", np.zeros(SHAPE, np.uint8)), include_interaction=True
+        )
+        assert buffer.take(answer) == {"ran_prediction": True, "bbox": None}
+    assert engine.sessions[0].prompts("1") == []
+    buffer.take(click(http, 4, 5, 4))
+    buffer.take(http.post("/undo", json={}))
+    assert not buffer.array.any()
+
+
+def test_a_click_just_beside_the_image_counts_at_its_border(http):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, -4, 5, 10.4))
+    assert buffer.array[0, 5, 10]
+    refused(click(http, -5, 5, 5), "outside")
+
+
+def test_a_new_buffer_in_mid_object_gets_the_whole_mask_with_the_next_answer(http):
+    load(http)
+    Buffer().take(click(http, 4, 5, 4))
+    body = {"shape": list(SHAPE), "dtype": "int16"}
+    assert http.post("/set_target_buffer", json=body).is_success
+    buffer = Buffer("int16")
+    assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is False
+    buffer.take(click(http, 4, 5, 6))
+    assert buffer.array.sum() == 5 * 5 * 7
+    buffer.take(http.post("/undo", json={}))
+    buffer.take(http.post("/undo", json={}))
+    assert not buffer.array.any()
