@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Collection
 from http import HTTPStatus
 from typing import Any
@@ -30,6 +31,8 @@ from pumit.server.memory import MemoryFull, give_back_memory
 from pumit.server.operations_routes import Operations
 from pumit.server.state import ServerState
 from pumit.server.traffic import TrafficLayer
+
+logger = logging.getLogger(__name__)
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -129,9 +132,13 @@ async def _sweep(state: ServerState) -> None:
     timeout_s = min(limits.idle_timeout_s, limits.liveness_timeout_s, limits.sleep_after_s)
     while True:
         await asyncio.sleep(min(15.0, timeout_s / 4))
-        state.leases.sweep()
-        # In a thread: it takes some milliseconds.
-        await asyncio.get_running_loop().run_in_executor(None, give_back_memory)
+        try:
+            state.leases.sweep()
+            # In a thread: it takes some milliseconds.
+            await asyncio.get_running_loop().run_in_executor(None, give_back_memory)
+        except Exception as error:
+            # Tried again at the next turn: nothing else frees what is abandoned.
+            logger.error("a sweep failed: %s", type(error).__name__)
 
 
 async def _answer_error(request: Request, error: Exception) -> JSONResponse:
