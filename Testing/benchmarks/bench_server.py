@@ -219,7 +219,7 @@ def draw(path: Path, record: Record, watch: Watch) -> None:
         above.plot([r.at_s for r in found], [r.seconds for r in found], ".", ms=3, color=color)
         above.plot([], [], ".", color=color, label=kind)
     above.set(yscale="log", ylabel="seconds until answered")
-    above.legend(loc="upper right")
+    above.legend(loc="center right")
     below.plot(*zip(*watch.memory, strict=True), color="tab:green")
     below.plot(*zip(*watch.held, strict=True), color="tab:green", ls=":")
     below.set(xlabel="s", ylabel="memory, MiB: resident; held (dots)", ylim=(0, None))
