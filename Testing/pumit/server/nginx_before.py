@@ -53,7 +53,11 @@ class Nginx:
         )
         end = time.monotonic() + 10
         while not _answers(self.port):
-            said = (folder / "start.log").read_text() if (folder / "start.log").exists() else ""
+            said = (
+                (folder / "start.log").read_text(encoding="utf-8")
+                if (folder / "start.log").exists()
+                else ""
+            )
             assert self._process.poll() is None, said
             assert time.monotonic() < end, said
             time.sleep(0.02)
@@ -68,7 +72,7 @@ class Nginx:
         return "\n".join(file.read_text(errors="replace") for file in files)
 
     def _shipped(self, certificate: tuple[Path, Path]) -> str:
-        text = SHIPPED.read_text()
+        text = SHIPPED.read_text(encoding="utf-8")
         for pattern, value in (
             (r"unix:/run/pumit/(\d+)/http\.sock", rf"unix:{self.folder}/\1.sock"),
             (r"listen \[::\].*\n", ""),

@@ -23,9 +23,9 @@ from starlette.testclient import TestClient
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
-UNIT = (DEPLOY / "pumit@.service").read_text()
-NGINX = (DEPLOY / "nginx.conf").read_text()
-COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+UNIT = (DEPLOY / "pumit@.service").read_text(encoding="utf-8")
+NGINX = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
 SERVERS = {name: service for name, service in COMPOSE["services"].items() if name != "nginx"}
 
 
@@ -173,8 +173,8 @@ def test_the_health_check_tells_a_living_server_from_none(fake_worker, tmp_path)
 
 
 def test_the_image_installs_what_the_project_declares():
-    dockerfile = (DEPLOY / "Dockerfile").read_text()
-    project = (ROOT / "pyproject.toml").read_text()
+    dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extras = re.findall(r'"\.\[(\w+)\]"', dockerfile)
     assert extras == ["server"]
     assert re.search(r"^server = \[", project, re.MULTILINE)
@@ -185,7 +185,7 @@ def test_the_image_installs_what_the_project_declares():
     for minor in re.findall(r"^FROM python:3\.(\d+)-slim", dockerfile, re.MULTILINE):
         assert int(minor) >= int(minimum[1])
     # All that is copied is let through to the build, and exists.
-    allowed = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
+    allowed = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", dockerfile, re.MULTILINE)
     for source in " ".join(copied).split():
         assert f"!{source}" in allowed
@@ -197,7 +197,7 @@ def test_the_image_installs_what_the_project_declares():
 
 
 def test_prometheus_asks_where_nginx_answers():
-    config = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
+    config = yaml.safe_load((DEPLOY / "prometheus.yml").read_text(encoding="utf-8"))
     assert [job["metrics_path"] for job in config["scrape_configs"]] == [
         f"/metrics/{name.removeprefix('pumit-')}" for name in SERVERS
     ]
@@ -209,7 +209,9 @@ def test_prometheus_asks_where_nginx_answers():
 
 
 def test_alerts_ask_for_metrics_that_exist():
-    rules = yaml.safe_load((DEPLOY / "pumit_alerts.yml").read_text())["groups"][0]["rules"]
+    rules = yaml.safe_load((DEPLOY / "pumit_alerts.yml").read_text(encoding="utf-8"))["groups"][0][
+        "rules"
+    ]
     headers = {"Authorization": f"Bearer {TOKEN}"}
     with TestClient(create_app(FakeEngine(), token=TOKEN), base_url="http://127.0.0.1") as http:
         text = http.get("/metrics", headers=headers).text
@@ -220,7 +222,7 @@ def test_alerts_ask_for_metrics_that_exist():
 
 
 def test_the_installers_page_names_what_exists():
-    page = (ROOT / "SERVER.md").read_text()
+    page = (ROOT / "SERVER.md").read_text(encoding="utf-8")
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     # Options of other programs on the page.
