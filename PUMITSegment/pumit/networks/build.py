@@ -90,6 +90,7 @@ PROMPTABLE: dict[str, Any] = {
     "num_masks": 4,
     "num_decoder_blocks": 2,
     "geodesic": False,
+    "light": False,
 }
 
 _HYMAMBA = {

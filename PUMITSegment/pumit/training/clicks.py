@@ -40,10 +40,37 @@ def largest(mask: Mask) -> Mask:
     return np.asarray(labels == 1 + int(np.argmax(np.bincount(labels.ravel())[1:])))
 
 
+DEEPEST, BORDER = 0.55, 0.15  # shares of clicks; the others fall anywhere deeper than half
+
+
+def band_of(depth: npt.NDArray[np.float64], *, at_border: bool) -> Mask:
+    """Where a click may fall that is not the deepest: along the border, or deeper than half.
+
+    Args:
+        depth: Distance to what is outside of the mask, in-plane voxels.
+        at_border: Which of the two.
+    """
+    half = 0.5 * float(depth.max())
+    band = (depth > 0) & (depth <= max(half, 1.0)) if at_border else depth > half
+    return np.asarray(band)
+
+
 def click_in(
-    mask: Mask, ratio: float, rng: Rng, *, deepest: float = 0.7
+    mask: Mask, ratio: float, rng: Rng, *, deepest: float = DEEPEST, border: float = BORDER
 ) -> tuple[float, float, float]:
-    """A voxel of `mask` where a user would click: the deepest, or one drawn towards the depth."""
+    """A voxel of `mask` where a user would click.
+
+    Args:
+        mask: Bool (D, H, W).
+        ratio: Slice spacing over in-plane spacing; 0 in 2D.
+        rng: Source of randomness.
+        deepest: Share of clicks in the deepest voxel of the largest piece.
+        border: Share of clicks along its border; the others fall anywhere deeper than half.
+
+    Source:
+        RITM (Sofiiuk et al., 2021): clicks where the distance is more than half of the greatest.
+        ScribblePrompt (Wong et al., 2024): clicks in a band along the border.
+    """
     spacing = (ratio if ratio > 0 else 1.0, 1.0, 1.0)
     piece = largest(mask)
     window = ndimage.find_objects(piece.astype(np.uint8))[0]
@@ -52,14 +79,33 @@ def click_in(
     padded = np.pad(piece[window], [(r, r) for r in rim])
     inner = tuple(slice(r, n - r) for r, n in zip(rim, padded.shape, strict=True))
     depth = ndimage.distance_transform_edt(padded, sampling=spacing)[inner]
-    if rng.random() < deepest:
+    kind = rng.random()
+    if kind < deepest:
         index = int(depth.argmax())
     else:
-        weight = depth.ravel() ** 1.5
-        index = int(rng.choice(weight.size, p=weight / weight.sum()))
+        band = band_of(depth, at_border=kind < deepest + border)
+        places = np.flatnonzero(band)
+        index = int(places[int(rng.random() * len(places))])
     local = np.unravel_index(index, depth.shape)
     d, h, w = (float(i + s.start) for i, s in zip(local, window, strict=True))
     return d, h, w
+
+
+def stroke_in(mask: Mask, rng: Rng) -> list[tuple[float, float, float]]:
+    """Points along a stroke in one slice of `mask`, as a scribble becomes, at least one."""
+    slices = np.flatnonzero(mask.any((1, 2)))
+    d = int(rng.choice(slices))
+    places = np.argwhere(mask[d])
+    # From one place of the slice to the farthest of a few others, bent through a third.
+    start = places[int(rng.integers(len(places)))]
+    others = places[rng.integers(len(places), size=6)]
+    end = others[int(np.square(others - start).sum(1).argmax())]
+    bend = others[int(rng.integers(len(others)))]
+    t = np.linspace(0, 1, int(rng.integers(3, 9)))[:, None]
+    line = (1 - t) ** 2 * start + 2 * t * (1 - t) * bend + t**2 * end
+    # The stroke stays inside: each point goes to the nearest voxel of the slice.
+    near = [places[int(np.square(places - p).sum(1).argmin())] for p in line]
+    return [(float(d), float(h), float(w)) for h, w in dict.fromkeys(map(tuple, near))]
 
 
 def draw_box(
@@ -115,10 +161,7 @@ def first_prompts(target: Mask, ratio: float, rng: Rng) -> PromptState:
         if rng.random() < 0.15:
             state.points.append((*click_in(target, ratio, rng), True))
     elif kind < 0.87:
-        inside = np.argwhere(target)
-        for index in rng.choice(len(inside), min(len(inside), int(rng.integers(2, 6)))):
-            d, h, w = map(float, inside[index])
-            state.points.append((d, h, w, True))
+        state.points += [(*place, True) for place in stroke_in(target, rng)]
     else:
         state.prior = degraded(target, rng)
         if rng.random() < 0.5:

@@ -8,10 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pumit.training.clicks import PromptState, correct
+from pumit.training.clicks import BORDER, DEEPEST, PromptState, correct
 from pumit.training.components import largest_components, squared_distance
-
-DEEPEST = 0.7  # share of clicks in the deepest voxel, as of `clicks.click_in`
 
 
 def correct_all(
@@ -59,12 +57,16 @@ def correct_there(
 
     # Numbers are drawn for those alone that have an error, as on the CPU.
     has_error, positive = torch.stack((sizes.amax(1) > 0, is_positive)).cpu().tolist()
-    shares = [1.0] * len(states)  # of the weight that lies before the click; 1 is the deepest
+    kinds = torch.zeros(len(states))  # below DEEPEST, below DEEPEST + BORDER, or above
+    shares = torch.zeros(len(states), dtype=torch.float64)  # of the band that lies before the click
     for i, rng in enumerate(rngs):
-        if has_error[i] and rng.random() >= DEEPEST:
-            shares[i] = rng.random()
-    share = torch.tensor(shares, dtype=torch.float64).to(depth.device, non_blocking=True)
-    index = torch.where(share < 1, _drawn(depth, share), _deepest(depth))
+        if has_error[i]:
+            kinds[i] = rng.random()
+            if kinds[i] >= DEEPEST:
+                shares[i] = rng.random()
+    kinds, shares = (t.to(depth.device, non_blocking=True) for t in (kinds, shares))
+    drawn = _drawn(depth, kinds < DEEPEST + BORDER, shares)
+    index = torch.where(kinds < DEEPEST, _deepest(depth), drawn)
     places = torch.unravel_index(index, target.shape[1:])
     for i, place in enumerate(torch.stack(places, dim=1).cpu().tolist()):
         if has_error[i]:
@@ -79,8 +81,10 @@ def _deepest(depth: Tensor) -> Tensor:
     return torch.where(is_deepest, place, depth.shape[1]).amin(1)
 
 
-def _drawn(depth: Tensor, share: Tensor) -> Tensor:
-    """Voxel at a share of the total weight, the deeper the heavier, flat index (B,)."""
-    weight = depth.double().pow(1.5).cumsum(1)
-    index = torch.searchsorted(weight, share[:, None] * weight[:, -1:], right=True)
+def _drawn(depth: Tensor, at_border: Tensor, share: Tensor) -> Tensor:
+    """Voxel at a share of the band of `clicks.band_of`, flat index (B,); depth is (B, N)."""
+    half = 0.5 * depth.amax(1, keepdim=True)
+    border = (depth > 0) & (depth <= half.clamp_min(1.0))
+    count = torch.where(at_border[:, None], border, depth > half).double().cumsum(1)
+    index = torch.searchsorted(count, share[:, None] * count[:, -1:], right=True)
     return index[:, 0].clamp_max(depth.shape[1] - 1)

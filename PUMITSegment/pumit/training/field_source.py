@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pumit.preprocessing.intensity import field_channels
 from pumit.training.clicks import PromptState, first_prompts, one_click
+from pumit.training.label_maps import LabelMaps
 from pumit.training.real_scans import RealScan
 from pumit.training.synthesis.scene import Scene, draw_scene
 
@@ -83,6 +84,10 @@ class FieldSource:
         field_size: In-plane voxels of a field.
         scans: Real scans to mix in, or None for generated ones only.
         real_share: Share of fields that come from real scans; one for all degrees, or by degree.
+        label_maps: Label maps to generate scans from, or None.
+        map_share: Share of fields that are generated from them.
+        field_sizes: In-plane voxels of a step's fields, each with its share of the steps; None
+            takes `field_size`. A batch of others holds about as many voxels.
         batch_size: Fields per step, times `FIELDS`.
         targets_per_field: Targets asked for in one field.
         device: Where scans are generated.
@@ -102,10 +107,16 @@ class FieldSource:
         device: torch.device,
         rounds: Mapping[int, float] = ROUNDS,
         one_click: float = 0.0,
+        label_maps: LabelMaps | None = None,
+        map_share: float = 0.0,
+        field_sizes: Mapping[int, float] | None = None,
     ) -> None:
         self.field_size = field_size
+        self.field_sizes = dict(field_sizes) if field_sizes else {field_size: 1.0}
         self.scans = scans
+        self.label_maps = label_maps
         self.real_share = real_share
+        self.map_share = map_share
         self.batch_size = batch_size
         self.targets_per_field = targets_per_field
         self.device = device
@@ -117,15 +128,26 @@ class FieldSource:
         for scan in self.scans.scans if self.scans is not None else []:
             _ = scan.image.levels
 
-    def _scene(self, da0: int, generator: torch.Generator) -> tuple[Scene, bool]:
+    def _size(self, shared: torch.Generator) -> int:
+        """In-plane voxels of this step's fields."""
+        shares = torch.tensor(list(self.field_sizes.values()))
+        if len(shares) == 1:
+            return next(iter(self.field_sizes))
+        return list(self.field_sizes)[int(torch.multinomial(shares, 1, generator=shared))]
+
+    def _scene(self, da0: int, size: int, generator: torch.Generator) -> tuple[Scene, bool]:
         """A scene, and whether it is of a real scan with labels."""
-        size, share = self.field_size, self.real_share
+        share = self.real_share
         share = share if isinstance(share, float) else share.get(da0, 0.0)
-        if self.scans is not None and torch.rand((), generator=generator) < share:
-            for _ in range(4):
+        draw = float(torch.rand((), generator=generator))
+        for _ in range(4):
+            scene = None
+            if self.scans is not None and draw < share:
                 scene = self.scans.draw(da0, size, generator)
-                if scene is not None:
-                    return scene, scene.is_labelled
+            elif self.label_maps is not None and draw < share + self.map_share:
+                scene = self.label_maps.draw(da0, size, generator, self.device)
+            if scene is not None:
+                return scene, scene.is_labelled and draw < share
         return draw_scene(da0, size, generator, self.device), False
 
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> FieldBatch:
@@ -137,9 +159,11 @@ class FieldSource:
             shared: In the same state in every process, for what decides how long a step takes.
         """
         images, targets, ratios, real = [], [], [], []
-        depth = draw_depth(da0, self.field_size, shared)
-        for _ in range(self.batch_size * FIELDS[da0]):
-            scene, is_real = self._scene(da0, generator)
+        size = self._size(shared)
+        depth = draw_depth(da0, size, shared)
+        batch_size = max(1, round(self.batch_size * (self.field_size / size) ** 3))
+        for _ in range(batch_size * FIELDS[da0]):
+            scene, is_real = self._scene(da0, size, generator)
             order = torch.randperm(len(scene.targets), generator=generator)
             there = [] if scene.inside is None else [scene.inside]
             stack = torch.stack([scene.image, *(scene.targets[int(i)] for i in order), *there])

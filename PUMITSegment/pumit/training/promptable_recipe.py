@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,18 @@ import torch
 
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
+from pumit.models.checkpoint import load_checkpoint
+from pumit.models.index import find_model
 from pumit.networks.build import PROMPTABLE, build_network
 from pumit.networks.promptable.network import PromptableNetwork
+from pumit.training.field_source import ROUNDS
+from pumit.training.label_maps import LabelMaps
 from pumit.training.objectives import Objective, ObjectiveKind, Setting, begin_with
 from pumit.training.promptable_task import DEGREE_SHARES, DEGREES, PromptableTask
-from pumit.training.real_scans import RealScans
+from pumit.training.real_scans import UNLABELLED, RealScans, case_index
 from pumit.training.recipe_file import Kinds
+
+logger = logging.getLogger(__name__)
 
 KINDS: Kinds = {
     "scene_device": (str,),
@@ -25,6 +32,12 @@ KINDS: Kinds = {
     "real_folder": (str,),
     "real_cases": (list,),
     "real_unlabelled": (list,),
+    "real_sets": (list,),
+    "unlabelled_targets": (int, float),
+    "label_maps": (list,),
+    "map_share": (int, float),
+    "field_sizes": (dict,),
+    "rounds": (dict,),
 }
 
 
@@ -45,7 +58,7 @@ def build(recipe: Mapping[str, Any], setting: Setting) -> Objective:
     network = build_network("promptable", **sizes)
     assert isinstance(network, PromptableNetwork)
     if "initial" in recipe:
-        begin_with(network, recipe["initial"], ("promptable",))
+        _begin_with(network, recipe["initial"])
     scans = None
     if recipe.get("real_cases"):
         folder = setting.real_folder or Path(recipe["real_folder"]).expanduser()
@@ -54,10 +67,18 @@ def build(recipe: Mapping[str, Any], setting: Setting) -> Objective:
                 f"real_folder {folder.name} is missing; remove real_cases to go without."
             )
         unlabelled = [folder / u for u in recipe.get("real_unlabelled", [])]
-        scans = RealScans(folder, recipe["real_cases"], unlabelled)
+        share = float(recipe.get("unlabelled_targets", UNLABELLED))
+        scans = RealScans(folder, recipe["real_cases"], unlabelled, share)
+        for each in recipe.get("real_sets", []):
+            cases = folder / each["folder"]
+            scans.add(cases, _of_tiers(cases, each))
     task = PromptableTask(
         network,
         scans=scans,
+        label_maps=_label_maps(recipe, setting),
+        map_share=float(recipe.get("map_share", 0.0)),
+        field_sizes=recipe.get("field_sizes"),
+        rounds=recipe.get("rounds", ROUNDS),
         real_share=float(recipe.get("real_share", 0.35)),
         batch_size=int(recipe.get("batch_size", 4)),
         targets_per_field=int(recipe.get("targets_per_field", 2)),
@@ -66,6 +87,49 @@ def build(recipe: Mapping[str, Any], setting: Setting) -> Objective:
     )
     degrees = dict(zip(DEGREES, DEGREE_SHARES, strict=True))
     return Objective(task, degrees, {"network": "promptable", "sizes": sizes})
+
+
+def _begin_with(network: PromptableNetwork, model: str) -> None:
+    """Take the weights of an earlier model; of one with the other decoder, those that fit."""
+    checkpoint = load_checkpoint(find_model(model))
+    is_light = bool(checkpoint.recipe.get("sizes", {}).get("light", False))
+    if checkpoint.recipe.get("network") != "promptable" or is_light == network.is_light:
+        begin_with(network, model, ("promptable",))
+        return
+    own = network.state_dict()
+    fitting = {
+        name: value
+        for name, value in checkpoint.state.items()
+        if name in own and own[name].shape == value.shape
+    }
+    network.load_state_dict(fitting, strict=False)
+    logger.info("%d of %d weights taken over", len(fitting), len(own))
+
+
+def _of_tiers(folder: Path, wanted: Mapping[str, Any]) -> list[str]:
+    """Cases of a folder: those that are named, or all whose `index.json` puts them into a tier."""
+    if not folder.is_dir():
+        raise PumitError(f"The folder {folder.name} of real_sets is missing; leave it out.")
+    if "cases" in wanted:
+        return [str(case) for case in wanted["cases"]]
+    known = case_index(folder)
+    tiers = set(wanted.get("tiers", []))
+    return sorted(case for case, facts in known.items() if not tiers or facts["tier"] in tiers)
+
+
+def _label_maps(recipe: Mapping[str, Any], setting: Setting) -> LabelMaps | None:
+    """The recipe's label maps, each a path or a pattern below real_folder, or None."""
+    if not recipe.get("label_maps"):
+        return None
+    folder = setting.real_folder or Path(recipe["real_folder"]).expanduser()
+    paths: list[Path] = []
+    for pattern in recipe["label_maps"]:
+        parent, name = (folder / pattern).parent, Path(pattern).name
+        found = sorted(parent.glob(name))
+        if not found:
+            raise PumitError(f"No label map fits {name}; leave it out of label_maps.")
+        paths += found
+    return LabelMaps(paths)
 
 
 def _scene_device(recipe: Mapping[str, Any], setting: Setting) -> torch.device:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,11 +18,13 @@ from pumit.training.clicks import PromptState
 from pumit.training.corrections import correct_all
 from pumit.training.drawing_ahead import Draw
 from pumit.training.field_source import ROUNDS, FieldBatch, FieldSource, Scans, one_each
+from pumit.training.label_maps import LabelMaps
 
 DEGREES = (0, 1, 2, 3, 4, 5)
 DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
 # Of prompts, logits, estimates and whether they are ambiguous: loss, index shown, error.
 Grade = Callable[[PromptBatch, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+LOST, COARSENED = 0.08, 0.12  # shares of earlier answers
 COMPILED_SHAPES = 64  # programs of one function that `torch.compile` keeps
 
 
@@ -32,7 +34,11 @@ class PromptableTask(nn.Module):
     Args:
         network: The network to train; where it lies is where everything is computed.
         scans: Real scans to mix in, or None for generated ones only.
+        label_maps: Label maps to generate scans from, or None.
         real_share: Share of fields that come from real scans; see `FieldSource`.
+        map_share: Share of fields that are generated from label maps.
+        field_sizes: In-plane voxels of a step's fields, each with its share of the steps; None
+            takes the network's own. Smaller ones come in larger batches.
         batch_size: Fields per step.
         targets_per_field: Targets asked for in one field.
         scene_device: Where scans are generated; None does so on the CPU.
@@ -46,7 +52,10 @@ class PromptableTask(nn.Module):
         network: PromptableNetwork,
         *,
         scans: Scans | None = None,
+        label_maps: LabelMaps | None = None,
         real_share: float | Mapping[int, float] = 0.35,
+        map_share: float = 0.0,
+        field_sizes: Mapping[int, float] | None = None,
         batch_size: int = 4,
         targets_per_field: int = 2,
         scene_device: torch.device | None = None,
@@ -60,7 +69,10 @@ class PromptableTask(nn.Module):
         self.source = FieldSource(
             network.field_size,
             scans=scans,
+            label_maps=label_maps,
             real_share=real_share,
+            map_share=map_share,
+            field_sizes=field_sizes,
             batch_size=batch_size,
             targets_per_field=targets_per_field,
             device=torch.device("cpu") if scene_device is None else scene_device,
@@ -113,25 +125,22 @@ class PromptableTask(nn.Module):
         embedding = embedding.repeat(self.targets_per_field)
         grade = self.grader(batch, embedding)
         prior: Tensor | None = None
-        rounds = batch.rounds
-        # Gradients through the first answer and the last two; the ones between only make errors.
-        graded = {0, rounds - 1, *([rounds - 2] if rounds > 2 else [])}
         losses, first, last, iou_error = [], None, None, []
-        for i in range(rounds):
+        for i in range(batch.rounds):
             prompts = prompt_batch(states, batch.ratio, batch.target.shape[1:], prior)
+            if prior is not None:
+                prompts = damaged(prompts, rngs)
             ambiguous = torch.tensor([prior is None and s.is_ambiguous for s in states])
-            with torch.set_grad_enabled(torch.is_grad_enabled() and i in graded):
-                logits, iou = self.network.decode(embedding, prompts)
-                there = ambiguous.to(logits.device, non_blocking=True)
-                loss, chosen, error = grade(prompts, logits, iou, there)
-            if i in graded:
-                losses.append(loss)
-                iou_error.append(error.detach())
+            logits, iou = self.network.decode(embedding, prompts)
+            there = ambiguous.to(logits.device, non_blocking=True)
+            loss, chosen, error = grade(prompts, logits, iou, there)
+            losses.append(loss)
+            iou_error.append(error.detach())
             index = chosen[:, None, None, None, None].expand(-1, 1, *logits.shape[2:])
             answer = logits.detach().gather(1, index)[:, 0]
             dice = hard_dice(answer, batch.target)
             first, last = (dice if first is None else first), dice
-            if i + 1 < rounds:
+            if i + 1 < batch.rounds:
                 prior = answer.sigmoid()
                 correct_all(states, batch.target, prior, batch.ratio, rngs)
         assert first is not None
@@ -188,6 +197,25 @@ def prompt_batch(
         on(torch.tensor(has_prior)),
         ratio,
     )
+
+
+def damaged(prompts: PromptBatch, rngs: Sequence[np.random.Generator]) -> PromptBatch:
+    """The same prompts with some earlier answers lost or grown over, so that clicks count alone.
+
+    Args:
+        prompts: Of a batch.
+        rngs: Source of randomness of each sample.
+    """
+    prior, has_prior = prompts.prior.clone(), prompts.has_prior.clone()
+    for i, rng in enumerate(rngs):
+        draw = rng.random()
+        if draw < LOST:
+            prior[i], has_prior[i] = 0, False
+        elif draw < LOST + COARSENED:
+            d, h, w = (max(n // int(rng.integers(2, 5)), 1) for n in prior.shape[2:])
+            small = F.adaptive_avg_pool3d(prior[i][None], (d, h, w))
+            prior[i] = F.interpolate(small, prior.shape[2:], mode="trilinear")[0]
+    return replace(prompts, prior=prior, has_prior=has_prior)
 
 
 def hard_dice(logits: Tensor, target: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +19,19 @@ from pumit.errors import VolumeError
 from pumit.preprocessing.fields import Field, Pyramid, depth_first, field_shape
 from pumit.preprocessing.intensity import field_channels
 from pumit.training.region_merging import region_pieces
-from pumit.training.synthesis.grid import uniform
-from pumit.training.synthesis.scene import MAX_SHARE, MIN_SHARE, Scene, slice_ratio_for
+from pumit.training.synthesis.grid import integer, uniform
+from pumit.training.synthesis.scene import MIN_SHARE, Scene, is_target, slice_ratio_for
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
 FEWEST_VOXELS = 30  # a smaller structure is no target
 INVERTED = 0.3  # share of images that are turned into their negatives
+# Share of scenes whose targets are nobody's organ: the network is to obey, not to recognise.
+UNLABELLED = 0.5
+UNION, PART = 0.12, 0.12  # share of labelled targets that are a union, or a part
+COARSENED = 2.5  # a scan whose slices force voxels so much coarser than drawn is passed over
+TRIES = 12  # scans that are tried for one scene
 
 
 @dataclass
@@ -96,32 +103,82 @@ def scan_of(
 
 
 class RealScans:
-    """Draw scenes from a folder of `<case>/{image,label}.nii.gz` and from unlabelled scans.
+    """Draw scenes from folders of `<case>/{image,label}.nii.gz` and from unlabelled scans.
+
+    A data set is drawn first, as often as the root of its patients; then a patient, one of their
+    scans, and one of its structures. So many scans of one kind do not crowd out the others.
 
     Args:
         folder: Folder of cases.
         cases: Which of them; only these are read.
         unlabelled: Further scans without labels.
+        unlabelled_targets: Share of scenes whose targets are pieces of the image itself.
     """
 
-    def __init__(self, folder: Path, cases: Sequence[str], unlabelled: Sequence[Path] = ()) -> None:
-        self.scans = []
-        for case in cases:
-            label = folder / case / "label.nii.gz"
-            self.scans.append(
-                load_scan(folder / case / "image.nii.gz", label if label.exists() else None)
-            )
-        self.scans += [load_scan(path, None) for path in unlabelled]
+    def __init__(
+        self,
+        folder: Path,
+        cases: Sequence[str],
+        unlabelled: Sequence[Path] = (),
+        unlabelled_targets: float = UNLABELLED,
+    ) -> None:
+        self.scans: list[RealScan] = []
+        self.unlabelled_targets = unlabelled_targets
+        self._sets: dict[str, dict[str, list[int]]] = {}  # data set -> patient -> scans
+        self.add(folder, cases)
+        for path in unlabelled:
+            self._add(load_scan(path, None), "unlabelled", path.name)
         logger.info("%d real scans", len(self.scans))
 
+    def add(self, folder: Path, cases: Sequence[str]) -> None:
+        """Read further cases of another folder, with the data sets that its `index.json` names."""
+        known = case_index(folder)
+        for case in cases:
+            label = folder / case / "label.nii.gz"
+            scan = load_scan(folder / case / "image.nii.gz", label if label.exists() else None)
+            facts = known.get(case, {})
+            self._add(
+                scan,
+                str(facts.get("dataset") or data_set_of(case)),
+                str(facts.get("patient") or case),
+            )
+
+    def _add(self, scan: RealScan, data_set: str, patient: str) -> None:
+        patients = self._sets.setdefault(data_set, {})
+        patients.setdefault(patient, []).append(len(self.scans))
+        self.scans.append(scan)
+
+    def _any(self, rng: np.random.Generator) -> RealScan:
+        """A scan: by data set, then patient."""
+        sets = list(self._sets.values())
+        weights = np.sqrt([len(patients) for patients in sets])
+        patients = list(sets[int(rng.choice(len(sets), p=weights / weights.sum()))].values())
+        scans = patients[int(rng.integers(len(patients)))]
+        return self.scans[scans[int(rng.integers(len(scans)))]]
+
     def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
-        """Draw a scene of the given degree, or None where the drawn place has no usable target."""
+        """Draw a scene of the given degree, or None where no drawn place has a usable target."""
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
-        scan = self.scans[int(rng.integers(len(self.scans)))]
+        for _ in range(TRIES):
+            scene = self._scene(self._any(rng), da0, size, rng, generator)
+            if scene is not None:
+                return scene
+        return None
+
+    def _scene(
+        self,
+        scan: RealScan,
+        da0: int,
+        size: int,
+        rng: np.random.Generator,
+        generator: torch.Generator,
+    ) -> Scene | None:
+        """A scene of one scan, or None."""
+        # 1. A place: about a structure, or anywhere.
         ratio = slice_ratio_for(da0, generator)
         spacing = np.asarray(scan.image.spacing_mm)
         value = 0
-        if scan.places and rng.random() < 0.65:
+        if scan.places and rng.random() >= self.unlabelled_targets:
             value = int(rng.choice(list(scan.places)))
             voxels, extent = scan.places[value]
             centre = voxels[int(rng.integers(len(voxels)))].astype(np.float64)
@@ -130,10 +187,13 @@ class RealScans:
             centre = rng.uniform(0.2, 0.8, 3) * np.asarray(scan.image.array.shape)
             whole = float(np.max(np.asarray(scan.image.array.shape[1:]) * spacing[1:]))
             in_plane = whole / size * float(np.exp(rng.uniform(np.log(0.25), np.log(1.1))))
+        # 2. A field there; slices are never finer than the scan's own.
         in_plane = float(np.clip(in_plane, 0.7 * spacing[1], None))
-        # Slices are never finer than the scan's own.
         if da0 < 5:
-            in_plane = max(in_plane, float(spacing[0]) / ratio)
+            least = float(spacing[0]) / ratio
+            if least > COARSENED * in_plane:
+                return None
+            in_plane = max(in_plane, least)
         slice_mm = float(spacing[0]) if da0 == 5 else in_plane * ratio
         step = (slice_mm / spacing[0], in_plane / spacing[1], in_plane / spacing[2])
         shape = field_shape(da0, size)
@@ -147,14 +207,58 @@ class RealScans:
         if float(inside.mean()) < 0.4:
             return None
         image = torch.where(inside > 0, image, image[inside > 0].min())
-        targets = []
+        # 3. Targets: structures, or pieces of the image itself.
         if scan.labels is not None and value:
-            targets = label_targets(scan, scan.labels.sample_nearest(field, rotation), value, rng)
-        if not targets or rng.random() < 0.3:
-            targets += pseudo_targets(image, inside, 1.0 if da0 == 5 else ratio, rng)
-        if not targets:
-            return None
-        return Scene(vary(image, rng), targets, ratio)
+            labels = scan.labels.sample_nearest(field, rotation)
+            targets = varied(label_targets(scan, labels, value, rng), rng, generator)
+        else:
+            targets = pseudo_targets(image, inside, 1.0 if da0 == 5 else ratio, rng)
+        return Scene(vary(image, rng), targets, ratio) if targets else None
+
+
+def case_index(folder: Path) -> dict[str, dict[str, object]]:
+    """What `index.json` in a folder of cases, or beside it, says of each case; else nothing."""
+    for place in (folder / "index.json", folder.parent / "index.json"):
+        if place.is_file():
+            found = json.loads(place.read_text(encoding="utf-8"))
+            return found if isinstance(found, dict) else {}
+    return {}
+
+
+def data_set_of(case: str) -> str:
+    """The data set that a case's name tells: its first two words."""
+    words = re.split(r"[_-]", re.sub(r"\d+", "", case))
+    return "_".join(words[:2])
+
+
+def part_of(mask: Tensor, generator: torch.Generator) -> Tensor:
+    """What lies on one side of a random plane through a random voxel of a mask (D, H, W)."""
+    at = torch.nonzero(mask)
+    if len(at) == 0:
+        return mask
+    normal = torch.randn(3, generator=generator)
+    size = torch.tensor(mask.shape).float().clamp_min(2)
+    place = at[integer(generator, 0, len(at) - 1)].float().cpu()
+    side = ((at.cpu().float() - place) / size) @ normal > 0
+    out = torch.zeros_like(mask)
+    d, h, w = at[side.to(at.device)].unbind(1)
+    out[d, h, w] = True
+    return out
+
+
+def varied(
+    targets: list[Tensor], rng: np.random.Generator, generator: torch.Generator
+) -> list[Tensor]:
+    """Targets, some of them together with another, some in part."""
+    out = []
+    for target in targets:
+        draw, other = rng.random(), target
+        if draw < UNION and len(targets) > 1:
+            other = target | targets[int(rng.integers(len(targets)))]
+        elif draw < UNION + PART:
+            other = part_of(target, generator)
+        out.append(other if is_target(other) else target)
+    return out
 
 
 def _rotation(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
@@ -181,10 +285,14 @@ def label_targets(
     """
     targets = []
     shown = set(np.unique(labels.numpy()).tolist())
-    others = [u for u, members in scan.values.items() if not shown.isdisjoint(members)]
+    others = [
+        other
+        for other, members in scan.values.items()
+        if other != value and not shown.isdisjoint(members)
+    ]
     for v in [value, *map(int, rng.permutation(others))][:5]:
         mask = scan.mask(labels, v)
-        if MIN_SHARE <= float(mask.float().mean()) <= MAX_SHARE and int(mask.sum()) >= 8:
+        if is_target(mask):
             targets.append(mask)
     return targets
 

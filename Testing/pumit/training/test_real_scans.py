@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import SimpleITK
 import torch
 from pumit.errors import VolumeError
 from pumit.preprocessing.fields import field_shape
-from pumit.training.real_scans import RealScans, coherent_pieces, load_scan
+from pumit.training.real_scans import RealScans, coherent_pieces, data_set_of, load_scan, part_of
 from pumit.training.synthesis.scene import MAX_SHARE, MIN_SHARE
 
 SIZE = 16
@@ -92,3 +93,53 @@ def test_coherent_pieces_are_usable_and_inside() -> None:
     assert found
     for piece in found:
         assert 0.002 <= float(piece.float().mean()) <= 0.4
+
+
+def test_data_sets_are_drawn_by_the_root_of_their_patients(folder: Path) -> None:
+    """Nine patients of one data set come three times as often as the one of another."""
+    label = folder / "a" / "label.nii.gz"
+    names = [f"many_set_{i}" for i in range(9)]
+    for name in names:
+        (folder / name).mkdir()
+        for kind in ("image", "label"):
+            (folder / name / f"{kind}.nii.gz").symlink_to(label.with_name(f"{kind}.nii.gz"))
+    scans = RealScans(folder, [*names, "b"])
+    rng = np.random.default_rng(0)
+    counts = sum(scans._any(rng) is not scans.scans[-1] for _ in range(1000))
+    assert 700 < counts < 800
+
+
+def test_an_index_tells_which_scans_are_of_one_patient(folder: Path) -> None:
+    facts = {"dataset": "hearts", "patient": "7"}
+    (folder / "index.json").write_text(json.dumps({"a": facts, "b": facts}))
+    scans = RealScans(folder, ["a", "b"], [folder / "bare.nii.gz"])
+    assert scans._sets == {"hearts": {"7": [0, 1]}, "unlabelled": {"bare.nii.gz": [2]}}
+
+
+@pytest.mark.parametrize(
+    ("case", "data_set"), [("ct_sts001", "ct_sts"), ("mr-sct-t2", "mr_sct"), ("a", "a")]
+)
+def test_a_case_tells_its_data_set_by_its_first_words(case: str, data_set: str) -> None:
+    assert data_set_of(case) == data_set
+
+
+def test_a_part_lies_on_one_side_of_a_plane() -> None:
+    mask = torch.zeros((8, 20, 20), dtype=torch.bool)
+    mask[2:6, 5:15, 5:15] = True
+    for seed in range(20):
+        part = part_of(mask, torch.Generator().manual_seed(seed))
+        assert not bool((part & ~mask).any())
+        assert int(part.sum()) < int(mask.sum())
+
+
+def test_targets_are_pieces_of_the_image_as_often_as_asked(folder: Path) -> None:
+    """At 1 the labels are not read at all."""
+    scans = RealScans(folder, ["a"], unlabelled_targets=1.0)
+    for scan in scans.scans:
+        scan.labels = None
+    scenes = [scans.draw(1, SIZE, torch.Generator().manual_seed(i)) for i in range(10)]
+    assert sum(s is not None for s in scenes) > 5
+    scans = RealScans(folder, ["a"], unlabelled_targets=0.0)
+    with_labels = [scans.draw(1, SIZE, torch.Generator().manual_seed(i)) for i in range(10)]
+    for scene in with_labels:
+        assert scene is None or len(scene.targets) <= 2  # of two structures

@@ -46,6 +46,12 @@ def slice_ratio_for(da0: int, generator: torch.Generator) -> float:
     return float(2.0 ** (da0 + uniform(generator, 0.0, 0.95)))
 
 
+def is_target(mask: Tensor) -> bool:
+    """Whether a mask is neither too small a part of its field nor too large to teach anything."""
+    count = int(mask.sum())
+    return count >= 8 and MIN_SHARE <= count / mask.numel() <= MAX_SHARE
+
+
 def connected(mask: Tensor, *, smallest: int) -> list[Tensor]:
     """Connected pieces of a mask of at least `smallest` voxels, largest first, at most three."""
     if mask.device.type != "cpu":
@@ -105,10 +111,7 @@ def draw_scene(
             mask = any_of(labels, parts)
             whole = chance(generator, 0.15)  # several pieces under one name
             pieces = [mask] if whole else connected(mask, smallest=8)
-            for piece in pieces:
-                share = float(piece.float().mean())
-                if MIN_SHARE <= share <= MAX_SHARE and int(piece.sum()) >= 8:
-                    targets.append(piece)
+            targets += [piece for piece in pieces if is_target(piece)]
         if targets:
             break
     image = acquire(grid, textured(grid, layout))
