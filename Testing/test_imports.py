@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"io", "networks"},
     "inference": {"io", "preprocessing", "networks", "models"},
     "export": {"io"},
-    "evaluation": _CORE | {"export"},
+    "evaluation": _CORE | {"export", "drawn_prompts"},
     "training": _CORE | {"export", "evaluation"},
     "server": _CORE | {"export", "drawn_prompts"},
     "cli": _CORE | {"export", "evaluation", "training", "server"},

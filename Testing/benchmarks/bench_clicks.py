@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import yaml
-from pumit.evaluation.simulated_user import click_until, group_of, labels_on, read_case, targets_of
+from pumit.evaluation.click_scores import group_of
+from pumit.evaluation.simulated_user import click_until, labels_on, read_case, targets_of
 from pumit.inference.segmenter import Segmenter, load_segmenter
 from pumit.inference.session import InteractiveSession
 from pumit.training.finetune import finetune

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pumit.evaluation.click_scores import group_of
 from pumit.evaluation.disturbance import AS_IT_IS, DISTURBANCES, Disturbance, DisturbedSession
 from pumit.evaluation.simulated_user import (
     box_score,
     click_until,
-    group_of,
     read_case,
     targets_of,
 )

