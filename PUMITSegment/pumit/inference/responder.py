@@ -7,7 +7,7 @@ and a session rebuilt from its prompts gives the same masks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -22,6 +22,7 @@ from pumit.inference.field_consensus import consensus
 from pumit.inference.field_planner import FieldPlanner, face_contact
 from pumit.inference.field_prompts import IndexPrompts, for_network
 from pumit.inference.grid_transfer import Patch, to_field, to_volume
+from pumit.inference.local_change import change_at, take_over
 from pumit.inference.refinement import Window, agreement, merge, uncertain_windows
 from pumit.inference.segmenter import Segmenter
 from pumit.networks.promptable.image_encoder import ImageEmbedding
@@ -46,6 +47,7 @@ class Settings:
         shares_answer: Whether every field goes on from the answer that was shown, or each from
             its own.
         box_margins: Sizes of the fields tried for a box, over the size of the box.
+        is_local: Whether a corrective click changes what hangs together with it and nothing else.
     """
 
     field_scale: float = 4 / 3
@@ -59,6 +61,7 @@ class Settings:
     window_agreement: float = 0.5
     shares_answer: bool = True
     box_margins: tuple[float, ...] = (1.4,)
+    is_local: bool = True
 
 
 @dataclass
@@ -154,6 +157,10 @@ class Responder:
         Raises:
             Cancelled: If `cancelled` says so.
         """
+        if before is not None and self.settings.is_local:
+            corrected = self._corrected(prompts, before, cancelled)
+            if corrected is not None:
+                return corrected
         looked = []
         for view in self._views(prompts, before):
             if cancelled is not None and cancelled():
@@ -178,6 +185,35 @@ class Responder:
         if out.patch is not None and self.settings.windows > 0:
             out.patch = self._refined(out.patch, chosen, prompts, cancelled)
         return out
+
+    def _corrected(
+        self, prompts: IndexPrompts, before: Answer, cancelled: Callable[[], bool] | None
+    ) -> Answer | None:
+        """The earlier answer with what its newest click changes around it, or None.
+
+        None where there is no such change: every field is asked then, as for a first prompt.
+        """
+        chosen = before.views[before.chosen]
+        if before.patch is None or not prompts.points or not _same_box(prompts.box, before.box):
+            return None
+        *place, is_positive = prompts.points[-1]
+        if not _covers(chosen.field, np.array([place])):
+            return None
+        # 1. Ask the field that was shown, going on from what was shown.
+        prior = _as_logits(to_field(before.patch, chosen.field))
+        (new,) = self._look(replace(chosen, logits=prior), prompts)
+        assert new.logits is not None
+        at = chosen.field.to_field(place)
+        change = change_at(prior, new.logits, at, chosen.field.prompt_ratio)
+        if change is None:
+            return None
+        patch = take_over(before.patch, new.logits, change, chosen.field, self.shape)
+        # 2. A click that is not obeyed so is asked everywhere.
+        if _at(patch, place) != is_positive:
+            return None
+        views = [replace(v, logits=None) for v in before.views]
+        views[before.chosen] = replace(new, logits=new.logits.clone())
+        return Answer(views, before.chosen, patch, new.iou, prompts.box)
 
     def _refined(
         self,
@@ -294,6 +330,14 @@ def _wanted(prompts: IndexPrompts) -> npt.NDArray[np.float64]:
         bounds = [np.flatnonzero(prompts.mask.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1))]
         places.append(np.array([[b[0] for b in bounds], [b[-1] for b in bounds]], dtype=np.float64))
     return np.concatenate(places)
+
+
+def _at(patch: Patch, place: Sequence[float]) -> bool:
+    """Whether a patch is foreground at a volume index."""
+    index = [round(p) - s for p, s in zip(place, patch.start, strict=True)]
+    if any(not 0 <= i < n for i, n in zip(index, patch.logits.shape, strict=True)):
+        return False
+    return bool(patch.logits[tuple(index)] > 0)
 
 
 def _same_box(

@@ -90,7 +90,6 @@ PROMPTABLE: dict[str, Any] = {
     "num_masks": 4,
     "num_decoder_blocks": 2,
     "geodesic": False,
-    "light": False,
 }
 
 _HYMAMBA = {

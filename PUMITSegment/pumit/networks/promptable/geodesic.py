@@ -71,11 +71,7 @@ def geodesic_distance(seeds: Tensor, costs: list[Tensor], rounds: int = ROUNDS) 
 
 
 def geodesic_maps(
-    positive: Tensor,
-    negative: Tensor,
-    image: Tensor,
-    slice_ratio: Tensor,
-    rounds: int = ROUNDS,
+    positive: Tensor, negative: Tensor, image: Tensor, slice_ratio: Tensor
 ) -> list[Tensor]:
     """Maps for the network: nearness to either kind of seed, and which is nearer.
 
@@ -84,15 +80,13 @@ def geodesic_maps(
         negative: Seeds of what it is not.
         image: Shape (B, C, d, h, w).
         slice_ratio: Depth step over in-plane step on this grid, (B,).
-        rounds: As of `geodesic_distance`.
 
     Returns:
         `GEODESIC_CHANNELS` maps (B, d, h, w), each in [-1, 1]; 0 where there is no seed.
     """
     costs = edge_costs(image, slice_ratio)
     both = torch.cat((positive, negative))
-    costs = [c.repeat(2, 1, 1, 1) for c in costs]
-    near, far = geodesic_distance(both, costs, rounds).chunk(2)
+    near, far = geodesic_distance(both, [c.repeat(2, 1, 1, 1) for c in costs]).chunk(2)
     has_near, has_far = positive.flatten(1).any(1), negative.flatten(1).any(1)
     maps = []
     for distance, exists in ((near, has_near), (far, has_far)):

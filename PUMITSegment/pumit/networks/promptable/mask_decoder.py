@@ -13,20 +13,13 @@ from pumit.networks.pumit import SACConv, SACDownsample, SACUpsample
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention with a key padding mask.
+    """Multi-head attention with a key padding mask."""
 
-    Args:
-        dim: Width of queries, keys and values.
-        num_heads: Attention heads.
-        inner: Width that the heads share; None takes `dim`.
-    """
-
-    def __init__(self, dim: int, num_heads: int, inner: int | None = None) -> None:
+    def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
-        inner = dim if inner is None else inner
         self.num_heads = num_heads
-        self.q, self.k, self.v = (nn.Linear(dim, inner) for _ in range(3))
-        self.proj = nn.Linear(inner, dim)
+        self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
+        self.proj = nn.Linear(dim, dim)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None = None) -> Tensor:
         """Attend from q (B, N, C) to k and v (B, M, C), but where padding (B, M) is True."""
@@ -34,32 +27,23 @@ class CrossAttention(nn.Module):
             layer(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, heads, N, d)
             for layer, x in ((self.q, q), (self.k, k), (self.v, v))
         )
-        # Written out: a few tokens against a few hundred are several times faster so, in the
-        # backward pass above all, than by a fused kernel on a CPU.
-        scores = queries @ keys.mT * keys.shape[-1] ** -0.5  # (B, heads, N, M)
-        if padding is not None:
-            scores = scores.masked_fill(padding[:, None, None], -torch.inf)
-        out = scores.softmax(-1).to(values.dtype) @ values
+        mask = None if padding is None else ~padding[:, None, None]
+        out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
         return self.proj(out.transpose(1, 2).flatten(-2))
 
 
 class TwoWayBlock(nn.Module):
     """Self-attention of the prompt tokens, tokens to image, MLP, image to tokens.
 
-    Args:
-        dim: Width of the tokens.
-        num_heads: Attention heads.
-        inner: Width of the attention between tokens and image; None takes `dim`.
-
     Source:
         Kirillov et al., Segment Anything, 2023, "Mask decoder".
     """
 
-    def __init__(self, dim: int, num_heads: int, inner: int | None = None) -> None:
+    def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
         self.self_attention = CrossAttention(dim, num_heads)
-        self.to_image = CrossAttention(dim, num_heads, inner)
-        self.to_tokens = CrossAttention(dim, num_heads, inner)
+        self.to_image = CrossAttention(dim, num_heads)
+        self.to_tokens = CrossAttention(dim, num_heads)
         self.mlp = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim))
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(4))
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from pumit.networks.promptable.geodesic import ROUNDS
 from pumit.networks.promptable.image_encoder import ImageEmbedding, ImageEncoder
-from pumit.networks.promptable.light_decoder import LightMaskDecoder
 from pumit.networks.promptable.mask_decoder import MaskDecoder
 from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder
 from pumit.networks.pumit import Anisotropy
 
 IMAGE_CHANNELS = 3  # intensity, equalised intensity, inside the volume
-LIGHT_ROUNDS = 3  # of the geodesic distances, for the light decoder
 
 
 class PromptableNetwork(nn.Module):
@@ -28,7 +25,6 @@ class PromptableNetwork(nn.Module):
         num_decoder_blocks: Two-way blocks of the mask decoder.
         geodesic: Whether prompts are also given as geodesic distances, and answers made from
             these maps directly.
-        light: Whether answers come from the light decoder, which takes a third of the time.
 
     Raises:
         ValueError: If the sizes do not fit together.
@@ -45,7 +41,6 @@ class PromptableNetwork(nn.Module):
         num_masks: int,
         num_decoder_blocks: int,
         geodesic: bool = False,
-        light: bool = False,
     ) -> None:
         super().__init__()
         if field_size < 8 or field_size % 8:
@@ -54,30 +49,19 @@ class PromptableNetwork(nn.Module):
             raise ValueError("Widths and counts must be positive.")
         self.field_size = field_size
         self.num_masks = num_masks
-        self.is_light = light
         self.image_encoder = ImageEncoder(
             IMAGE_CHANNELS, widths, dim, depth, num_heads, (field_size // 8) ** 3
         )
-        self.prompt_encoder = PromptEncoder(
-            dim,
-            field_size,
-            IMAGE_CHANNELS - 1,
-            geodesic=geodesic,
-            rounds=LIGHT_ROUNDS if light else ROUNDS,
-        )
-        sizes = (
+        self.prompt_encoder = PromptEncoder(dim, field_size, IMAGE_CHANNELS - 1, geodesic=geodesic)
+        self.mask_decoder = MaskDecoder(
             widths,
             dim,
             self.prompt_encoder.dense_channels,
             num_masks,
             num_decoder_blocks,
             num_heads,
+            self.prompt_encoder.shown_channels,
         )
-        self.mask_decoder: MaskDecoder | LightMaskDecoder
-        if light:
-            self.mask_decoder = LightMaskDecoder(*sizes)
-        else:
-            self.mask_decoder = MaskDecoder(*sizes, self.prompt_encoder.shown_channels)
 
     def embed(self, image: Tensor, anisotropy: Anisotropy) -> ImageEmbedding:
         """Embed a field (B, 3, D, H, W); done once, whatever the number of clicks."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pumit.networks.promptable.geodesic import GEODESIC_CHANNELS, ROUNDS, geodesic_maps
+from pumit.networks.promptable.geodesic import GEODESIC_CHANNELS, geodesic_maps
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 
 LIKENESS_BINS = 24
@@ -94,7 +94,6 @@ class PromptEncoder(nn.Module):
         field_size: In-plane voxels of a training field; positions are scaled by it.
         image_channels: Channels of the image that likeness is measured on.
         geodesic: Whether the maps hold geodesic distances.
-        rounds: Of the geodesic distances; see `geodesic_distance`.
 
     Source:
         Kirillov et al., Segment Anything, 2023, section "Prompt encoder".
@@ -103,17 +102,10 @@ class PromptEncoder(nn.Module):
     frequencies: Tensor
 
     def __init__(
-        self,
-        dim: int,
-        field_size: int,
-        image_channels: int,
-        *,
-        geodesic: bool = False,
-        rounds: int = ROUNDS,
+        self, dim: int, field_size: int, image_channels: int, *, geodesic: bool = False
     ) -> None:
         super().__init__()
         self.field_size = field_size
-        self.rounds = rounds
         self.geodesic = geodesic
         self.image_channels = image_channels
         generator = torch.Generator().manual_seed(0)
@@ -269,7 +261,7 @@ class PromptEncoder(nn.Module):
             outside |= beyond.view(-1, *(n if a == axis else 1 for a in range(3)))
         seeds[1] |= outside & prompts.has_box[:, None, None, None]
         depth = prompts.slice_ratio * cell[0] / cell[1]
-        return geodesic_maps(seeds[0], seeds[1], image, depth, self.rounds)
+        return geodesic_maps(seeds[0], seeds[1], image, depth)
 
     def _point_maps(
         self, prompts: PromptBatch, label: int, grid: Tensor, image: Tensor, at_points: Tensor

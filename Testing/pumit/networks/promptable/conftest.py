@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from pumit.networks.build import build_network
-from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import (
     NEGATIVE,
     NO_LABEL,
@@ -19,15 +16,6 @@ from pumit.preprocessing.fields import field_shape
 from torch import Tensor
 
 Batch = tuple[Tensor, PromptBatch]
-
-
-@pytest.fixture(params=[False, True], ids=["two-way decoder", "light decoder"])
-def tiny_network(request: pytest.FixtureRequest, tiny_sizes: dict[str, Any]) -> PromptableNetwork:
-    """A promptable network with random weights and either decoder."""
-    torch.manual_seed(0)
-    network = build_network("promptable", **{**tiny_sizes, "light": request.param})
-    assert isinstance(network, PromptableNetwork)
-    return network.eval()
 
 
 @pytest.fixture
