@@ -163,9 +163,10 @@ def first_prompts(target: Mask, ratio: float, rng: Rng) -> PromptState:
     elif kind < 0.87:
         state.points += [(*place, True) for place in stroke_in(target, rng)]
     else:
-        state.prior = degraded(target, rng)
-        if rng.random() < 0.5:
-            state.points.append((*click_in(target, ratio, rng), True))
+        prior = degraded(target, rng)
+        if rng.random() < 0.7:
+            correct(state, target, prior, ratio, rng)
+        state.prior = prior
     return state
 
 

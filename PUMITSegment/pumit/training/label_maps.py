@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pumit.errors import VolumeError
-from pumit.training.real_scans import RealScan, part_of, scan_of
+from pumit.training.real_scans import RealScan, part_of, scan_of, share_of_field
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
 from pumit.training.synthesis.layout import background
@@ -91,7 +91,7 @@ def _view(grid: Grid, source: RealScan) -> Tensor:
     voxels, extent_mm = source.places[names[integer(g, 0, len(names) - 1)]]
     # 1. Where, and how large a voxel is: the structure takes a fifth to more than all of the field.
     place = voxels[integer(g, 0, len(voxels) - 1)]
-    voxel_mm = extent_mm / (grid.size * uniform(g, 0.2, 1.2))
+    voxel_mm = extent_mm / (grid.size * share_of_field(g))
     spacing = torch.tensor(source.image.spacing_mm)
     voxel_mm = max(voxel_mm, 0.5 * float(spacing.min()))
     # 2. Where each voxel of the grid comes from: turned, stretched, bent.

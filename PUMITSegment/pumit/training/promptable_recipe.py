@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ import torch
 
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
-from pumit.models.checkpoint import load_checkpoint
-from pumit.models.index import find_model
 from pumit.networks.build import PROMPTABLE, build_network
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.field_source import ROUNDS
@@ -21,8 +18,6 @@ from pumit.training.objectives import Objective, ObjectiveKind, Setting, begin_w
 from pumit.training.promptable_task import DEGREE_SHARES, DEGREES, PromptableTask
 from pumit.training.real_scans import UNLABELLED, RealScans, case_index
 from pumit.training.recipe_file import Kinds
-
-logger = logging.getLogger(__name__)
 
 KINDS: Kinds = {
     "scene_device": (str,),
@@ -58,7 +53,7 @@ def build(recipe: Mapping[str, Any], setting: Setting) -> Objective:
     network = build_network("promptable", **sizes)
     assert isinstance(network, PromptableNetwork)
     if "initial" in recipe:
-        _begin_with(network, recipe["initial"])
+        begin_with(network, recipe["initial"], ("promptable",))
     scans = None
     if recipe.get("real_cases"):
         folder = setting.real_folder or Path(recipe["real_folder"]).expanduser()
@@ -87,23 +82,6 @@ def build(recipe: Mapping[str, Any], setting: Setting) -> Objective:
     )
     degrees = dict(zip(DEGREES, DEGREE_SHARES, strict=True))
     return Objective(task, degrees, {"network": "promptable", "sizes": sizes})
-
-
-def _begin_with(network: PromptableNetwork, model: str) -> None:
-    """Take the weights of an earlier model; of one with the other decoder, those that fit."""
-    checkpoint = load_checkpoint(find_model(model))
-    is_light = bool(checkpoint.recipe.get("sizes", {}).get("light", False))
-    if checkpoint.recipe.get("network") != "promptable" or is_light == network.is_light:
-        begin_with(network, model, ("promptable",))
-        return
-    own = network.state_dict()
-    fitting = {
-        name: value
-        for name, value in checkpoint.state.items()
-        if name in own and own[name].shape == value.shape
-    }
-    network.load_state_dict(fitting, strict=False)
-    logger.info("%d of %d weights taken over", len(fitting), len(own))
 
 
 def _of_tiers(folder: Path, wanted: Mapping[str, Any]) -> list[str]:

@@ -30,6 +30,7 @@ INVERTED = 0.3  # share of images that are turned into their negatives
 # Share of scenes whose targets are nobody's organ: the network is to obey, not to recognise.
 UNLABELLED = 0.5
 UNION, PART = 0.12, 0.12  # share of labelled targets that are a union, or a part
+CLOSE = 0.15  # share of fields that hold a part of their structure only
 COARSENED = 2.5  # a scan whose slices force voxels so much coarser than drawn is passed over
 TRIES = 12  # scans that are tried for one scene
 
@@ -182,7 +183,7 @@ class RealScans:
             value = int(rng.choice(list(scan.places)))
             voxels, extent = scan.places[value]
             centre = voxels[int(rng.integers(len(voxels)))].astype(np.float64)
-            in_plane = extent / (size * uniform(generator, 0.2, 1.2))
+            in_plane = extent / (size * share_of_field(generator))
         else:
             centre = rng.uniform(0.2, 0.8, 3) * np.asarray(scan.image.array.shape)
             whole = float(np.max(np.asarray(scan.image.array.shape[1:]) * spacing[1:]))
@@ -214,6 +215,13 @@ class RealScans:
         else:
             targets = pseudo_targets(image, inside, 1.0 if da0 == 5 else ratio, rng)
         return Scene(vary(image, rng), targets, ratio) if targets else None
+
+
+def share_of_field(generator: torch.Generator) -> float:
+    """Extent of a structure over that of a field: mostly less, else as in a look at its border."""
+    if torch.rand((), generator=generator) < CLOSE:
+        return uniform(generator, 1.2, 3.0)
+    return uniform(generator, 0.2, 1.2)
 
 
 def case_index(folder: Path) -> dict[str, dict[str, object]]:

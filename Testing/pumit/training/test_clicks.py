@@ -118,8 +118,8 @@ def test_first_prompts_say_where_the_target_is() -> None:
         state = first_prompts(mask, 2.0, rng)
         assert state.points or state.box is not None or state.prior is not None
         for d, h, w, is_positive in state.points:
-            assert is_positive
-            assert mask[int(d), int(h), int(w)]
+            assert mask[int(d), int(h), int(w)] == is_positive
+            assert is_positive or state.prior is not None  # what it holds too much
         kinds.add((min(len(state.points), 2), state.box is not None, state.prior is not None))
     assert kinds >= {(1, False, False), (0, True, False), (2, False, False), (0, False, True)}
 

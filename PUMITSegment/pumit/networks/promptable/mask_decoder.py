@@ -27,8 +27,12 @@ class CrossAttention(nn.Module):
             layer(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, heads, N, d)
             for layer, x in ((self.q, q), (self.k, k), (self.v, v))
         )
-        mask = None if padding is None else ~padding[:, None, None]
-        out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        # Written out: a few tokens against a few hundred are several times faster so, in the
+        # backward pass above all, than by a fused kernel on a CPU.
+        scores = queries @ keys.mT * keys.shape[-1] ** -0.5  # (B, heads, N, M)
+        if padding is not None:
+            scores = scores.masked_fill(padding[:, None, None], -torch.inf)
+        out = scores.softmax(-1).to(values.dtype) @ values
         return self.proj(out.transpose(1, 2).flatten(-2))
 
 
@@ -65,7 +69,8 @@ class IoUHead(nn.Module):
     """Estimate the IoU of each answer from the tokens and from the answer itself.
 
     The mask's own soft statistics tell more than the prompts: how decided it is, and what the
-    features are inside it and along its border. No gradient flows back into the masks.
+    features are inside it and along its border, read at 1/2 resolution. No gradient flows back
+    into the masks.
 
     Args:
         dim: Width of the tokens.
@@ -78,23 +83,39 @@ class IoUHead(nn.Module):
             nn.Linear(2 * dim + 2 * channels + 3, dim), nn.GELU(), nn.Linear(dim, 1)
         )
 
-    def forward(self, iou_token: Tensor, mask_tokens: Tensor, x: Tensor, logits: Tensor) -> Tensor:
-        """Tokens (B, C) and (B, M, C), features (B, F, ...), logits (B, M, ...) -> (B, M)."""
-        features = x.detach().flatten(2).float()  # (B, F, V)
-        p = logits.detach().flatten(2).sigmoid()  # (B, M, V)
+    def forward(
+        self,
+        iou_token: Tensor,
+        mask_tokens: Tensor,
+        x: Tensor,
+        logits: Tensor,
+        shape: tuple[int, int, int],
+    ) -> Tensor:
+        """Estimate.
+
+        Args:
+            iou_token: Shape (B, C).
+            mask_tokens: Shape (B, M, C).
+            x: Features (B, F, D, H, W).
+            logits: Answers (B, M, D, H, W).
+            shape: Grid (d, h, w) on which both are read.
+
+        Returns:
+            Shape (B, M), 0 to 1.
+        """
+        features = F.adaptive_avg_pool3d(x.detach(), shape).flatten(2).float()  # (B, F, V)
+        p = F.adaptive_avg_pool3d(logits.detach().sigmoid(), shape).flatten(2)  # (B, M, V)
         hard = (p > 0.5).float()
         border = p * (1 - p)
-        size = p.mean(-1, keepdim=True)
-        agreement = (
-            2 * (p * hard).sum(-1, keepdim=True) / (p + hard).sum(-1, keepdim=True).clamp_min(1)
-        )
-        doubt = border.sum(-1, keepdim=True) / p.sum(-1, keepdim=True).clamp_min(1)
-        inside = torch.einsum("bmv,bfv->bmf", p, features) / p.sum(-1, keepdim=True).clamp_min(1)
-        edge = torch.einsum("bmv,bfv->bmf", border, features)
-        edge = edge / border.sum(-1, keepdim=True).clamp_min(1)
-        statistics = torch.cat((agreement, doubt, size.clamp_min(1e-5).log() / 10), dim=-1)
+        mass, edge_mass = p.sum(-1, keepdim=True), border.sum(-1, keepdim=True)
+        agreement = 2 * (p * hard).sum(-1, keepdim=True)
+        agreement = agreement / (mass + hard.sum(-1, keepdim=True)).clamp_min(1)
+        doubt = edge_mass / mass.clamp_min(1)
+        size = p.mean(-1, keepdim=True).clamp_min(1e-5).log() / 10
+        inside = p @ features.mT / mass.clamp_min(1)  # (B, M, F)
+        edge = border @ features.mT / edge_mass.clamp_min(1)
         iou = iou_token[:, None].expand_as(mask_tokens)
-        parts = (iou, mask_tokens.detach(), inside, edge, statistics)
+        parts = (iou, mask_tokens.detach(), inside, edge, agreement, doubt, size)
         return self.mlp(torch.cat([q.to(x.dtype) for q in parts], dim=-1))[..., 0].float().sigmoid()
 
 
@@ -157,27 +178,38 @@ class MaskDecoder(nn.Module):
             Mask logits (B, num_masks, D, H, W) and IoU estimates in [0, 1], (B, num_masks).
         """
         a = embedding.anisotropy
+        # 1. The prompts as maps meet the image, from 1/2 resolution down to the tokens.
         dense = encoder.dense(prompts, embedding).to(embedding.half.dtype)
         half = self.join_half(torch.cat((embedding.half, dense), dim=1), a.down(1))
         quarter = torch.cat((self.to_quarter(half, a.down(1)), embedding.quarter), dim=1)
         quarter = self.join_quarter(quarter, a.down(2))
         grid = self.to_tokens(quarter, a.down(2)) + embedding.tokens
+        # 2. Prompts as tokens and the image attend to each other.
         tokens, grid = self._transform(grid, embedding, prompts, encoder)
-
+        # 3. Back to full resolution.
         x = self.up_quarter(grid, a.down(3)) + quarter
         x = self.up_quarter_block(x, a.down(2))
         x = self.up_half_block(self.up_half(x, a.down(2)) + half, a.down(1))
         x = self.up_full(x, a.down(1)) + embedding.full
         if self.shown_maps:
-            maps = encoder.shown(dense, prompts).to(x.dtype)
-            x = x + self.show(maps)
+            maps, prior = encoder.shown(dense), encoder.signed_prior(prompts).to(x.dtype)
+            shown = F.conv3d(maps, self.show.weight[:, :-1].to(maps.dtype), self.show.bias)
+            x = x + F.interpolate(shown, x.shape[2:]) + self.show.weight[:, -1].to(x.dtype) * prior
         x = F.silu(self.last_norm(self.last(F.silu(x), a)))  # (B, full, D, H, W)
-
+        # 4. Each mask's token weighs the features, the maps and the earlier answer. The maps are
+        #    weighed at 1/2 resolution, so that only the answers have to be interpolated.
         weights = torch.stack([h(tokens[:, 1 + i]) for i, h in enumerate(self.hyper)], dim=1)
-        seen = torch.cat((x, maps), dim=1) if self.shown_maps else x
-        logits = torch.einsum("bmc,bcdhw->bmdhw", weights[..., :-1].to(x.dtype), seen)
-        logits = logits.float() + weights[..., -1].float()[..., None, None, None]
-        return logits, self.iou_head(tokens[:, 0], tokens[:, 1 : 1 + self.num_masks], x, logits)
+        of_x, offset = weights[..., : x.shape[1]], weights[..., -1].float()
+        logits = torch.einsum("bmc,bcdhw->bmdhw", of_x.to(x.dtype), x).float()
+        if self.shown_maps:
+            of_maps, of_prior = weights[..., x.shape[1] : -2], weights[..., -2].float()
+            coarse = torch.einsum("bmc,bcdhw->bmdhw", of_maps.to(maps.dtype), maps).float()
+            logits = logits + F.interpolate(coarse, x.shape[2:], mode="trilinear")
+            logits = torch.addcmul(logits, of_prior[..., None, None, None], prior.float())
+        logits = logits + offset[..., None, None, None]
+        d, h, w = half.shape[2:]
+        masks = tokens[:, 1 : 1 + self.num_masks]
+        return logits, self.iou_head(tokens[:, 0], masks, x, logits, (d, h, w))
 
     def _transform(
         self,

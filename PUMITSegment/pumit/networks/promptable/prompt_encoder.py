@@ -123,7 +123,7 @@ class PromptEncoder(nn.Module):
 
     @property
     def shown_channels(self) -> int:
-        """Channels of the maps of `shown`."""
+        """Channels of the maps of `shown` and the earlier answer."""
         return GEODESIC_CHANNELS + 4 if self.geodesic else 0
 
     def positional(self, positions: Tensor) -> Tensor:
@@ -210,25 +210,28 @@ class PromptEncoder(nn.Module):
             maps += self._geodesic(prompts, image, embedding)
         return torch.stack(maps, dim=1)
 
-    def shown(self, dense: Tensor, prompts: PromptBatch) -> Tensor:
-        """Maps that an answer is made from directly, at full resolution.
+    def shown(self, dense: Tensor) -> Tensor:
+        """Maps that an answer is made from directly, beside the earlier answer.
 
-        Some threshold of a geodesic distance is a usable answer, an earlier answer is one but for
-        what a click corrects, and neither has to be learnt by way of coarse features.
+        Some threshold of a geodesic distance is a usable answer, and need not be learnt by way of
+        coarse features.
 
         Args:
             dense: As from `dense`.
-            prompts: The prompts of the batch.
 
         Returns:
-            Shape (B, shown_channels, D, H, W): geodesic maps, nearness to positive and to negative
-            points, box, earlier answer.
+            Shape (B, shown_channels - 1, d, h, w): geodesic maps, nearness to positive and to
+            negative points, box.
         """
         each = 2 + self.image_channels  # maps per kind of point
-        some = torch.cat((dense[:, -GEODESIC_CHANNELS:], dense[:, : 2 * each + 1 : each]), dim=1)
-        some = F.interpolate(some, prompts.prior.shape[2:], mode="trilinear")
-        prior = (2 * prompts.prior - 1) * prompts.has_prior[:, None, None, None, None]
-        return torch.cat((some, prior.to(some.dtype)), dim=1)
+        return torch.cat((dense[:, -GEODESIC_CHANNELS:], dense[:, : 2 * each + 1 : each]), dim=1)
+
+    def signed_prior(self, prompts: PromptBatch) -> Tensor:
+        """The earlier answer from -1 to 1, (B, 1, D, H, W); 0 without one.
+
+        An answer is the earlier one but for what a click corrects.
+        """
+        return (2 * prompts.prior - 1) * prompts.has_prior[:, None, None, None, None]
 
     def _geodesic(
         self, prompts: PromptBatch, image: Tensor, embedding: ImageEmbedding

@@ -172,16 +172,20 @@ def test_a_mask_can_be_a_threshold_of_a_map(network):
 def test_an_earlier_answer_is_shown_at_full_resolution(network):
     batch = prompts((16, 32, 32), points=[(8, 16, 16, POSITIVE)], box=((4, 8, 8), (12, 24, 24)))
     batch.prior = torch.rand(1, 1, 16, 32, 32)
+    encoder = network.prompt_encoder
+    assert bool((encoder.signed_prior(batch) == 0).all())
+    batch.has_prior = torch.tensor([True])
+    torch.testing.assert_close(encoder.signed_prior(batch), 2 * batch.prior - 1)
+
+
+def test_clicks_and_boxes_are_shown_beside_the_distances(network):
+    batch = prompts((16, 32, 32), points=[(8, 16, 16, POSITIVE)], box=((4, 8, 8), (12, 24, 24)))
     image = torch.rand(1, 3, 16, 32, 32)
     with torch.no_grad():
         dense = network.prompt_encoder.dense(batch, network.embed(image, Anisotropy(0)))
-        absent = network.prompt_encoder.shown(dense, batch)
-        batch.has_prior = torch.tensor([True])
-        shown = network.prompt_encoder.shown(dense, batch)
-    assert shown.shape == (1, network.prompt_encoder.shown_channels, 16, 32, 32)
-    assert bool((absent[:, -1] == 0).all())
-    torch.testing.assert_close(shown[:, -1:], 2 * batch.prior - 1)
-    near, far, box = shown[0, GEODESIC_CHANNELS:-1]
-    assert float(near[8, 16, 16]) > 0.5
+        shown = network.prompt_encoder.shown(dense)
+    assert shown.shape == (1, network.prompt_encoder.shown_channels - 1, 8, 16, 16)
+    near, far, box = shown[0, GEODESIC_CHANNELS:]
+    assert float(near[4, 8, 8]) > 0.5
     assert bool((far == 0).all())
-    assert float(box[8, 16, 16]) > 0 > float(box[0, 0, 0])
+    assert float(box[4, 8, 8]) > 0 > float(box[0, 0, 0])
