@@ -25,7 +25,10 @@ logger = logging.getLogger(__name__)
 # What any recipe may hold; each objective adds keys of its own.
 KINDS: Kinds = {**COMMON_KINDS, "batch_size": (int,)}
 # What the checkpoint says of how it was trained.
-TOLD = ("seed", "batch_size", "real_share", "real_cases", "real_images", "loss", "degrees")
+TOLD = (
+    *("seed", "batch_size", "real_share", "real_cases", "real_images", "loss", "degrees"),
+    *("real_sets", "label_maps", "map_share", "unlabelled_targets", "field_sizes", "rounds"),
+)
 
 
 def read_recipe_file(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,10 @@ def _label_maps(recipe: Mapping[str, Any], setting: Setting) -> LabelMaps | None
     folder = setting.real_folder or Path(recipe["real_folder"]).expanduser()
     paths: list[Path] = []
     for pattern in recipe["label_maps"]:
-        parent, name = (folder / pattern).parent, Path(pattern).name
-        found = sorted(parent.glob(name))
+        found = sorted(glob(str(folder / pattern)))
         if not found:
-            raise PumitError(f"No label map fits {name}; leave it out of label_maps.")
-        paths += found
+            raise PumitError(f"No label map fits {Path(pattern).name}; leave it out of label_maps.")
+        paths += map(Path, found)
     return LabelMaps(paths)
 
 

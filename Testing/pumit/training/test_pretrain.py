@@ -7,7 +7,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import SimpleITK
 import torch
 import yaml
 from pumit.errors import CheckpointError, ExportError, PumitError
@@ -115,11 +117,11 @@ def test_a_gpu_trains_a_model_that_loads(
     assert load_segmenter(model, device="cpu").recipe["step"] == 4
 
 
-@pytest.mark.parametrize("name", ["default", "default_gpu"])
+@pytest.mark.parametrize("name", ["default", "default_gpu", "research"])
 def test_the_recipes_that_ship_are_right(name: str) -> None:
     path = Path(str(resources.files("pumit.training"))) / "recipes" / f"{name}.yaml"
     recipe = read_recipe_file(path)
-    assert recipe["name"] == "default"
+    assert recipe["name"] == name.removesuffix("_gpu")
     assert recipe["card"]["licence"] == "Apache-2.0" if "card" in recipe else True
 
 
@@ -190,3 +192,57 @@ def test_overrides_are_checked_too(tmp_path: Path, recipe: dict[str, Any]) -> No
     path = write(tmp_path / "r.yaml", recipe)
     with pytest.raises(PumitError, match="steps in overrides"):
         pretrain(path, tmp_path / "run", overrides={"steps": -1})
+
+
+def test_scans_of_a_tier_and_label_maps_join(tmp_path: Path, recipe: dict[str, Any]) -> None:
+    """What lies in two folders and two tiers; only what the recipe names is read."""
+    folder, generator = tmp_path / "cases", np.random.default_rng(0)
+    label = np.zeros((12, 24, 24), np.int16)
+    label[3:9, 6:18, 6:18] = 1
+    for case in ("a", "b", "c"):
+        (folder / case).mkdir(parents=True)
+        image = (100 * label + generator.normal(0, 5, label.shape)).astype(np.int16)
+        for kind, array in (("image", image), ("label", label)):
+            SimpleITK.WriteImage(
+                SimpleITK.GetImageFromArray(array), str(folder / case / f"{kind}.nii.gz")
+            )
+    tiers = {case: {"tier": tier} for case, tier in (("a", "open"), ("b", "open"), ("c", "closed"))}
+    (folder / "index.json").write_text(json.dumps(tiers))
+    path = write(
+        tmp_path / "r.yaml",
+        {
+            **recipe,
+            "real_folder": str(folder),
+            "real_cases": ["c"],
+            "real_sets": [{"folder": ".", "tiers": ["open"]}],
+            "label_maps": ["*/label.nii.gz"],
+            "real_share": 0.5,
+            "map_share": 0.5,
+            "field_sizes": {16: 0.5, 24: 0.5},
+            "rounds": {2: 1.0},
+        },
+    )
+    model = pretrain(path, tmp_path / "run", overrides={"steps": 3})
+    told = load_checkpoint(model).recipe["training"]
+    assert told["real_sets"] == [{"folder": ".", "tiers": ["open"]}]
+    assert told["map_share"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"label_maps": ["none*.nii.gz"]}, "No label map fits none"),
+        ({"real_sets": [{"folder": "elsewhere"}]}, "folder elsewhere of real_sets is missing"),
+    ],
+    ids=str,
+)
+def test_missing_maps_and_sets_are_named(
+    tmp_path: Path, recipe: dict[str, Any], change: dict[str, Any], reason: str
+) -> None:
+    (tmp_path / "a").mkdir()
+    image = SimpleITK.GetImageFromArray(np.random.default_rng(0).normal(0, 5, (8, 16, 16)))
+    SimpleITK.WriteImage(image, str(tmp_path / "a" / "image.nii.gz"))
+    real = {"real_folder": str(tmp_path), "real_cases": ["a"]}
+    path = write(tmp_path / "r.yaml", {**recipe, **real, **change})
+    with pytest.raises(PumitError, match=reason):
+        pretrain(path, tmp_path / "run")
