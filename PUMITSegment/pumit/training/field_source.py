@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pumit.preprocessing.fields import field_shape
 from pumit.preprocessing.intensity import field_channels
 from pumit.training.clicks import PromptState, first_prompts, one_click
 from pumit.training.label_maps import LabelMaps
@@ -233,7 +234,7 @@ def _flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:
 
 def draw_depth(da0: int, size: int, shared: torch.Generator) -> int:
     """Slices of the fields of a step: mostly all, else as few as a thin stack has."""
-    whole = max(size >> da0, 1)
+    whole = field_shape(da0, size)[0]
     unit = max(8 >> da0, 1)  # what three halvings need
     if da0 >= 4 or torch.rand((), generator=shared) < 0.5:
         return whole

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pumit.errors import VolumeError
+from pumit.preprocessing.fields import field_shape
 from pumit.training.real_scans import RealScan, part_of, scan_of, share_of_field
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
@@ -73,7 +74,9 @@ class LabelMaps:
         planar = da0 == 5
         oversampling = 1 if planar or ratio < 1.5 else min(3, round(ratio))
         there = torch.device("cpu") if device is None else device
-        grid = Grid(max(size >> da0, 1), size, 1.0 if planar else ratio, oversampling, g, there)
+        grid = Grid(
+            field_shape(da0, size)[0], size, 1.0 if planar else ratio, oversampling, g, there
+        )
         source = self.maps[integer(g, 0, len(self.maps) - 1)]
         labels = _view(grid, source)
         layout = _layout(grid, labels)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from pumit.training.field_source import cut_out, draw_depth
+from pumit.training.synthesis.scene import draw_scene
 
 
 @pytest.mark.parametrize("da0", range(6))
@@ -27,3 +28,10 @@ def test_a_cut_keeps_the_first_target_in_sight() -> None:
         assert inside.shape == (8, 16, 16)
         assert cut[1].any()
         assert not cut[1:][:, inside == 0].any()
+
+
+@pytest.mark.parametrize("size", [32, 48, 64])
+def test_a_planar_field_is_one_slice_whatever_its_size(size: int) -> None:
+    assert draw_depth(5, size, torch.Generator().manual_seed(0)) == 1
+    scene = draw_scene(5, size, torch.Generator().manual_seed(0))
+    assert scene.image.shape == (1, size, size)

@@ -9,6 +9,7 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
+from pumit.preprocessing.fields import field_shape
 from pumit.training.components import components
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid, chance, uniform
@@ -82,7 +83,7 @@ def draw_scene(
 
     Args:
         da0: 0 (isotropic) to 5 (2D).
-        size: In-plane voxels per side; depth is max(size >> da0, 1).
+        size: In-plane voxels per side; depth is that of `field_shape`.
         generator: Source of randomness, on the CPU; the same state gives the same scene on the
             same kind of device.
         device: Where it is drawn; None draws on the CPU.
@@ -90,7 +91,7 @@ def draw_scene(
     Returns:
         Scene with one to several targets of 0.2 % to 55 % of the field.
     """
-    depth = max(size >> da0, 1)
+    depth = field_shape(da0, size)[0]
     planar = da0 == 5
     ratio = slice_ratio_for(da0, generator)
     oversampling = 1 if planar or ratio < 1.5 else min(3, round(ratio))
