@@ -9,7 +9,15 @@ from pumit.errors import PumitError
 from PUMITSlicerLib.mrml import volumeKey
 
 from PUMITSegmentLib.parameters import SegmentParameters, nodeOf
+from PUMITSegmentLib.scan_views import ScanViews
 from PUMITSegmentLib.scene_watch import SceneWatch
+from PUMITSegmentLib.segments.scan_of import (
+    isOfAnotherScan,
+    noteScan,
+    scanName,
+    scanOf,
+    segmentationsOf,
+)
 from PUMITSegmentLib.segments.segment_list import adoptGrid, segmentIDs
 from PUMITSegmentLib.segments.writer import SegmentWriter
 from PUMITSegmentLib.working_segmentation import WorkingSegmentation
@@ -58,7 +66,12 @@ class SceneSession:
         self._owner = owner
         self._writer = writer
         self._watch = SceneWatch(self)
+        self._views = ScanViews()
         self._isFollowing = False
+        # While the scene is taken up, its own choice of scan and segmentation counts.
+        self._isAttaching = False
+        # The segmentation that was last worked on, for each scan.
+        self._latestIDs: dict[str, str] = {}
         self._isShown = True
         self.parameters: SegmentParameters | None = None
         self.volumeNode = None
@@ -95,7 +108,11 @@ class SceneSession:
             scans = [node for node in volumes if not node.IsA("vtkMRMLLabelMapVolumeNode")]
             if scans:
                 self.parameters.sourceVolume = scans[0]
-        self.onParametersModified()
+        self._isAttaching = True
+        try:
+            self.onParametersModified()
+        finally:
+            self._isAttaching = False
         self._owner.onSegmentShown()
 
     def _detach(self) -> None:
@@ -138,11 +155,14 @@ class SceneSession:
         self._isFollowing = True
         try:
             volumeNode = nodeOf(parameters, "sourceVolume")
-            if volumeNode is not self.volumeNode:
+            isAnotherScan = volumeNode is not self.volumeNode
+            if isAnotherScan:
                 self._openVolume(volumeNode)
             segmentationNode = nodeOf(parameters, "segmentation")
             if segmentationNode is not self.segmentationNode:
                 self._openSegmentation(segmentationNode)
+            if isAnotherScan and volumeNode is not None and not self._isAttaching:
+                self._views.show(volumeNode)
             if parameters.segmentID != self.segmentID:
                 self._showSegment(parameters.segmentID)
         finally:
@@ -175,16 +195,37 @@ class SceneSession:
 
     def _openVolume(self, volumeNode) -> None:
         self._owner.dropWork("")
+        if self.working is not None:
+            self.working.prompts.stopPlacing()
+        if volumeNode is not None and not self._isAttaching:
+            self._bringSegmentation(volumeNode)
         self.volumeNode = volumeNode
         self._watch.watchVolume(volumeNode)
         if self.working is not None:
-            if volumeNode is not None:
+            if volumeNode is not None and not isOfAnotherScan(self.working.node, volumeNode):
                 adoptGrid(self.working.node, volumeNode)
-            else:
-                self.working.prompts.stopPlacing()
             self.working.setVolume(volumeNode)
         self._know()
         self._owner.onSegmentShown()
+
+    def _bringSegmentation(self, volumeNode) -> None:
+        """Choose the segmentation of a scan, or none yet."""
+        chosen = nodeOf(self.parameters, "segmentation")
+        if chosen is not None and self._canGoOn(chosen, volumeNode):
+            return
+        own = segmentationsOf(volumeNode)
+        latestID = self._latestIDs.get(volumeNode.GetID())
+        latest = [node for node in own if node.GetID() == latestID]
+        self.parameters.segmentation = (latest or own or [None])[-1]
+        self._closeWorking()
+        self.parameters.segmentID = ""
+
+    def _canGoOn(self, segmentationNode, volumeNode) -> bool:
+        """Whether a segmentation may stay chosen for a scan that was not chosen before."""
+        if scanName(segmentationNode):
+            return scanOf(segmentationNode) is volumeNode
+        # Of no scan yet: what was chosen with another one holds that one's segments.
+        return self.volumeNode is None or not segmentIDs(segmentationNode)
 
     def _openSegmentation(self, node) -> None:
         self._owner.dropWork("")
@@ -193,7 +234,11 @@ class SceneSession:
             self.parameters.segmentID = ""
             return
         if self.volumeNode is not None:
-            adoptGrid(node, self.volumeNode)
+            if not isOfAnotherScan(node, self.volumeNode):
+                adoptGrid(node, self.volumeNode)
+            self._latestIDs[self.volumeNode.GetID()] = node.GetID()
+        noteScan(node)
+        self._views.showAgain(node)
         self.working = WorkingSegmentation(
             node, self.volumeNode, self._writer, self._owner.onPromptsChanged
         )

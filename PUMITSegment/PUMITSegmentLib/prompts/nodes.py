@@ -21,7 +21,7 @@ from PUMITSegmentLib.prompts.folder import removeEmptyFolders, removeNode
 from PUMITSegmentLib.prompts.freehand import DrawnView, Freehand, openSliceViews
 from PUMITSegmentLib.prompts.geometry import isFinished, promptsOf
 from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind, kindOfNode
-from PUMITSegmentLib.prompts.making import addPromptNode, referenceVolume
+from PUMITSegmentLib.prompts.making import addPromptNode
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior, MaskPrompts
 from PUMITSegmentLib.prompts.order import keysOf, makeLatest, numbersOf
 from PUMITSegmentLib.prompts.placing import PlaceMode
@@ -30,6 +30,7 @@ from PUMITSegmentLib.prompts.snapshot import NodeSnapshot, PromptSnapshot, remov
 from PUMITSegmentLib.prompts.tag import PromptTag, nodesByKey, promptNodesOf, setKey, tagOf
 from PUMITSegmentLib.prompts.watch import PromptWatch
 from PUMITSegmentLib.segments.packed_mask import PackedMask
+from PUMITSegmentLib.segments.scan_of import scanOf
 
 Mask = npt.NDArray[np.bool_]
 
@@ -125,7 +126,7 @@ class PromptNodes(VTKObservationMixin):
         for node in self._watch.finished(segmentID):
             tag = self._watch.tag(node)
             if tag.kind is None:
-                made = self._maskPrompts.of(node, referenceVolume(self._segmentationNode))
+                made = self._maskPrompts.of(node, scanOf(self._segmentationNode))
             else:
                 made = promptsOf(node, tag, frame.worldToLps)
             numbers = numbersOf(node)

@@ -1,0 +1,85 @@
+"""What follows from changes of the scene: masks follow prompts, and nothing outlives its reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.write_permission import whyNotWritten
+
+if TYPE_CHECKING:
+    from PUMITSegmentLib.logic import PUMITSegmentLogic
+    from PUMITSegmentLib.parameters import SegmentParameters
+    from PUMITSegmentLib.segment_updates import SegmentUpdates
+
+
+class SessionReactions:
+    """What a `SceneSession` tells, and what the logic does about it.
+
+    Args:
+        logic: The module's logic.
+        updates: Who asks what computes.
+    """
+
+    def __init__(self, logic: PUMITSegmentLogic, updates: SegmentUpdates) -> None:
+        self._logic = logic
+        self._updates = updates
+
+    def getParameterNode(self) -> SegmentParameters:
+        """The typed parameter node, made where there is none."""
+        return self._logic.getParameterNode()
+
+    def sayError(self, error: Exception) -> None:
+        """Say what is wrong with what is selected."""
+        self._logic.sayError(error)
+
+    def dropWork(self, reason: str) -> None:
+        """Cancel what is computed: what it is for is gone, or about to go."""
+        logic = self._logic
+        if logic.isComputing:
+            self._updates.cancel()
+            if reason == "voxels":
+                logic.status.waiting(
+                    _("The image changed meanwhile; press Update to segment it as it is now.")
+                )
+            else:
+                logic.sayWhatIsNext()
+
+    def onPromptsChanged(self, segmentID: str) -> None:
+        """Let a mask follow its prompts."""
+        logic = self._logic
+        working, volumeNode = logic.working, logic.volumeNode
+        with logic.saying():
+            working.takeUpEdits(segmentID, isPrompted=True)
+            working.recordPrompts(segmentID)
+            if volumeNode is None:
+                logic.status.problem(_("Choose a scan first."))
+            elif not logic.permission.isGiven(working.node, volumeNode):
+                # No question here: the mouse may be dragging something.
+                logic.status.problem(whyNotWritten(working.node, volumeNode))
+            elif not working.promptCount(segmentID):
+                self._updates.forget(segmentID)
+                working.empty(segmentID)
+                logic.sayWhatIsNext()
+            elif logic.parameters.updateAutomatically:
+                self._updates.request(segmentID)
+            else:
+                logic.status.waiting(_("Press Update to compute the segment."))
+        self.onSessionChanged()
+
+    def onSegmentsGone(self, remaining: list[str]) -> None:
+        """Compute nothing for segments that were removed."""
+        if self._updates.running is not None and self._updates.running not in remaining:
+            self._updates.forget(self._updates.running)
+
+    def onSegmentShown(self) -> None:
+        """Go on placing, for the segment that is selected now."""
+        logic = self._logic
+        if logic.isPlacing and logic.segmentID:
+            logic.startPlacing(logic.parameters.promptKind)
+        logic.sayWhatIsNext()
+
+    def onSessionChanged(self) -> None:
+        """Tell the listeners."""
+        self._logic.onSessionChanged()
