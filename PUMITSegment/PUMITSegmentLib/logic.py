@@ -17,6 +17,7 @@ from PUMITSegmentLib.next_step import nextStepInWords, whyEmpty, whyNoSegment
 from PUMITSegmentLib.parameters import SegmentParameters
 from PUMITSegmentLib.predictor import Prediction
 from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptTag
 from PUMITSegmentLib.scene_session import SceneSession
 from PUMITSegmentLib.segment_updates import SegmentUpdates, Target
 from PUMITSegmentLib.segments.segment_list import (
@@ -203,10 +204,14 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     # Prompts
 
     @property
+    def placed(self) -> PromptTag | None:
+        """What a click in a view places now, or None."""
+        return self.working.prompts.placed if self.working is not None else None
+
+    @property
     def isPlacing(self) -> bool:
         """Whether a click in a view places a prompt."""
-        working = self.working
-        return working is not None and working.prompts.isPlacing
+        return self.placed is not None
 
     def startPlacing(self, kind: PromptKind) -> bool:
         """Let clicks in the views place prompts of one kind for the selected segment.

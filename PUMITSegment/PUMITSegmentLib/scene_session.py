@@ -35,6 +35,9 @@ class SessionOwner(Protocol):
     def onPromptsChanged(self, segmentID: str) -> None:
         """The user changed prompts."""
 
+    def onPlacingChanged(self) -> None:
+        """Clicks in the views place something else, or nothing any more."""
+
     def onSegmentsGone(self, remaining: list[str]) -> None:
         """Segments were removed."""
 
@@ -240,8 +243,14 @@ class SceneSession:
         noteScan(node)
         self._views.showAgain(node)
         self.working = WorkingSegmentation(
-            node, self.volumeNode, self._writer, self._owner.onPromptsChanged
+            node,
+            self.volumeNode,
+            self._writer,
+            self._owner.onPromptsChanged,
+            self._owner.onPlacingChanged,
         )
+        # A scene may have been saved while somebody placed something.
+        self.working.prompts.disarm()
         self._watch.watchSegmentation(node)
         ids = segmentIDs(node)
         if self.parameters.segmentID not in ids:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.status import Activity
 from PUMITSegmentLib.write_permission import whyNotWritten
 
 if TYPE_CHECKING:
@@ -66,6 +67,17 @@ class SessionReactions:
                 self._updates.request(segmentID)
             else:
                 logic.status.waiting(_("Press Update to compute the segment."))
+        self.onSessionChanged()
+
+    def onPlacingChanged(self) -> None:
+        """Show the tool that Slicer places with now, whoever chose it."""
+        logic = self._logic
+        placed = logic.placed
+        if placed is not None and logic.parameters is not None:
+            logic.parameters.promptKind = placed.kind
+            logic.parameters.isPositive = placed.isPositive
+        if logic.status.current.activity is Activity.WAITING:
+            logic.sayWhatIsNext()
         self.onSessionChanged()
 
     def onSegmentsGone(self, remaining: list[str]) -> None:

@@ -60,6 +60,7 @@ class WorkingSegmentation:
         volumeNode: The scan on whose grid masks are.
         writer: Writes and reads masks.
         onPromptsChanged: Called with the segment ID after the user changed its prompts.
+        onPlacing: Called when clicks in the views place something else, or nothing any more.
 
     Attributes:
         node: The segmentation.
@@ -73,11 +74,12 @@ class WorkingSegmentation:
         volumeNode,
         writer: SegmentWriter,
         onPromptsChanged: Callable[[str], None],
+        onPlacing: Callable[[], None],
     ) -> None:
         self.node = node
         self.volumeNode = None
         self._grid: tuple = ()
-        self.prompts = PromptNodes(node, onPromptsChanged)
+        self.prompts = PromptNodes(node, onPromptsChanged, onPlacing=onPlacing)
         self._writer = writer
         self._history = History()
         # Segments whose masks somebody else may have changed since they were last read.

@@ -47,6 +47,7 @@ class PromptNodes(VTKObservationMixin):
         segmentationNode: The segmentation; it must be in a scene.
         onChanged: Called with the segment ID after the user has changed its prompts.
         sliceViews: Where curves can be drawn in one stroke.
+        onPlacing: Called when clicks in the views place something else, or nothing any more.
     """
 
     def __init__(
@@ -54,13 +55,14 @@ class PromptNodes(VTKObservationMixin):
         segmentationNode,
         onChanged: Callable[[str], None],
         sliceViews: Callable[[], list[DrawnView]] = openSliceViews,
+        onPlacing: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._sliceViews = sliceViews
         self._freehand: Freehand | None = None
         self._segmentationNode = segmentationNode
         self._scene = segmentationNode.GetScene()
-        self._placeMode = PlaceMode(self._scene, self._onPlacingEnded)
+        self._placeMode = PlaceMode(self._scene, onEnded=self._onPlacingEnded, onChanged=onPlacing)
         self._drawing: BoxDrawing | None = None
         # What `startPlacing` was last told.
         self._placing: tuple | None = None
@@ -84,9 +86,20 @@ class PromptNodes(VTKObservationMixin):
     # Placing
 
     @property
+    def placed(self) -> PromptTag | None:
+        """What clicks in the views place now, as Slicer says, whoever began it; or None."""
+        node = self._scene.GetNodeByID(self._placeMode.nodeID or "-")
+        return self._watch.tag(node) if node in self._watch else None
+
+    @property
     def isPlacing(self) -> bool:
         """Whether clicks place a prompt now."""
-        return bool(self._placeMode.nodeID)
+        return self.placed is not None
+
+    def disarm(self) -> None:
+        """Place nothing, whoever began it, and drop what is not finished."""
+        self._placeMode.disarm(self._watch.nodes())
+        self._dropUnfinished()
 
     def startPlacing(
         self, kind: PromptKind, segmentID: str, isPositive: bool = True, sliceNode=None
@@ -115,6 +128,8 @@ class PromptNodes(VTKObservationMixin):
 
     def stopPlacing(self) -> None:
         """Go back to the normal mouse mode; what is not finished is dropped."""
+        if self.isPlacing:
+            self._placeMode.disarm(self._watch.nodes())
         self._placeMode.stop()
         self._dropUnfinished()
 
@@ -197,7 +212,7 @@ class PromptNodes(VTKObservationMixin):
 
         Points go on being placed, and another box or curve can be drawn.
         """
-        isDrawing = self.isPlacing and self._placing[0] is not PromptKind.POINT
+        isDrawing = bool(self._placeMode.startedID) and self._placing[0] is not PromptKind.POINT
         if isDrawing:
             self.stopPlacing()
         wanted = {each.key: each for each in snapshot.nodes}
@@ -234,7 +249,8 @@ class PromptNodes(VTKObservationMixin):
 
     def removeSegment(self, segmentID: str) -> None:
         """Remove a segment's prompts and their nodes, because the segment is gone."""
-        if self.isPlacing and self._placing[1] == segmentID:
+        placed = self.placed
+        if placed is not None and placed.segmentID == segmentID:
             self.stopPlacing()
         self._removeNodes(promptNodesOf(self._segmentationNode, segmentID))
 
@@ -300,7 +316,7 @@ class PromptNodes(VTKObservationMixin):
         removeEmptyFolders(self._scene)
 
     def _dropUnfinished(self) -> None:
-        """Remove boxes and curves that were begun and left.
+        """Remove boxes and curves that were begun and left, and lists without a point.
 
         Never from within an event of theirs: the view that draws them is still at work then.
         """
@@ -308,7 +324,8 @@ class PromptNodes(VTKObservationMixin):
             [
                 node
                 for node in self._watch.nodes()
-                if not self._isList(node) and not isFinished(node, self._watch.tag(node))
+                if node.GetID() != self._placeMode.nodeID
+                and not isFinished(node, self._watch.tag(node))
             ]
         )
 
@@ -349,7 +366,7 @@ class PromptNodes(VTKObservationMixin):
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeRemoved(self, caller, event, node) -> None:
-        if node.GetID() and node.GetID() == self._placeMode.nodeID:
+        if node.GetID() and node.GetID() == self._placeMode.startedID:
             self._placeMode.stop()
         if node is self._segmentationNode:
             nodes = [n for n in self._watch.nodes() if n.GetScene() is not None]
