@@ -11,6 +11,7 @@ from pumit.segmentation import DoubtfulPlace, Mask
 from PUMITSlicerLib.mrml import VolumeFrame, readVolume, volumeKey
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.prompts.excluded import ExcludedBox, excludedBoxes, withoutBoxes
 from PUMITSegmentLib.status import StatusBoard
 
 if TYPE_CHECKING:
@@ -123,15 +124,21 @@ class SegmentUpdates:
         name = segment.GetName()
         key = volumeKey(target.volumeNode)
 
+        excluded = excludedBoxes(target.segmentationNode, segmentID, target.volumeNode)
+
         def isLate() -> bool:
             return ticket != self._ticket
+
+        def prepare(mask: Mask) -> object:  # on a thread
+            allowed = withoutBoxes(mask, excluded)
+            return self._prepare(allowed) if self._prepare is not None else allowed
 
         def onMask(prediction: Prediction) -> None:
             if isLate():
                 return
             self._running = None
             if onPlaces is not None:
-                onPlaces(prediction.places)
+                onPlaces(_outside(excluded, prediction.places, target.volumeNode))
             else:
                 self._status.done(_answered(name, prediction))
                 self._onMask(segmentID, prediction)
@@ -158,7 +165,7 @@ class SegmentUpdates:
             onMask,
             onError,
             onProgress,
-            prepare=self._prepare if onPlaces is None else None,
+            prepare=prepare if onPlaces is None else None,
             placeCount=0 if onPlaces is None else PLACES,
         )
 
@@ -169,6 +176,21 @@ class SegmentUpdates:
             if target.segmentationNode.GetSegmentation().GetSegment(segmentID) is not None:
                 self.request(segmentID)
                 return
+
+
+def _outside(
+    boxes: Sequence[ExcludedBox], places: Sequence[DoubtfulPlace], volumeNode: object
+) -> list[DoubtfulPlace]:
+    """Places that lie in none of the boxes: what is in them needs no check."""
+    frame = VolumeFrame(volumeNode)
+    return [
+        place
+        for place in places
+        if not any(
+            box.holds(frame.worldToIndex(frame.lpsToWorld([place.point_lps]))).all()
+            for box in boxes
+        )
+    ]
 
 
 def _answered(name: str, prediction: Prediction) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.next_step import whatExcluded
 from PUMITSegmentLib.status import Activity
 from PUMITSegmentLib.write_permission import whyNotWritten
 
@@ -52,6 +53,9 @@ class SessionReactions:
         logic = self._logic
         working, volumeNode = logic.working, logic.volumeNode
         with logic.saying():
+            isOnlyExcluded = self._updates.running != segmentID and working.isOnlyExcluded(
+                segmentID
+            )
             working.takeUpEdits(segmentID, isPrompted=True)
             working.recordPrompts(segmentID)
             if volumeNode is None:
@@ -59,6 +63,9 @@ class SessionReactions:
             elif not logic.permission.isGiven(working.node, volumeNode):
                 # No question here: the mouse may be dragging something.
                 logic.status.problem(whyNotWritten(working.node, volumeNode))
+            elif isOnlyExcluded and logic.parameters.updateAutomatically:
+                isFilled = working.exclude(segmentID)
+                logic.status.done(whatExcluded(working.node, segmentID, isFilled))
             elif not working.promptCount(segmentID):
                 self._updates.forget(segmentID)
                 working.empty(segmentID)

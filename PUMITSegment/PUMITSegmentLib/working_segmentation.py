@@ -13,6 +13,7 @@ from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
 from PUMITSegmentLib.automatic import FoundStructures, addStructures
 from PUMITSegmentLib.exporting.label_layers import isEmptySegment
 from PUMITSegmentLib.history import History, SegmentState
+from PUMITSegmentLib.prompts.excluded import excludedBoxes, isExcluding, withoutBoxes
 from PUMITSegmentLib.prompts.nodes import PromptNodes
 from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.editable_area import EditableArea
@@ -190,8 +191,7 @@ class WorkingSegmentation:
         # What the user restricted has to be read back.
         packed = answer.packed if isEverything else self._read(segmentID)
         state = self._state(segmentID, packed)
-        before = self._history.present(segmentID)
-        self._unanswered = [other for other in self._unanswered if other != before]
+        self._close(self._history.present(segmentID))
         others = {} if overwrite is OverwriteMode.NONE else self._overwritten(segmentID)
         if not others:
             self._history.amend(segmentID, state)
@@ -201,6 +201,35 @@ class WorkingSegmentation:
                 self._history.undo()
             self._record({segmentID: state, **others})
         return packed.box is not None and not isEmptySegment(self.node, segmentID)
+
+    def isOnlyExcluded(self, segmentID: str) -> bool:
+        """Whether nothing but boxes outside were added since the segment's last step.
+
+        Then its mask, which answers everything else, needs no new answer.
+        """
+        present = self._history.present(segmentID)
+        if present is None or present.mask is None or self._isOpen(present):
+            return False
+        before = {node.key: node for node in present.prompts.nodes}
+        now = {node.key: node for node in self.prompts.snapshot(segmentID).nodes}
+        added = [node for key, node in now.items() if key not in before]
+        isKept = all(now.get(key) == node for key, node in before.items())
+        return isKept and bool(added) and all(isExcluding(node.tag) for node in added)
+
+    def exclude(self, segmentID: str) -> bool:
+        """Take the boxes outside out of the segment as it is; part of the latest step.
+
+        Returns:
+            Whether the segment holds something now.
+        """
+        boxes = excludedBoxes(self.node, segmentID, self.volumeNode)
+        answer = Answer.of(withoutBoxes(self.mask(segmentID), boxes))
+        self._writer.write(self.node, segmentID, answer.prepared, self.volumeNode)
+        editedByHand(self._segment(segmentID))
+        self._close(self._history.present(segmentID))
+        packed = self._read(segmentID)
+        self._history.amend(segmentID, self._state(segmentID, packed))
+        return packed.box is not None
 
     def empty(self, segmentID: str) -> None:
         """Erase a segment whose last prompt was removed; part of the same step."""
@@ -304,6 +333,10 @@ class WorkingSegmentation:
 
     def _isOpen(self, state: SegmentState) -> bool:
         return state in self._unanswered
+
+    def _close(self, answered: SegmentState | None) -> None:
+        """Note that a state's prompts are answered."""
+        self._unanswered = [other for other in self._unanswered if other != answered]
 
     def _record(self, states: dict[str, SegmentState | None]) -> bool:
         if not states:

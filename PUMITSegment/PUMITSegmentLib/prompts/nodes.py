@@ -62,6 +62,7 @@ class PromptNodes(VTKObservationMixin):
         self._freehand: Freehand | None = None
         self._segmentationNode = segmentationNode
         self._scene = segmentationNode.GetScene()
+        self._onPlacing = onPlacing
         self._placeMode = PlaceMode(self._scene, onEnded=self._onPlacingEnded, onChanged=onPlacing)
         self._drawing: BoxDrawing | None = None
         # What `startPlacing` was last told.
@@ -112,12 +113,12 @@ class PromptNodes(VTKObservationMixin):
         Args:
             kind: What to place.
             segmentID: The segment that it is for.
-            isPositive: Whether it lies in the segment; boxes always do.
+            isPositive: Whether it lies in the segment.
             sliceNode: The slice view a box is drawn in; the one under the mouse if None.
         """
         self.stopPlacing()
         self._placing = (kind, segmentID, isPositive, sliceNode)
-        tag = PromptTag(segmentID, kind, isPositive or kind in BOXES)
+        tag = PromptTag(segmentID, kind, isPositive)
         node = self._nodeTagged(tag) if kind is PromptKind.POINT else None
         node = node or self._add(tag)
         show(node, True)
@@ -136,7 +137,10 @@ class PromptNodes(VTKObservationMixin):
     # What the prompts are
 
     def prompts(self, segmentID: str, frame: VolumeFrame) -> list[Prompt]:
-        """Prompts of a segment in the order in which they were given, in a volume's LPS."""
+        """Prompts of a segment in the order in which they were given, in a volume's LPS.
+
+        Boxes outside are none: see `prompts.excluded`.
+        """
         numbered = []
         for node in self._watch.finished(segmentID):
             tag = self._watch.tag(node)
@@ -177,7 +181,7 @@ class PromptNodes(VTKObservationMixin):
                 )
             )
         self._watch.forget(node)
-        tag = PromptTag(segmentID, kind, isPositive or kind in BOXES)
+        tag = PromptTag(segmentID, kind, isPositive)
         with self._watch.quietly():
             tag.write(node, self._segmentationNode)
             dress(node, tag)
@@ -277,7 +281,8 @@ class PromptNodes(VTKObservationMixin):
         return node in self._watch and self._watch.tag(node).kind is PromptKind.POINT
 
     def _isBeingDrawn(self, node) -> bool:
-        return node.GetID() == self._placeMode.nodeID and not self._isList(node)
+        mode = self._placeMode
+        return node.GetID() in (mode.nodeID, mode.startedID) and not self._isList(node)
 
     def _isShown(self, segmentID: str) -> bool:
         return self._isEverythingShown or segmentID == self._shownID
@@ -357,12 +362,14 @@ class PromptNodes(VTKObservationMixin):
             self._freehand = None
         drawing, self._drawing = self._drawing, None
         node = self._scene.GetNodeByID(nodeID)
-        if node not in self._watch:
-            return
-        if drawing is not None and isFinished(node, self._watch.tag(node)):
+        isKept = node in self._watch
+        if isKept and drawing is not None and isFinished(node, self._watch.tag(node)):
             with self._watch.quietly(isReported=True):
                 drawing.finish()
-        self._watch.look(node)
+        # What was drawn is told last: it is the news that counts.
+        self._onPlacing()
+        if isKept:
+            self._watch.look(node)
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeRemoved(self, caller, event, node) -> None:

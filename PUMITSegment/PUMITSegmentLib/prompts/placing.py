@@ -66,7 +66,7 @@ class PlaceMode:
     Args:
         scene: The scene whose interaction and selection nodes are used.
         onEnded: Called with the ID of the node that was placed by `start`, which may be gone.
-        onChanged: Called when clicks place something else, or nothing any more.
+        onChanged: Called at any other change of what clicks place.
     """
 
     def __init__(
@@ -166,7 +166,6 @@ class PlaceMode:
                 target, isPersistent = self._before
                 self._interaction.SetPlaceModePersistence(isPersistent)
                 _setTarget(self._selection, target)
-        self._onChanged()
         self._onEnded(nodeID)
 
     @contextmanager
