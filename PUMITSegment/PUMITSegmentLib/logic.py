@@ -10,6 +10,7 @@ from pumit.errors import PumitError
 from slicer.i18n import tr as _
 from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
+from PUMITSegmentLib.answer import Answer, Mask
 from PUMITSegmentLib.automatic import FoundStructures
 from PUMITSegmentLib.check_here import CheckHere
 from PUMITSegmentLib.collaborators import Collaborators, localCollaborators
@@ -29,7 +30,7 @@ from PUMITSegmentLib.segments.segment_list import (
 from PUMITSegmentLib.segments.terms import newSegment
 from PUMITSegmentLib.session_reactions import SessionReactions
 from PUMITSegmentLib.status import StatusBoard
-from PUMITSegmentLib.working_segmentation import Answer, Mask, WorkingSegmentation
+from PUMITSegmentLib.working_segmentation import WorkingSegmentation
 from PUMITSegmentLib.write_permission import WritePermission, whyNotWritten
 
 logger = logging.getLogger(__name__)

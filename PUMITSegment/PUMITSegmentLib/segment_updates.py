@@ -11,6 +11,7 @@ from pumit.segmentation import DoubtfulPlace, Mask
 from PUMITSlicerLib.mrml import VolumeFrame, readVolume, volumeKey
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.prompts.beside import besideImage, whereBeside
 from PUMITSegmentLib.prompts.excluded import ExcludedBox, excludedBoxes, withoutBoxes
 from PUMITSegmentLib.status import StatusBoard
 
@@ -124,6 +125,10 @@ class SegmentUpdates:
         name = segment.GetName()
         key = volumeKey(target.volumeNode)
 
+        prompts = target.prompts.prompts(segmentID, VolumeFrame(target.volumeNode))
+        beside = besideImage(prompts, target.volumeNode)
+        if beside:
+            raise PumitError(whereBeside(beside[0], target.volumeNode))
         excluded = excludedBoxes(target.segmentationNode, segmentID, target.volumeNode)
 
         def isLate() -> bool:
@@ -161,7 +166,7 @@ class SegmentUpdates:
             key,
             lambda: readVolume(target.volumeNode),
             segmentID,
-            target.prompts.prompts(segmentID, VolumeFrame(target.volumeNode)),
+            prompts,
             onMask,
             onError,
             onProgress,
@@ -186,10 +191,7 @@ def _outside(
     return [
         place
         for place in places
-        if not any(
-            box.holds(frame.worldToIndex(frame.lpsToWorld([place.point_lps]))).all()
-            for box in boxes
-        )
+        if not any(box.holds(frame.lpsToIndex([place.point_lps])).all() for box in boxes)
     ]
 
 

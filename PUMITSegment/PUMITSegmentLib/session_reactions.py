@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pumit.prompts import Prompt
+from PUMITSlicerLib.mrml import VolumeFrame
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.next_step import whatExcluded
+from PUMITSegmentLib.prompts.beside import besideImage, whyRefused
 from PUMITSegmentLib.status import Activity
 from PUMITSegmentLib.write_permission import whyNotWritten
 
@@ -27,6 +30,8 @@ class SessionReactions:
     def __init__(self, logic: PUMITSegmentLogic, updates: SegmentUpdates) -> None:
         self._logic = logic
         self._updates = updates
+        # How many prompts of each segment lay beside the image when it was last looked at.
+        self._besideCounts: dict[tuple[str, str], int] = {}
 
     def getParameterNode(self) -> SegmentParameters:
         """The typed parameter node, made where there is none."""
@@ -53,6 +58,9 @@ class SessionReactions:
         logic = self._logic
         working, volumeNode = logic.working, logic.volumeNode
         with logic.saying():
+            if volumeNode is not None and self._refuseBeside(segmentID):
+                self.onSessionChanged()
+                return
             isOnlyExcluded = self._updates.running != segmentID and working.isOnlyExcluded(
                 segmentID
             )
@@ -76,6 +84,25 @@ class SessionReactions:
                 logic.status.waiting(_("Press Update to compute the segment."))
         self.onSessionChanged()
 
+    def _refuseBeside(self, segmentID: str) -> bool:
+        """Put back what was just placed or moved beside the image.
+
+        Prompts that lay there before, such as those of a loaded scene, are none of the user's now.
+        """
+        key = (self._logic.segmentationNode.GetID(), segmentID)
+        beside = self._beside(segmentID)
+        isRefused = len(beside) > self._besideCounts.get(key, 0)
+        if isRefused:
+            self._logic.working.refusePrompts(segmentID)
+            self._logic.status.problem(whyRefused(beside[-1]))
+        self._besideCounts[key] = len(self._beside(segmentID)) if isRefused else len(beside)
+        return isRefused
+
+    def _beside(self, segmentID: str) -> list[Prompt]:
+        volumeNode = self._logic.volumeNode
+        prompts = self._logic.working.prompts.prompts(segmentID, VolumeFrame(volumeNode))
+        return besideImage(prompts, volumeNode)
+
     def onPlacingChanged(self) -> None:
         """Show the tool that Slicer places with now, whoever chose it."""
         logic = self._logic
@@ -95,6 +122,9 @@ class SessionReactions:
     def onSegmentShown(self) -> None:
         """Go on placing, for the segment that is selected now."""
         logic = self._logic
+        if logic.segmentID and logic.volumeNode is not None:
+            key = (logic.segmentationNode.GetID(), logic.segmentID)
+            self._besideCounts[key] = len(self._beside(logic.segmentID))
         if logic.isPlacing and logic.segmentID:
             logic.startPlacing(logic.parameters.promptKind)
         logic.sayWhatIsNext()

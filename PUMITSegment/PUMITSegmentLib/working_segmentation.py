@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from pumit.errors import VolumeError
 from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
 
+from PUMITSegmentLib.answer import Answer, Mask
 from PUMITSegmentLib.automatic import FoundStructures, addStructures
 from PUMITSegmentLib.exporting.label_layers import isEmptySegment
 from PUMITSegmentLib.history import History, SegmentState
 from PUMITSegmentLib.prompts.excluded import excludedBoxes, isExcluding, withoutBoxes
 from PUMITSegmentLib.prompts.nodes import PromptNodes
+from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
 from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.editable_area import EditableArea
 from PUMITSegmentLib.segments.editing_anywhere import editingAnywhere
@@ -27,28 +27,7 @@ from PUMITSegmentLib.segments.writer import (
     PreparedMask,
     SegmentWriter,
     noVoxels,
-    prepare,
 )
-
-Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """A mask as it is written and as it is remembered, made on a thread.
-
-    Attributes:
-        prepared: For the writer.
-        packed: For the history.
-    """
-
-    prepared: PreparedMask
-    packed: PackedMask
-
-    @staticmethod
-    def of(mask: Mask) -> Answer:
-        """Prepare a mask, bool (D, H, W); touches no scene."""
-        return Answer(prepare(mask), PackedMask.of(mask))
 
 
 class WorkingSegmentation:
@@ -201,6 +180,12 @@ class WorkingSegmentation:
                 self._history.undo()
             self._record({segmentID: state, **others})
         return packed.box is not None and not isEmptySegment(self.node, segmentID)
+
+    def refusePrompts(self, segmentID: str) -> None:
+        """Put a segment's prompts back as they were before the latest change, which is no step."""
+        present = self._history.present(segmentID)
+        before = present.prompts if present is not None else PromptSnapshot()
+        self.prompts.restore(segmentID, before, isInEvent=True)
 
     def isOnlyExcluded(self, segmentID: str) -> bool:
         """Whether nothing but boxes outside were added since the segment's last step.

@@ -211,10 +211,16 @@ class PromptNodes(VTKObservationMixin):
             MaskPrior(packed, tuple(ijkToRas(volumeNode).ravel().tolist())).write(node)
             makeLatest(node, self._watch.finished(segmentID))
 
-    def restore(self, segmentID: str, snapshot: PromptSnapshot) -> None:
+    def restore(self, segmentID: str, snapshot: PromptSnapshot, *, isInEvent: bool = False) -> None:
         """Make a segment's prompts what they were; what is being drawn is dropped.
 
         Points go on being placed, and another box or curve can be drawn.
+
+        Args:
+            segmentID: The segment.
+            snapshot: What its prompts were.
+            isInEvent: Whether a view is still at work with a node: none is removed then, but
+                emptied.
         """
         isDrawing = bool(self._placeMode.startedID) and self._placing[0] is not PromptKind.POINT
         if isDrawing:
@@ -224,7 +230,7 @@ class PromptNodes(VTKObservationMixin):
             present = nodesByKey(promptNodesOf(self._segmentationNode, segmentID))
             for key, node in present.items():
                 if key not in wanted:
-                    self._removeOrEmpty(node)
+                    self._removeOrEmpty(node, isInEvent)
             for key, each in wanted.items():
                 each.apply(present.get(key) or self._addAgain(each))
         removeEmptyFolders(self._scene)
@@ -237,19 +243,6 @@ class PromptNodes(VTKObservationMixin):
             for node in promptNodesOf(self._segmentationNode, segmentID):
                 self._removeOrEmpty(node)
         removeEmptyFolders(self._scene)
-
-    def removeLast(self, segmentID: str) -> None:
-        """Remove the prompt of a segment that was given last, if there is any."""
-        nodes = self._watch.finished(segmentID)
-        numbered = [(n, key, node) for node in nodes for key, n in numbersOf(node).items()]
-        if not numbered:
-            return
-        _number, key, node = max(numbered, key=lambda entry: entry[0])
-        with self._watch.quietly():
-            if self._isList(node):
-                removePoints(node, {key})
-            else:
-                removeNode(node)
 
     def removeSegment(self, segmentID: str) -> None:
         """Remove a segment's prompts and their nodes, because the segment is gone."""
@@ -307,10 +300,12 @@ class PromptNodes(VTKObservationMixin):
             node.SetAndObserveTransformNodeID(snapshot.transformID)
         return node
 
-    def _removeOrEmpty(self, node) -> None:
-        """Remove a node, unless points are being placed into it."""
-        if node.GetID() == self._placeMode.nodeID and self._isList(node):
+    def _removeOrEmpty(self, node, isInEvent: bool = False) -> None:
+        """Remove a node, unless points are being placed into it, or a view is at work with it."""
+        if self._isList(node) and (isInEvent or node.GetID() == self._placeMode.nodeID):
             removePoints(node, set(keysOf(node)))
+        elif isInEvent and node.IsA("vtkMRMLMarkupsNode"):
+            node.RemoveAllControlPoints()
         else:
             removeNode(node)
 
