@@ -313,8 +313,12 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     def _step(self, move: Callable[[], list[str] | None], text: str) -> bool:
         self._updates.cancel()
+        before = segmentIDs(self.segmentationNode)
         with self.saying():
             unanswered = move() or []
+            came = [each for each in segmentIDs(self.segmentationNode) if each not in before]
+            if came:
+                self.selectSegment(came[0])
             self.status.done(text)
             if self.parameters.updateAutomatically:
                 for segmentID in unanswered:

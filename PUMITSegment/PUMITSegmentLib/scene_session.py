@@ -9,6 +9,8 @@ from pumit.errors import PumitError
 from PUMITSlicerLib.mrml import volumeKey
 
 from PUMITSegmentLib.parameters import SegmentParameters, nodeOf
+from PUMITSegmentLib.prompts.folder import removePrompts
+from PUMITSegmentLib.prompts.tag import promptNodesOf
 from PUMITSegmentLib.scan_views import ScanViews
 from PUMITSegmentLib.scene_watch import SceneWatch
 from PUMITSegmentLib.segments.scan_of import (
@@ -76,6 +78,8 @@ class SceneSession:
         # The segmentation that was last worked on, for each scan.
         self._latestIDs: dict[str, str] = {}
         self._isShown = True
+        # Prompts of a segmentation that is being deleted.
+        self._orphans: list = []
         self.parameters: SegmentParameters | None = None
         self.volumeNode = None
         self.working: WorkingSegmentation | None = None
@@ -135,6 +139,11 @@ class SceneSession:
         if self.parameters is None:
             self._attach()
 
+    def onNodeAboutToBeRemoved(self, node) -> None:
+        """Note whose prompts go with a segmentation that is deleted."""
+        if self.parameters is not None and node.IsA("vtkMRMLSegmentationNode"):
+            self._orphans = promptNodesOf(node)
+
     def onNodeRemoved(self, node) -> None:
         """Let go of a node that was deleted."""
         if self.parameters is None:
@@ -147,6 +156,10 @@ class SceneSession:
             self._owner.dropWork("")
             self._closeWorking()
             self.parameters.segmentID = ""
+            self._owner.onSegmentShown()
+        if node.IsA("vtkMRMLSegmentationNode"):
+            orphans, self._orphans = self._orphans, []
+            removePrompts(orphans)
         self.onParametersModified()
 
     def onParametersModified(self) -> None:
@@ -235,6 +248,7 @@ class SceneSession:
         self._closeWorking()
         if node is None:
             self.parameters.segmentID = ""
+            self._owner.onSegmentShown()
             return
         if self.volumeNode is not None:
             if not isOfAnotherScan(node, self.volumeNode):

@@ -68,6 +68,8 @@ class SegmentUpdates:
         self._onMask = onMask
         self._prepare = prepare
         self._running: str | None = None
+        # Whether a mask is awaited, rather than places to check.
+        self._isForMask = True
         self._displaced: list[str] = []
         # Answers to anything older than this are late.
         self._ticket = 0
@@ -92,7 +94,7 @@ class SegmentUpdates:
         if self._running is not None and self._running != segmentID:
             self._displaced.append(self._running)
         self._displaced = [other for other in self._displaced if other != segmentID]
-        self._running = segmentID
+        self._running, self._isForMask = segmentID, onPlaces is None
         self._ticket += 1
         try:
             self._ask(target, segmentID, self._ticket, onPlaces)
@@ -118,7 +120,11 @@ class SegmentUpdates:
         if self._running is not None:
             self._running = None
             self._predictor.cancel()
-            self._status.waiting(_("Cancelled; nothing was changed."))
+            self._status.waiting(
+                _("Cancelled; the prompt stays. Press Update to compute, or Undo to remove it.")
+                if self._isForMask
+                else _("Cancelled; nothing was changed.")
+            )
 
     def _ask(self, target: Target, segmentID: str, ticket: int, onPlaces: OnPlaces | None) -> None:
         segment = target.segmentationNode.GetSegmentation().GetSegment(segmentID)
