@@ -102,3 +102,61 @@ def test_nothing_but_empty_segments_is_nothing_to_export(exporting: Exporting) -
     exporting.settle()
     assert not exporting.ui.exportButton.enabled
     assert "empty" in exporting.said
+
+
+# --- what a PACS reads ----------------------------------------------------------------------------
+
+
+def test_a_dicom_seg_names_pumit_its_model_and_the_version(
+    panel: Panel, dicomDatabase: Any, tmp_path: Path
+) -> None:
+    import numpy as np
+    import pumit
+    from export_scene import SHAPE, a_series, loadSeries
+    from pydicom import dcmread
+    from Qt import QtTest
+
+    series = a_series(tmp_path / "series")
+    panel.volumeNode = loadSeries(series.source.files[0].parent, dicomDatabase)
+    panel.process()
+    panel.logic.compute.capabilities = {"model": {"name": "default", "version": "0.3"}}
+    middle = [0.0] * 6
+    panel.volumeNode.GetRASBounds(middle)
+    panel.logic.newSegment("Liver")
+    panel.click(tuple(np.reshape(middle, (3, 2)).mean(axis=1)))
+    mask = np.zeros(SHAPE, bool)
+    mask[3:6, 5:12, 8:20] = True
+    panel.answer(mask)
+    panel.logic.stopPlacing()
+    ui = panel.ui
+    ui.exportSection.collapsed = False
+    panel.frame.resize(panel.frame.width, 2000)
+    ui.exportFolderEdit.currentPath = str(tmp_path / "out")
+    QtTest.QTest.qWait(400)
+    panel.press(ui.exportButton)
+    assert panel.logic.background.drain(60), ui.statusLabel.text
+    (path,) = (tmp_path / "out").glob("*.dcm")
+    written = dcmread(path)
+    (segment,) = written.SegmentSequence
+    assert segment.SegmentAlgorithmType == "SEMIAUTOMATIC"
+    assert segment.SegmentAlgorithmName == "PUMIT default 0.3"
+    (algorithm,) = segment.SegmentationAlgorithmIdentificationSequence
+    assert algorithm.AlgorithmName == "PUMIT default 0.3"
+    assert algorithm.AlgorithmVersion == "0.3"
+    assert algorithm.AlgorithmSource == "PUMIT"
+    assert written.Manufacturer == "PUMIT"
+    assert written.ManufacturerModelName == "PUMIT default 0.3"
+    versions = [f"PUMIT {pumit.__version__}", "PUMIT default 0.3"]
+    assert list(written.SoftwareVersions) == versions
+    assert "PUMIT default 0.3" in written.ContentDescription
+
+
+def test_a_segment_of_an_earlier_version_is_signed_by_pumit_too(scene: Any) -> None:
+    import slicer
+    from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf, setProvenance
+
+    segment = slicer.vtkSegment()
+    setProvenance(segment, Provenance("SEMIAUTOMATIC", "default 0.3", "0.3"))
+    assert provenanceOf(segment).name == "PUMIT default 0.3"
+    setProvenance(segment, Provenance("AUTOMATIC", "Another program 2"))  # none of ours
+    assert provenanceOf(segment).name == "Another program 2"
