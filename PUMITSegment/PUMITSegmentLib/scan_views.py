@@ -15,8 +15,15 @@ class ScanViews:
         # What was hidden here; what the user hid stays hidden.
         self._hiddenIDs: set[str] = set()
 
-    def show(self, volumeNode) -> None:
-        """Show a scan in all slice views, with the segmentations that are not another scan's."""
+    def show(self, volumeNode, segmentationNode) -> None:
+        """Show a scan in all slice views, without the segmentations of other scans.
+
+        Args:
+            volumeNode: The scan.
+            segmentationNode: The segmentation that is worked on with it, which is shown; or None.
+        """
+        if segmentationNode is not None:
+            segmentationNode.SetDisplayVisibility(True)
         for node in slicer.util.getNodesByClass("vtkMRMLSegmentationNode"):
             if not isOfAnotherScan(node, volumeNode):
                 self.showAgain(node)

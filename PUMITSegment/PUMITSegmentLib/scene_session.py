@@ -46,6 +46,9 @@ class SessionOwner(Protocol):
     def onSegmentShown(self) -> None:
         """Another segment is selected, or none."""
 
+    def forgetScene(self) -> None:
+        """The IDs of another scene's nodes name other nodes."""
+
     def sayError(self, error: Exception) -> None:
         """Say what is wrong with what is selected."""
 
@@ -127,6 +130,8 @@ class SceneSession:
         self._watch.watchParameterNode(None)
         self._watch.watchVolume(None)
         self._closeWorking()
+        self._views, self._latestIDs = ScanViews(), {}
+        self._owner.forgetScene()
         self.parameters = self.volumeNode = None
 
     def onSceneAboutToChange(self) -> None:
@@ -178,7 +183,7 @@ class SceneSession:
             if segmentationNode is not self.segmentationNode:
                 self._openSegmentation(segmentationNode)
             if isAnotherScan and volumeNode is not None and not self._isAttaching:
-                self._views.show(volumeNode)
+                self._views.show(volumeNode, self.segmentationNode)
             if parameters.segmentID != self.segmentID:
                 self._showSegment(parameters.segmentID)
         finally:

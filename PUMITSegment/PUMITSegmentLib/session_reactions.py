@@ -41,6 +41,11 @@ class SessionReactions:
         """Say what is wrong with what is selected."""
         self._logic.sayError(error)
 
+    def forgetScene(self) -> None:
+        """The IDs of another scene's nodes name other nodes."""
+        self._besideCounts.clear()
+        self._logic.permission.forget()
+
     def dropWork(self, reason: str) -> None:
         """Cancel what is computed: what it is for is gone, or about to go."""
         logic = self._logic

@@ -20,6 +20,10 @@ class WritePermission:
         self.confirm: Callable[[str], bool] = lambda question: False
         self._given: set[tuple[str, str]] = set()
 
+    def forget(self) -> None:
+        """Ask again: another scene's nodes may have the same IDs."""
+        self._given.clear()
+
     def isGiven(self, segmentationNode, volumeNode) -> bool:
         """Whether masks of a scan may go into a segmentation; asks nobody."""
         pair = (segmentationNode.GetID(), volumeNode.GetID())

@@ -245,6 +245,24 @@ def test_a_yes_is_asked_for_once(patients: TwoPatients, yes: Questions) -> None:
     assert np.array_equal(patients.mask(patients.liver), B)
 
 
+def test_a_yes_does_not_count_in_the_next_scene(patients: TwoPatients, yes: Questions) -> None:
+    import slicer
+
+    onTheFirstOnes(patients)
+    patients.press(patients.ui.pointButton)
+    ids = (patients.first.GetID(), patients.volumeNode.GetID())
+    slicer.mrmlScene.Clear()
+    patients.process()
+    patients.choose(patients.addPatient("Third patient"))
+    patients.press(patients.ui.newSegmentButton)
+    patients.first = patients.logic.segmentationNode
+    onTheFirstOnes(patients)
+    assert (patients.first.GetID(), patients.volumeNode.GetID()) == ids
+    patients.press(patients.ui.pointButton)
+    assert len(yes.asked) == 2
+    assert "Third patient" in yes.asked[1]
+
+
 def test_a_prompt_that_is_moved_computes_nothing_for_another_scan(
     patients: TwoPatients, yes: Questions
 ) -> None:
