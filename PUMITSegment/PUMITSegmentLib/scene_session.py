@@ -80,6 +80,8 @@ class SceneSession:
         self._isAttaching = False
         # The segmentation that was last worked on, for each scan.
         self._latestIDs: dict[str, str] = {}
+        # Whether the segmentation was chosen before any scan was.
+        self._isWithoutScan = False
         self._isShown = True
         # Prompts of a segmentation that is being deleted.
         self._orphans: list = []
@@ -220,6 +222,7 @@ class SceneSession:
             self.working.prompts.stopPlacing()
         if volumeNode is not None and not self._isAttaching:
             self._bringSegmentation(volumeNode)
+        self._isWithoutScan = self._isWithoutScan and volumeNode is None
         self.volumeNode = volumeNode
         self._watch.watchVolume(volumeNode)
         if self.working is not None:
@@ -246,7 +249,7 @@ class SceneSession:
         if scanName(segmentationNode):
             return scanOf(segmentationNode) is volumeNode
         # Of no scan yet: what was chosen with another one holds that one's segments.
-        return self.volumeNode is None or not segmentIDs(segmentationNode)
+        return self._isWithoutScan or not segmentIDs(segmentationNode)
 
     def _openSegmentation(self, node) -> None:
         self._owner.dropWork("")
@@ -259,6 +262,7 @@ class SceneSession:
             if not isOfAnotherScan(node, self.volumeNode):
                 adoptGrid(node, self.volumeNode)
             self._latestIDs[self.volumeNode.GetID()] = node.GetID()
+        self._isWithoutScan = self.volumeNode is None
         noteScan(node)
         self._views.showAgain(node)
         self.working = WorkingSegmentation(

@@ -128,6 +128,40 @@ def test_a_deleted_patients_segmentation_is_not_given_to_the_next(patients: TwoP
     assert np.array_equal(patients.liverVoxels(), before)
 
 
+def test_a_loaded_segmentation_stays_with_the_patient_it_was_chosen_for(
+    patients: TwoPatients, tmp_path: Any
+) -> None:
+    import slicer
+
+    path = str(tmp_path / "liver.seg.nrrd")
+    slicer.util.saveNode(patients.first, path)
+    loaded = slicer.util.loadSegmentation(path)  # refers to no scan
+    patients.ui.segmentationSelector.setCurrentNode(loaded)
+    assert patients.logic.segmentationNode is loaded
+    slicer.mrmlScene.RemoveNode(patients.volumeNode)
+    patients.process()
+    patients.addPatient()
+    assert patients.logic.segmentationNode is None
+
+
+def test_a_segmentation_that_was_loaded_before_its_scan_goes_on_with_it(
+    patients: TwoPatients, tmp_path: Any
+) -> None:
+    import slicer
+
+    path = str(tmp_path / "liver.seg.nrrd")
+    slicer.util.saveNode(patients.first, path)
+    slicer.mrmlScene.Clear()
+    patients.process()
+    loaded = slicer.util.loadSegmentation(path)
+    patients.ui.segmentationSelector.setCurrentNode(loaded)
+    patients.volumeNode = patients.addPatient()
+    assert patients.logic.segmentationNode is loaded
+    patients.click()
+    patients.answer(B)
+    assert np.array_equal(patients.mask(patients.logic.segmentID), B)
+
+
 def test_a_patient_deleted_while_another_is_loaded_takes_its_segmentation_along(
     patients: TwoPatients,
 ) -> None:
