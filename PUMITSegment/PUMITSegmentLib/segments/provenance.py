@@ -16,6 +16,8 @@ TYPE_TAG = "DICOM.SegmentAlgorithmType"
 NAME_TAG = "DICOM.SegmentAlgorithmName"
 VERSION_TAG = "PUMIT.ModelVersion"
 _PROGRAM = "PUMIT"
+# A server of this program computes with a model of its own.
+_FOREIGN = "nnInteractive"
 # DICOM's long string.
 _LONGEST = 64
 
@@ -77,8 +79,9 @@ def editedByHand(segment) -> None:
 
 
 def _signed(modelName: str) -> str:
-    """A model's name behind this program's, which readers of the file know it by."""
-    isSigned = _PROGRAM.lower() in modelName.lower()
+    """A model's name behind this program's; a model of another program keeps its own."""
+    lower = modelName.lower()
+    isSigned = _PROGRAM.lower() in lower or lower.startswith(_FOREIGN.lower())
     return modelName if isSigned else f"{_PROGRAM} {modelName}".strip()[:_LONGEST]
 
 

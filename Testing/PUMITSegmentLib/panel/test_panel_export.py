@@ -158,5 +158,7 @@ def test_a_segment_of_an_earlier_version_is_signed_by_pumit_too(scene: Any) -> N
     segment = slicer.vtkSegment()
     setProvenance(segment, Provenance("SEMIAUTOMATIC", "default 0.3", "0.3"))
     assert provenanceOf(segment).name == "PUMIT default 0.3"
+    setProvenance(segment, Provenance("SEMIAUTOMATIC", "nnInteractive 2.6.0", "2.6.0"))
+    assert provenanceOf(segment).name == "nnInteractive 2.6.0"
     setProvenance(segment, Provenance("AUTOMATIC", "Another program 2"))  # none of ours
     assert provenanceOf(segment).name == "Another program 2"
