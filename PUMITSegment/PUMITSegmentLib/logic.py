@@ -10,6 +10,7 @@ from pumit.errors import PumitError
 from slicer.i18n import tr as _
 from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
+from PUMITSegmentLib.answer import Answer, Mask
 from PUMITSegmentLib.automatic import FoundStructures
 from PUMITSegmentLib.check_here import CheckHere
 from PUMITSegmentLib.collaborators import Collaborators, localCollaborators
@@ -17,6 +18,7 @@ from PUMITSegmentLib.next_step import nextStepInWords, whyEmpty, whyNoSegment
 from PUMITSegmentLib.parameters import SegmentParameters
 from PUMITSegmentLib.predictor import Prediction
 from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.prompts.tag import PromptTag
 from PUMITSegmentLib.scene_session import SceneSession
 from PUMITSegmentLib.segment_updates import SegmentUpdates, Target
 from PUMITSegmentLib.segments.segment_list import (
@@ -26,8 +28,10 @@ from PUMITSegmentLib.segments.segment_list import (
     segmentIDs,
 )
 from PUMITSegmentLib.segments.terms import newSegment
+from PUMITSegmentLib.session_reactions import SessionReactions
 from PUMITSegmentLib.status import StatusBoard
-from PUMITSegmentLib.working_segmentation import Answer, Mask, WorkingSegmentation
+from PUMITSegmentLib.working_segmentation import WorkingSegmentation
+from PUMITSegmentLib.write_permission import WritePermission, whyNotWritten
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +51,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         compute: The worker or the remote machine.
         background: Threads whose results arrive on the GUI thread.
         listeners: Called after anything changed that a panel shows.
+        permission: Asks before the segmentation of another scan is changed.
         checkHere: Leads through the places where the selected segment should be checked.
     """
 
@@ -58,13 +63,14 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.background = parts.background
         self.listeners: list[Callable[[], None]] = []
         self._parts = parts
-        self._session = SceneSession(self, parts.writer)
+        self.permission = WritePermission()
         self._updates = SegmentUpdates(
             *(parts.predictor, self.status),
             target=self._target,
             onMask=self._onMask,
             prepare=Answer.of,
         )
+        self._session = SceneSession(SessionReactions(self, self._updates), parts.writer)
         self.checkHere = CheckHere(self, self._updates, self._session.answerKey)
 
     # What is worked on
@@ -85,16 +91,16 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         """The module is shown: its prompts are, too."""
         self._session.setShown(True)
         if self.segmentID:
-            with self._saying():
-                self._session.working.takeUpEdits(self.segmentID)
+            with self.saying():
+                self.working.takeUpEdits(self.segmentID)
         self.compute.checkInstalled()
-        self._sayWhatIsNext()
+        self.sayWhatIsNext()
 
     def exit(self) -> None:
         """Another module is shown: nothing is placed, and no prompt is in its way."""
         self.checkHere.forget()
-        if self._session.working is not None:
-            self._session.working.prompts.stopPlacing()
+        if self.working is not None:
+            self.working.prompts.stopPlacing()
         self._session.setShown(False)
 
     def getParameterNode(self) -> SegmentParameters:
@@ -105,6 +111,11 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     def parameters(self) -> SegmentParameters | None:
         """What the scene remembers; None while the scene changes or nothing is open."""
         return self._session.parameters
+
+    @property
+    def working(self) -> WorkingSegmentation | None:
+        """The segmentation with its prompts and history, or None."""
+        return self._session.working
 
     @property
     def volumeNode(self):
@@ -128,7 +139,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     def promptCount(self, segmentID: str) -> int:
         """How many prompts a segment has."""
-        working = self._session.working
+        working = self.working
         return working.promptCount(segmentID) if working is not None else 0
 
     def maskOf(self, segmentID: str) -> Mask:
@@ -173,12 +184,12 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     def removeSegment(self, segmentID: str) -> None:
         """Remove a segment with its prompts; can be undone."""
-        working = self._session.working
+        working = self.working
         if working is None or segmentID not in segmentIDs(working.node):
             return
         self._updates.forget(segmentID)
         following = neighbourOf(working.node, segmentID)
-        with self._saying():
+        with self.saying():
             working.removeSegment(segmentID)
         self.selectSegment(following)
 
@@ -194,10 +205,14 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     # Prompts
 
     @property
+    def placed(self) -> PromptTag | None:
+        """What a click in a view places now, or None."""
+        return self.working.prompts.placed if self.working is not None else None
+
+    @property
     def isPlacing(self) -> bool:
         """Whether a click in a view places a prompt."""
-        working = self._session.working
-        return working is not None and working.prompts.isPlacing
+        return self.placed is not None
 
     def startPlacing(self, kind: PromptKind) -> bool:
         """Let clicks in the views place prompts of one kind for the selected segment.
@@ -212,18 +227,18 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             return False
         self.parameters.promptKind = kind
         self._parts.warmUp()
-        with self._saying():
+        with self.saying():
             working.takeUpEdits(self.segmentID)
             working.prompts.startPlacing(kind, self.segmentID, self.parameters.isPositive)
-        self._sayWhatIsNext()
+        self.sayWhatIsNext()
         self.onSessionChanged()
         return working.prompts.isPlacing
 
     def stopPlacing(self) -> None:
         """Let clicks in the views do what they did before."""
         if self.isPlacing:
-            self._session.working.prompts.stopPlacing()
-            self._sayWhatIsNext()
+            self.working.prompts.stopPlacing()
+            self.sayWhatIsNext()
             self.onSessionChanged()
 
     def setPositive(self, isPositive: bool) -> None:
@@ -242,9 +257,9 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             self.status.problem(_("Add a segment first."))
         elif not self.promptCount(self.segmentID):
             self.status.problem(_("Give a prompt first, such as a point inside the structure."))
-        else:
-            with self._saying():
-                self._session.working.takeUpEdits(self.segmentID)
+        elif self._mayWrite():
+            with self.saying():
+                self.working.takeUpEdits(self.segmentID)
                 self._updates.request(self.segmentID)
 
     def cancel(self) -> None:
@@ -267,13 +282,13 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     def reset(self, segmentID: str | None = None) -> None:
         """Remove prompts and mask of one segment, or of all; can be undone."""
-        working = self._session.working
-        if working is None or self.volumeNode is None:
+        working = self.working
+        if working is None or self.volumeNode is None or not self._mayWrite():
             return
         ids = segmentIDs(working.node) if segmentID is None else [segmentID]
         for each in ids:
             self._updates.forget(each)
-        with self._saying():
+        with self.saying():
             working.reset(ids)
             self.status.waiting(_("Prompts and masks are gone; undo brings them back."))
         self.onSessionChanged()
@@ -281,25 +296,29 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     @property
     def canUndo(self) -> bool:
         """Whether there is something to take back."""
-        return self._session.working is not None and self._session.working.canUndo
+        return self.working is not None and self.working.canUndo
 
     @property
     def canRedo(self) -> bool:
         """Whether something that was taken back can be repeated."""
-        return self._session.working is not None and self._session.working.canRedo
+        return self.working is not None and self.working.canRedo
 
     def undo(self) -> bool:
         """Take back the last change of prompts and masks; False where there is none."""
-        return self.canUndo and self._step(self._session.working.undo, _("Taken back."))
+        return self.canUndo and self._step(self.working.undo, _("Taken back."))
 
     def redo(self) -> bool:
         """Repeat what was taken back; False where there is nothing."""
-        return self.canRedo and self._step(self._session.working.redo, _("Repeated."))
+        return self.canRedo and self._step(self.working.redo, _("Repeated."))
 
     def _step(self, move: Callable[[], list[str] | None], text: str) -> bool:
         self._updates.cancel()
-        with self._saying():
+        before = segmentIDs(self.segmentationNode)
+        with self.saying():
             unanswered = move() or []
+            came = [each for each in segmentIDs(self.segmentationNode) if each not in before]
+            if came:
+                self.selectSegment(came[0])
             self.status.done(text)
             if self.parameters.updateAutomatically:
                 for segmentID in unanswered:
@@ -308,67 +327,25 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self._session.onSegmentsChanged()
         return True
 
-    # What the session tells
-
-    def dropWork(self, reason: str) -> None:
-        """Cancel what is computed: what it is for is gone, or about to go."""
-        if self.isComputing:
-            self._updates.cancel()
-            if reason == "voxels":
-                self.status.waiting(
-                    _("The image changed meanwhile; press Update to segment it as it is now.")
-                )
-            else:
-                self._sayWhatIsNext()
-
-    def onPromptsChanged(self, segmentID: str) -> None:
-        """Let a mask follow its prompts."""
-        working = self._session.working
-        with self._saying():
-            working.takeUpEdits(segmentID, isPrompted=True)
-            working.recordPrompts(segmentID)
-            if self.volumeNode is None:
-                self.status.problem(_("Choose a scan first."))
-            elif not working.promptCount(segmentID):
-                self._updates.forget(segmentID)
-                working.empty(segmentID)
-                self._sayWhatIsNext()
-            elif self.parameters.updateAutomatically:
-                self._updates.request(segmentID)
-            else:
-                self.status.waiting(_("Press Update to compute the segment."))
-        self.onSessionChanged()
-
-    def onSegmentsGone(self, remaining: list[str]) -> None:
-        """Compute nothing for segments that were removed."""
-        if self._updates.running is not None and self._updates.running not in remaining:
-            self._updates.forget(self._updates.running)
-
-    def onSegmentShown(self) -> None:
-        """Go on placing, for the segment that is selected now."""
-        if self.isPlacing and self.segmentID:
-            self.startPlacing(self.parameters.promptKind)
-        self._sayWhatIsNext()
-
     def onSessionChanged(self) -> None:
         """Tell the listeners."""
         if self.status.current.text == "":
-            self._sayWhatIsNext()
+            self.sayWhatIsNext()
         for listener in list(self.listeners):
             listener()
 
     # Between the parts
 
     def _target(self) -> Target | None:
-        working = self._session.working
+        working = self.working
         if working is None or self.volumeNode is None:
             return None
         return Target(self.volumeNode, working.node, working.prompts)
 
     def _onMask(self, segmentID: str, prediction: Prediction) -> None:
         model = (self.compute.capabilities or {}).get("model") or {}
-        with self._saying():
-            working = self._session.working
+        with self.saying():
+            working = self.working
             isFilled = working.answer(
                 segmentID, prediction.prepared, self.parameters.overwriteMode, model
             )
@@ -382,19 +359,27 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         if reason:
             self.status.problem(reason)
             return None
-        if self._session.working is None:
+        if self.working is None:
             self.parameters.segmentation = newSegmentation(self.volumeNode)
-        return self._session.working
+        return self.working if self._mayWrite() else None
+
+    def _mayWrite(self) -> bool:
+        """Whether the segmentation may be changed from this scan; asks the user if need be."""
+        node, volumeNode = self.segmentationNode, self.volumeNode
+        if self.permission.ask(node, volumeNode):
+            return True
+        self.status.problem(whyNotWritten(node, volumeNode))
+        return False
 
     @contextmanager
-    def _saying(self) -> Iterator[None]:
+    def saying(self) -> Iterator[None]:
         """Say what the user can repair instead of raising it."""
         try:
             yield
         except PumitError as error:
             self.status.problem(str(error))
 
-    def _sayWhatIsNext(self) -> None:
-        # What goes on is more important.
+    def sayWhatIsNext(self) -> None:
+        """Say what the user can do next, unless something goes on: that is more important."""
         if not self.status.isWorking:
             self.status.waiting(nextStepInWords(self))

@@ -34,6 +34,22 @@ def whyNoSegment(volumeNode) -> str:
     return noVoxels() if volumeNode.GetImageData() is None else ""
 
 
+def whatExcluded(segmentationNode, segmentID: str, isFilled: bool) -> str:
+    """One sentence after a box outside was drawn.
+
+    Args:
+        segmentationNode: The segmentation.
+        segmentID: The segment.
+        isFilled: Whether the segment holds something now.
+    """
+    words = (
+        _("{name}: the voxels in the box are removed, and stay out.")
+        if isFilled
+        else _("{name}: nothing is segmented in the box. Add a prompt inside the structure.")
+    )
+    return words.format(name=segmentName(segmentationNode, segmentID))
+
+
 def whyEmpty(segmentationNode, segmentID: str, isFound: bool) -> str:
     """One sentence on a segment that is empty after an answer.
 

@@ -9,7 +9,17 @@ from pumit.errors import PumitError
 from PUMITSlicerLib.mrml import volumeKey
 
 from PUMITSegmentLib.parameters import SegmentParameters, nodeOf
+from PUMITSegmentLib.prompts.folder import removePrompts
+from PUMITSegmentLib.prompts.tag import promptNodesOf
+from PUMITSegmentLib.scan_views import ScanViews
 from PUMITSegmentLib.scene_watch import SceneWatch
+from PUMITSegmentLib.segments.scan_of import (
+    isOfAnotherScan,
+    noteScan,
+    scanName,
+    scanOf,
+    segmentationsOf,
+)
 from PUMITSegmentLib.segments.segment_list import adoptGrid, segmentIDs
 from PUMITSegmentLib.segments.writer import SegmentWriter
 from PUMITSegmentLib.working_segmentation import WorkingSegmentation
@@ -27,11 +37,17 @@ class SessionOwner(Protocol):
     def onPromptsChanged(self, segmentID: str) -> None:
         """The user changed prompts."""
 
+    def onPlacingChanged(self) -> None:
+        """Clicks in the views place something else, or nothing any more."""
+
     def onSegmentsGone(self, remaining: list[str]) -> None:
         """Segments were removed."""
 
     def onSegmentShown(self) -> None:
         """Another segment is selected, or none."""
+
+    def forgetScene(self) -> None:
+        """The IDs of another scene's nodes name other nodes."""
 
     def sayError(self, error: Exception) -> None:
         """Say what is wrong with what is selected."""
@@ -58,8 +74,17 @@ class SceneSession:
         self._owner = owner
         self._writer = writer
         self._watch = SceneWatch(self)
+        self._views = ScanViews()
         self._isFollowing = False
+        # While the scene is taken up, its own choice of scan and segmentation counts.
+        self._isAttaching = False
+        # The segmentation that was last worked on, for each scan.
+        self._latestIDs: dict[str, str] = {}
+        # Whether the segmentation was chosen before any scan was.
+        self._isWithoutScan = False
         self._isShown = True
+        # Prompts of a segmentation that is being deleted.
+        self._orphans: list = []
         self.parameters: SegmentParameters | None = None
         self.volumeNode = None
         self.working: WorkingSegmentation | None = None
@@ -95,7 +120,11 @@ class SceneSession:
             scans = [node for node in volumes if not node.IsA("vtkMRMLLabelMapVolumeNode")]
             if scans:
                 self.parameters.sourceVolume = scans[0]
-        self.onParametersModified()
+        self._isAttaching = True
+        try:
+            self.onParametersModified()
+        finally:
+            self._isAttaching = False
         self._owner.onSegmentShown()
 
     def _detach(self) -> None:
@@ -103,6 +132,8 @@ class SceneSession:
         self._watch.watchParameterNode(None)
         self._watch.watchVolume(None)
         self._closeWorking()
+        self._views, self._latestIDs = ScanViews(), {}
+        self._owner.forgetScene()
         self.parameters = self.volumeNode = None
 
     def onSceneAboutToChange(self) -> None:
@@ -114,6 +145,11 @@ class SceneSession:
         """Take up what the scene holds now."""
         if self.parameters is None:
             self._attach()
+
+    def onNodeAboutToBeRemoved(self, node) -> None:
+        """Note whose prompts go with a segmentation that is deleted."""
+        if self.parameters is not None and node.IsA("vtkMRMLSegmentationNode"):
+            self._orphans = promptNodesOf(node)
 
     def onNodeRemoved(self, node) -> None:
         """Let go of a node that was deleted."""
@@ -127,6 +163,10 @@ class SceneSession:
             self._owner.dropWork("")
             self._closeWorking()
             self.parameters.segmentID = ""
+            self._owner.onSegmentShown()
+        if node.IsA("vtkMRMLSegmentationNode"):
+            orphans, self._orphans = self._orphans, []
+            removePrompts(orphans)
         self.onParametersModified()
 
     def onParametersModified(self) -> None:
@@ -138,11 +178,14 @@ class SceneSession:
         self._isFollowing = True
         try:
             volumeNode = nodeOf(parameters, "sourceVolume")
-            if volumeNode is not self.volumeNode:
+            isAnotherScan = volumeNode is not self.volumeNode
+            if isAnotherScan:
                 self._openVolume(volumeNode)
             segmentationNode = nodeOf(parameters, "segmentation")
             if segmentationNode is not self.segmentationNode:
                 self._openSegmentation(segmentationNode)
+            if isAnotherScan and volumeNode is not None and not self._isAttaching:
+                self._views.show(volumeNode, self.segmentationNode)
             if parameters.segmentID != self.segmentID:
                 self._showSegment(parameters.segmentID)
         finally:
@@ -175,28 +218,62 @@ class SceneSession:
 
     def _openVolume(self, volumeNode) -> None:
         self._owner.dropWork("")
+        if self.working is not None:
+            self.working.prompts.stopPlacing()
+        if volumeNode is not None and not self._isAttaching:
+            self._bringSegmentation(volumeNode)
+        self._isWithoutScan = self._isWithoutScan and volumeNode is None
         self.volumeNode = volumeNode
         self._watch.watchVolume(volumeNode)
         if self.working is not None:
-            if volumeNode is not None:
+            if volumeNode is not None and not isOfAnotherScan(self.working.node, volumeNode):
                 adoptGrid(self.working.node, volumeNode)
-            else:
-                self.working.prompts.stopPlacing()
             self.working.setVolume(volumeNode)
         self._know()
         self._owner.onSegmentShown()
+
+    def _bringSegmentation(self, volumeNode) -> None:
+        """Choose the segmentation of a scan, or none yet."""
+        chosen = nodeOf(self.parameters, "segmentation")
+        if chosen is not None and self._canGoOn(chosen, volumeNode):
+            return
+        own = segmentationsOf(volumeNode)
+        latestID = self._latestIDs.get(volumeNode.GetID())
+        latest = [node for node in own if node.GetID() == latestID]
+        self.parameters.segmentation = (latest or own or [None])[-1]
+        self._closeWorking()
+        self.parameters.segmentID = ""
+
+    def _canGoOn(self, segmentationNode, volumeNode) -> bool:
+        """Whether a segmentation may stay chosen for a scan that was not chosen before."""
+        if scanName(segmentationNode):
+            return scanOf(segmentationNode) is volumeNode
+        # Of no scan yet: what was chosen with another one holds that one's segments.
+        return self._isWithoutScan or not segmentIDs(segmentationNode)
 
     def _openSegmentation(self, node) -> None:
         self._owner.dropWork("")
         self._closeWorking()
         if node is None:
             self.parameters.segmentID = ""
+            self._owner.onSegmentShown()
             return
         if self.volumeNode is not None:
-            adoptGrid(node, self.volumeNode)
+            if not isOfAnotherScan(node, self.volumeNode):
+                adoptGrid(node, self.volumeNode)
+            self._latestIDs[self.volumeNode.GetID()] = node.GetID()
+        self._isWithoutScan = self.volumeNode is None
+        noteScan(node)
+        self._views.showAgain(node)
         self.working = WorkingSegmentation(
-            node, self.volumeNode, self._writer, self._owner.onPromptsChanged
+            node,
+            self.volumeNode,
+            self._writer,
+            self._owner.onPromptsChanged,
+            self._owner.onPlacingChanged,
         )
+        # A scene may have been saved while somebody placed something.
+        self.working.prompts.disarm()
         self._watch.watchSegmentation(node)
         ids = segmentIDs(node)
         if self.parameters.segmentID not in ids:

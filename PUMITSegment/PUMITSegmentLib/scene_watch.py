@@ -18,6 +18,9 @@ class SceneListener(Protocol):
     def onSceneChanged(self) -> None:
         """A scene was closed or read; nothing known of the earlier one holds."""
 
+    def onNodeAboutToBeRemoved(self, node: object) -> None:
+        """A node is about to leave the scene; what refers to it still does."""
+
     def onNodeRemoved(self, node: object) -> None:
         """A node has left the scene."""
 
@@ -55,6 +58,7 @@ class SceneWatch(VTKObservationMixin):
             self.addObserver(scene, event, self._onSceneAboutToChange)
         for event in (scene.EndCloseEvent, scene.EndImportEvent):
             self.addObserver(scene, event, self._onSceneChanged)
+        self.addObserver(scene, scene.NodeAboutToBeRemovedEvent, self._onNodeAboutToBeRemoved)
         self.addObserver(scene, scene.NodeRemovedEvent, self._onNodeRemoved)
 
     def watchParameterNode(self, node: object) -> None:
@@ -101,6 +105,10 @@ class SceneWatch(VTKObservationMixin):
 
     def _onSceneChanged(self, caller: object, event: str) -> None:
         self._listener.onSceneChanged()
+
+    @vtk.calldata_type(vtk.VTK_OBJECT)
+    def _onNodeAboutToBeRemoved(self, caller: object, event: str, node: object) -> None:
+        self._listener.onNodeAboutToBeRemoved(node)
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeRemoved(self, caller: object, event: str, node: object) -> None:

@@ -11,6 +11,8 @@ from pumit.segmentation import DoubtfulPlace, Mask
 from PUMITSlicerLib.mrml import VolumeFrame, readVolume, volumeKey
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.prompts.beside import besideImage, whereBeside
+from PUMITSegmentLib.prompts.excluded import ExcludedBox, excludedBoxes, withoutBoxes
 from PUMITSegmentLib.status import StatusBoard
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ class SegmentUpdates:
         self._onMask = onMask
         self._prepare = prepare
         self._running: str | None = None
+        # Whether a mask is awaited, rather than places to check.
+        self._isForMask = True
         self._displaced: list[str] = []
         # Answers to anything older than this are late.
         self._ticket = 0
@@ -90,7 +94,7 @@ class SegmentUpdates:
         if self._running is not None and self._running != segmentID:
             self._displaced.append(self._running)
         self._displaced = [other for other in self._displaced if other != segmentID]
-        self._running = segmentID
+        self._running, self._isForMask = segmentID, onPlaces is None
         self._ticket += 1
         try:
             self._ask(target, segmentID, self._ticket, onPlaces)
@@ -116,22 +120,36 @@ class SegmentUpdates:
         if self._running is not None:
             self._running = None
             self._predictor.cancel()
-            self._status.waiting(_("Cancelled; nothing was changed."))
+            self._status.waiting(
+                _("Cancelled; the prompt stays. Press Update to compute, or Undo to remove it.")
+                if self._isForMask
+                else _("Cancelled; nothing was changed.")
+            )
 
     def _ask(self, target: Target, segmentID: str, ticket: int, onPlaces: OnPlaces | None) -> None:
         segment = target.segmentationNode.GetSegmentation().GetSegment(segmentID)
         name = segment.GetName()
         key = volumeKey(target.volumeNode)
 
+        prompts = target.prompts.prompts(segmentID, VolumeFrame(target.volumeNode))
+        beside = besideImage(prompts, target.volumeNode)
+        if beside:
+            raise PumitError(whereBeside(beside[0], target.volumeNode))
+        excluded = excludedBoxes(target.segmentationNode, segmentID, target.volumeNode)
+
         def isLate() -> bool:
             return ticket != self._ticket
+
+        def prepare(mask: Mask) -> object:  # on a thread
+            allowed = withoutBoxes(mask, excluded)
+            return self._prepare(allowed) if self._prepare is not None else allowed
 
         def onMask(prediction: Prediction) -> None:
             if isLate():
                 return
             self._running = None
             if onPlaces is not None:
-                onPlaces(prediction.places)
+                onPlaces(_outside(excluded, prediction.places, target.volumeNode))
             else:
                 self._status.done(_answered(name, prediction))
                 self._onMask(segmentID, prediction)
@@ -154,11 +172,11 @@ class SegmentUpdates:
             key,
             lambda: readVolume(target.volumeNode),
             segmentID,
-            target.prompts.prompts(segmentID, VolumeFrame(target.volumeNode)),
+            prompts,
             onMask,
             onError,
             onProgress,
-            prepare=self._prepare if onPlaces is None else None,
+            prepare=prepare if onPlaces is None else None,
             placeCount=0 if onPlaces is None else PLACES,
         )
 
@@ -169,6 +187,18 @@ class SegmentUpdates:
             if target.segmentationNode.GetSegmentation().GetSegment(segmentID) is not None:
                 self.request(segmentID)
                 return
+
+
+def _outside(
+    boxes: Sequence[ExcludedBox], places: Sequence[DoubtfulPlace], volumeNode: object
+) -> list[DoubtfulPlace]:
+    """Places that lie in none of the boxes: what is in them needs no check."""
+    frame = VolumeFrame(volumeNode)
+    return [
+        place
+        for place in places
+        if not any(box.holds(frame.lpsToIndex([place.point_lps])).all() for box in boxes)
+    ]
 
 
 def _answered(name: str, prediction: Prediction) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from pumit.errors import VolumeError
 from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
 
+from PUMITSegmentLib.answer import Answer, Mask
 from PUMITSegmentLib.automatic import FoundStructures, addStructures
 from PUMITSegmentLib.exporting.label_layers import isEmptySegment
 from PUMITSegmentLib.history import History, SegmentState
+from PUMITSegmentLib.prompts.excluded import excludedBoxes, isExcluding, withoutBoxes
 from PUMITSegmentLib.prompts.nodes import PromptNodes
+from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
 from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.editable_area import EditableArea
 from PUMITSegmentLib.segments.editing_anywhere import editingAnywhere
@@ -26,28 +27,7 @@ from PUMITSegmentLib.segments.writer import (
     PreparedMask,
     SegmentWriter,
     noVoxels,
-    prepare,
 )
-
-Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """A mask as it is written and as it is remembered, made on a thread.
-
-    Attributes:
-        prepared: For the writer.
-        packed: For the history.
-    """
-
-    prepared: PreparedMask
-    packed: PackedMask
-
-    @staticmethod
-    def of(mask: Mask) -> Answer:
-        """Prepare a mask, bool (D, H, W); touches no scene."""
-        return Answer(prepare(mask), PackedMask.of(mask))
 
 
 class WorkingSegmentation:
@@ -60,6 +40,7 @@ class WorkingSegmentation:
         volumeNode: The scan on whose grid masks are.
         writer: Writes and reads masks.
         onPromptsChanged: Called with the segment ID after the user changed its prompts.
+        onPlacing: Called when clicks in the views place something else, or nothing any more.
 
     Attributes:
         node: The segmentation.
@@ -73,11 +54,12 @@ class WorkingSegmentation:
         volumeNode,
         writer: SegmentWriter,
         onPromptsChanged: Callable[[str], None],
+        onPlacing: Callable[[], None],
     ) -> None:
         self.node = node
         self.volumeNode = None
         self._grid: tuple = ()
-        self.prompts = PromptNodes(node, onPromptsChanged)
+        self.prompts = PromptNodes(node, onPromptsChanged, onPlacing=onPlacing)
         self._writer = writer
         self._history = History()
         # Segments whose masks somebody else may have changed since they were last read.
@@ -188,8 +170,7 @@ class WorkingSegmentation:
         # What the user restricted has to be read back.
         packed = answer.packed if isEverything else self._read(segmentID)
         state = self._state(segmentID, packed)
-        before = self._history.present(segmentID)
-        self._unanswered = [other for other in self._unanswered if other != before]
+        self._close(self._history.present(segmentID))
         others = {} if overwrite is OverwriteMode.NONE else self._overwritten(segmentID)
         if not others:
             self._history.amend(segmentID, state)
@@ -199,6 +180,41 @@ class WorkingSegmentation:
                 self._history.undo()
             self._record({segmentID: state, **others})
         return packed.box is not None and not isEmptySegment(self.node, segmentID)
+
+    def refusePrompts(self, segmentID: str) -> None:
+        """Put a segment's prompts back as they were before the latest change, which is no step."""
+        present = self._history.present(segmentID)
+        before = present.prompts if present is not None else PromptSnapshot()
+        self.prompts.restore(segmentID, before, isInEvent=True)
+
+    def isOnlyExcluded(self, segmentID: str) -> bool:
+        """Whether nothing but boxes outside were added since the segment's last step.
+
+        Then its mask, which answers everything else, needs no new answer.
+        """
+        present = self._history.present(segmentID)
+        if present is None or present.mask is None or self._isOpen(present):
+            return False
+        before = {node.key: node for node in present.prompts.nodes}
+        now = {node.key: node for node in self.prompts.snapshot(segmentID).nodes}
+        added = [node for key, node in now.items() if key not in before]
+        isKept = all(now.get(key) == node for key, node in before.items())
+        return isKept and bool(added) and all(isExcluding(node.tag) for node in added)
+
+    def exclude(self, segmentID: str) -> bool:
+        """Take the boxes outside out of the segment as it is; part of the latest step.
+
+        Returns:
+            Whether the segment holds something now.
+        """
+        boxes = excludedBoxes(self.node, segmentID, self.volumeNode)
+        answer = Answer.of(withoutBoxes(self.mask(segmentID), boxes))
+        self._writer.write(self.node, segmentID, answer.prepared, self.volumeNode)
+        editedByHand(self._segment(segmentID))
+        self._close(self._history.present(segmentID))
+        packed = self._read(segmentID)
+        self._history.amend(segmentID, self._state(segmentID, packed))
+        return packed.box is not None
 
     def empty(self, segmentID: str) -> None:
         """Erase a segment whose last prompt was removed; part of the same step."""
@@ -302,6 +318,10 @@ class WorkingSegmentation:
 
     def _isOpen(self, state: SegmentState) -> bool:
         return state in self._unanswered
+
+    def _close(self, answered: SegmentState | None) -> None:
+        """Note that a state's prompts are answered."""
+        self._unanswered = [other for other in self._unanswered if other != answered]
 
     def _record(self, states: dict[str, SegmentState | None]) -> bool:
         if not states:

@@ -193,15 +193,14 @@ class Compute:
         onError: OnError,
         settings: ComputeSettings | None = None,
     ) -> None:
-        """Try it and say what answers: version, model, device and memory.
+        """Say what answers; with the settings in force, it stays connected.
 
         Args:
             onDone: Given the sentence.
             onError: Given a `PumitError` that says what is wrong.
             settings: Ones that are not in force yet; for a server only.
         """
-        settings = settings or self._settings
-        if settings.mode is ComputeMode.REMOTE:
+        if settings not in (None, self._settings) and settings.mode is ComputeMode.REMOTE:
 
             def tell() -> str:
                 connection = connect(settings)
@@ -210,12 +209,17 @@ class Compute:
 
             self._background.submit(tell, onDone, lambda error: onError(readable(error)))
             return
-        self.ensureReady(
-            lambda: self.refreshCapabilities(
-                lambda capabilities: onDone(describe(capabilities)), onError
-            ),
-            onError,
-        )
+
+        def ask() -> None:
+            generation = self.generation
+
+            def fail(error: Exception) -> None:
+                self.reportLost(generation, error)
+                onError(error)
+
+            self.refreshCapabilities(lambda found: onDone(describe(found)), fail)
+
+        self.ensureReady(ask, onError)
 
     def refreshCapabilities(
         self,

@@ -47,6 +47,16 @@ class VolumeFrame:
         """Map world RAS points, shape (N, 3), to the volume's LPS, shape (N, 3), mm."""
         return _moved(points, None, self._volumeNode.GetParentTransformNode()) * _FLIP
 
+    def worldToIndex(self, points: npt.ArrayLike) -> Floats:
+        """Map world RAS points, shape (N, 3), to voxel indices (d, h, w), shape (N, 3)."""
+        return self.lpsToIndex(self.worldToLps(points))
+
+    def lpsToIndex(self, points: npt.ArrayLike) -> Floats:
+        """Map points in the volume's LPS, shape (N, 3), to voxel indices (d, h, w), (N, 3)."""
+        ras = np.reshape(np.asarray(points, dtype=np.float64), (-1, 3)) * _FLIP
+        toIjk = np.linalg.inv(ijkToRas(self._volumeNode))
+        return (ras @ toIjk[:3, :3].T + toIjk[:3, 3])[:, ::-1]
+
     def lpsToWorld(self, points: npt.ArrayLike) -> Floats:
         """Map points in the volume's LPS, shape (N, 3), to world RAS, shape (N, 3), mm."""
         ras = np.reshape(np.asarray(points, dtype=np.float64), (-1, 3)) * _FLIP

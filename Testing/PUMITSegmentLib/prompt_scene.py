@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import slicer
+from PUMITSegmentLib.prompts.folder import removeNode
 from PUMITSegmentLib.prompts.freehand import DrawnView
 from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.prompts.nodes import PromptNodes
+from PUMITSegmentLib.prompts.order import numbersOf
+from PUMITSegmentLib.prompts.snapshot import removePoints
+from PUMITSegmentLib.prompts.tag import tagOf
 from PUMITSlicerLib.mrml import VolumeFrame
 
 LIVER, SPLEEN = "liver", "spleen"
@@ -92,6 +96,19 @@ class PromptScene:
                 view.click(150, 150)
                 view.click(250, 220)
         self.prompts.stopPlacing()
+
+    def removeLast(self, segmentID: str = LIVER) -> None:
+        """Remove the prompt of a segment that was given last, if there is any."""
+        nodes = self.prompts._watch.finished(segmentID)
+        numbered = [(n, key, node) for node in nodes for key, n in numbersOf(node).items()]
+        if not numbered:
+            return
+        _number, key, node = max(numbered, key=lambda entry: entry[0])
+        with self.prompts._watch.quietly():
+            if tagOf(node, self.segmentationNode).kind is PromptKind.POINT:
+                removePoints(node, {key})
+            else:
+                removeNode(node)
 
     def blob(self) -> np.ndarray:
         """A mask on the scan's grid, with a hole."""

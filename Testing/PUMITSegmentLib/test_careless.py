@@ -129,7 +129,10 @@ def test_an_answer_that_is_lost_on_a_coarse_grid_says_so(made: LogicScene) -> No
     made.logic.parameters.sourceVolume = coarse
     made.logic.newSegment()
     made.logic.newSegment()
+    lumpy = made.logic.segmentationNode
     made.logic.parameters.sourceVolume = made.volumeNode
+    made.logic.parameters.segmentation = lumpy
+    made.logic.permission.confirm = lambda question: True
     made.click()
     made.answer(A)
     assert "too large" in made.status, slicer.util.arrayFromVolume(coarse).shape

@@ -55,9 +55,9 @@ def test_an_error_loses_nothing_and_a_next_prompt_repairs_it(made: LogicScene) -
     made.click()
     made.answer(A)
     made.logic.setPositive(False)
-    made.click((500, 0, 0))
-    made.predictor.asked[-1].onError(PromptError("The point lies outside of the volume."))
-    assert "outside of the volume" in made.status
+    made.click((20, 2, 2))
+    made.predictor.asked[-1].onError(PromptError("The prompts contradict each other."))
+    assert "contradict" in made.status
     assert made.logic.promptCount(made.logic.segmentID) == 2
     assert np.array_equal(made.mask(made.logic.segmentID), A)
     made.click((12, 12, 12))

@@ -173,7 +173,7 @@ def test_prompts_are_given_in_the_frame_of_a_moved_scan(made: LogicScene) -> Non
     transform.SetMatrixTransformToParent(matrix)
     made.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
     made.logic.newSegment()
-    made.click((64, 12, 10))
+    made.click((14, 12, 10))  # in the list's own frame, which moves with the scan
     (prompt,) = made.predictor.asked[-1].prompts
     # The scan's own voxels do not know of the transform; the click counts from where it was.
     selection = slicer.mrmlScene.GetNodeByID("vtkMRMLSelectionNodeSingleton")

@@ -307,3 +307,16 @@ def test_mask_becomes_an_image_and_comes_back(scene) -> None:
     import slicer
 
     assert orientedImageArray(slicer.vtkOrientedImageData()).shape == (0, 0, 0)
+
+
+@pytest.mark.parametrize("isBent", [False, True])
+def test_places_in_the_world_are_found_among_the_voxels_of_a_moved_scan(scene, isBent) -> None:
+    from PUMITSlicerLib.mrml import VolumeFrame, readVolume
+
+    node = addVolume(seed=2)
+    matrix = np.eye(4)
+    matrix[:3, :3], matrix[:3, 3] = turned(5), (3.0, 4.0, 5.0)
+    node.SetAndObserveTransformNodeID(addTransform(None if isBent else matrix).GetID())
+    frame, index = VolumeFrame(node), np.array([[0.0, 0.0, 0.0], [1.0, 4.0, 2.5], [-3.0, 2.0, 7.0]])
+    world = frame.lpsToWorld(readVolume(node).index_to_world(index))
+    np.testing.assert_allclose(frame.worldToIndex(world), index, atol=1e-2)

@@ -21,9 +21,15 @@ from PUMITSlicerLib.mrml import ijkToRas, orientedImageArray, readVolume
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.exporting.dicom_source import findDicomFiles, openDatabase
-from PUMITSegmentLib.exporting.export import ExportChoice, Format, exportedSegmentIDs
-from PUMITSegmentLib.exporting.label_layers import BINARY_LABELMAP, isEmptySegment
+from PUMITSegmentLib.exporting.export import (
+    ExportChoice,
+    Format,
+    chosenSegmentIDs,
+    exportedSegmentIDs,
+)
+from PUMITSegmentLib.exporting.label_layers import BINARY_LABELMAP
 from PUMITSegmentLib.segments.labelmap_grid import Box, GridMap, imageGrid
+from PUMITSegmentLib.segments.segment_list import segmentIDs
 from PUMITSegmentLib.segments.terms import hasCode
 
 # Label maps of organs pack to less than this part of their size.
@@ -84,10 +90,12 @@ def findProblems(
         addToDatabase: Whether a DICOM-SEG shall go into Slicer's database too.
         database: Slicer's DICOM database; None for that of the application.
     """
+    # Once: to see that a segment is empty takes a look at every voxel.
+    IDs = exportedSegmentIDs(segmentationNode, choice.onlyVisible)
     problems = [
         *_folder_problems(choice.folder),
-        *_segment_problems(segmentationNode, choice),
-        *_volume_problems(segmentationNode, volumeNode, choice),
+        *_segment_problems(segmentationNode, IDs, choice),
+        *_volume_problems(segmentationNode, IDs, volumeNode, choice),
     ]
     if choice.format is Format.DICOM_SEG:
         problems += _dicom_problems(volumeNode, database)
@@ -102,7 +110,7 @@ def findProblems(
                 )
             )
     if not any(p.severity is Severity.STOPS for p in problems):
-        problems += _space_problems(segmentationNode, volumeNode, choice)
+        problems += _space_problems(segmentationNode, IDs, volumeNode, choice)
     return sorted(problems, key=lambda p: p.severity is Severity.WARNS)
 
 
@@ -140,12 +148,14 @@ def _existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
 
 
-def _space_problems(segmentationNode, volumeNode, choice: ExportChoice) -> Iterator[Problem]:
+def _space_problems(
+    segmentationNode, IDs: list[str], volumeNode, choice: ExportChoice
+) -> Iterator[Problem]:
     try:
         free = shutil.disk_usage(_existing(choice.folder)).free
     except OSError:
         return  # some network folders do not tell
-    images = _images(segmentationNode, choice)
+    images = _images(segmentationNode, IDs)
     plain = sum(int(np.prod(Box.ofImage(image).shape)) for image in images)
     if choice.format.isLabelMap and volumeNode is not None:
         plain = int(np.prod(volumeNode.GetImageData().GetDimensions()))
@@ -160,9 +170,8 @@ def _space_problems(segmentationNode, volumeNode, choice: ExportChoice) -> Itera
         )
 
 
-def _images(segmentationNode, choice: ExportChoice) -> list[object]:
+def _images(segmentationNode, IDs: list[str]) -> list[object]:
     segmentation = segmentationNode.GetSegmentation()
-    IDs = exportedSegmentIDs(segmentationNode, choice.onlyVisible)
     images = (segmentation.GetSegment(ID).GetRepresentation(BINARY_LABELMAP) for ID in IDs)
     return [image for image in dict.fromkeys(images) if image is not None]
 
@@ -170,24 +179,33 @@ def _images(segmentationNode, choice: ExportChoice) -> list[object]:
 # --- the segments ---------------------------------------------------------------------------------
 
 
-def _segment_problems(segmentationNode, choice: ExportChoice) -> Iterator[Problem]:
-    if segmentationNode is None or not segmentationNode.GetSegmentation().GetNumberOfSegments():
+def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) -> Iterator[Problem]:
+    everything = segmentIDs(segmentationNode)
+    if not everything:
         yield _stop(_("There is no segment yet; segment something first."))
         return
-    IDs = exportedSegmentIDs(segmentationNode, choice.onlyVisible)
-    if not IDs:
+    segmentation = segmentationNode.GetSegmentation()
+    chosen = chosenSegmentIDs(segmentationNode, choice.onlyVisible)
+    if not chosen:
         yield _stop(_("Every segment is hidden; show those that shall be exported."))
         return
-    segmentation = segmentationNode.GetSegmentation()
+    hidden = tuple(ID for ID in everything if ID not in chosen)
+    empty = tuple(ID for ID in chosen if ID not in IDs)
+    if not IDs:
+        yield _stop(
+            _("{names} is empty; segment something in it, or remove it.").format(
+                names=_namesOf(segmentation, empty)
+            ),
+            segmentIDs=empty,
+        )
+        return
+    for left, words in (
+        (hidden, _("Left out, because hidden: {names}; show what shall be exported.")),
+        (empty, _("Left out, because empty: {names}; segment something in it, or remove it.")),
+    ):
+        if left:
+            yield _warn(words.format(names=_namesOf(segmentation, left)), segmentIDs=left)
     named = {ID: segmentation.GetSegment(ID) for ID in IDs}
-    for ID in IDs:
-        if isEmptySegment(segmentationNode, ID):
-            yield _stop(
-                _("Segment {name} is empty; segment something in it, hide it or remove it.").format(
-                    name=_quoted([named[ID].GetName()])
-                ),
-                segmentIDs=(ID,),
-            )
     yield from _name_problems(named, choice.format)
     uncoded = tuple(ID for ID in IDs if not hasCode(named[ID]))
     if uncoded:
@@ -198,7 +216,7 @@ def _segment_problems(segmentationNode, choice: ExportChoice) -> Iterator[Proble
             Repair.ASSIGN_TERM,
             uncoded,
         )
-    if choice.format.isLabelMap and len(_images(segmentationNode, choice)) > 1:
+    if choice.format.isLabelMap and len(_images(segmentationNode, IDs)) > 1:
         yield _warn(
             _(
                 "A label map holds one label for each voxel: where segments overlap, the lower one "
@@ -229,6 +247,10 @@ def _name_problems(named: dict[str, object], format_: Format) -> Iterator[Proble
             yield _stop(str(error), Repair.RENAME, (ID,))
 
 
+def _namesOf(segmentation, IDs: tuple[str, ...]) -> str:
+    return _quoted([segmentation.GetSegment(ID).GetName() for ID in IDs])
+
+
 def _quoted(names: list[str]) -> str:
     shown = ['"' + (name if len(name) <= 30 else name[:29] + "…") + '"' for name in names]
     if len(shown) > _MOST_NAMES:
@@ -241,7 +263,9 @@ def _quoted(names: list[str]) -> str:
 # --- the volume -----------------------------------------------------------------------------------
 
 
-def _volume_problems(segmentationNode, volumeNode, choice: ExportChoice) -> Iterator[Problem]:
+def _volume_problems(
+    segmentationNode, IDs: list[str], volumeNode, choice: ExportChoice
+) -> Iterator[Problem]:
     if choice.format is Format.SEG_NRRD:
         if volumeNode is not None and volumeNode.GetParentTransformNode() is not None:
             yield _warn(
@@ -267,18 +291,18 @@ def _volume_problems(segmentationNode, volumeNode, choice: ExportChoice) -> Iter
             )
         )
     if segmentationNode is not None:
-        yield from _place_problems(segmentationNode, volumeNode, choice)
+        yield from _place_problems(segmentationNode, IDs, volumeNode)
 
 
-def _place_problems(segmentationNode, volumeNode, choice: ExportChoice) -> Iterator[Problem]:
+def _place_problems(segmentationNode, IDs: list[str], volumeNode) -> Iterator[Problem]:
     segmentation = segmentationNode.GetSegmentation()
     whole = Box.ofImage(volumeNode.GetImageData())
     grid = ijkToRas(volumeNode)
     parents = (segmentationNode.GetParentTransformNode(), volumeNode.GetParentTransformNode())
-    for ID in exportedSegmentIDs(segmentationNode, choice.onlyVisible):
+    for ID in IDs:
         segment = segmentation.GetSegment(ID)
         image = segment.GetRepresentation(BINARY_LABELMAP)
-        if image is None or isEmptySegment(segmentationNode, ID):
+        if image is None:
             continue
         toVolume = GridMap(imageGrid(image), grid, *parents)
         if _isInside(toVolume.covering(Box.ofImage(image)), whole):

@@ -25,10 +25,16 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.exporting.color_table import colorTable
 from PUMITSegmentLib.exporting.dicom_source import findDicomFiles, withSource
-from PUMITSegmentLib.exporting.label_layers import LabelLayer, copyLayers, maskOnVolume
+from PUMITSegmentLib.exporting.label_layers import (
+    LabelLayer,
+    copyLayers,
+    isEmptySegment,
+    maskOnVolume,
+)
 from PUMITSegmentLib.exporting.segment_file import FileSegment, writeSegmentationFile
 from PUMITSegmentLib.exporting.target import Target
 from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf
+from PUMITSegmentLib.segments.segment_list import segmentIDs
 from PUMITSegmentLib.segments.terms import uniqueText
 
 
@@ -60,7 +66,7 @@ class ExportChoice:
     format: Format
     folder: Path
     fileName: str = ""
-    onlyVisible: bool = True
+    onlyVisible: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,16 +134,19 @@ class Exported:
     colorTablePath: Path | None = None
 
 
-def exportedSegmentIDs(segmentationNode, onlyVisible: bool) -> list[str]:
-    """IDs of the segments that an export takes, in the order of the table."""
-    if segmentationNode is None:
-        return []
-    segmentation = segmentationNode.GetSegmentation()
-    IDs = [segmentation.GetNthSegmentID(i) for i in range(segmentation.GetNumberOfSegments())]
-    display = segmentationNode.GetDisplayNode()
+def chosenSegmentIDs(segmentationNode, onlyVisible: bool) -> list[str]:
+    """IDs of the segments that the user wants exported, in the order of the table."""
+    IDs = segmentIDs(segmentationNode)
+    display = segmentationNode.GetDisplayNode() if segmentationNode is not None else None
     if not onlyVisible or display is None:
         return IDs
     return [segmentID for segmentID in IDs if display.GetSegmentVisibility(segmentID)]
+
+
+def exportedSegmentIDs(segmentationNode, onlyVisible: bool) -> list[str]:
+    """IDs of the segments that an export takes: of the chosen ones those that are not empty."""
+    chosen = chosenSegmentIDs(segmentationNode, onlyVisible)
+    return [segmentID for segmentID in chosen if not isEmptySegment(segmentationNode, segmentID)]
 
 
 def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -> Collected:
@@ -155,11 +164,11 @@ def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -
     """
     if segmentationNode is None:
         raise ExportError(_("There is no segmentation; segment something first."))
-    segmentIDs = exportedSegmentIDs(segmentationNode, choice.onlyVisible)
-    if not segmentIDs:
-        raise ExportError(_("There is no visible segment; show one, or segment something first."))
+    IDs = exportedSegmentIDs(segmentationNode, choice.onlyVisible)
+    if not IDs:
+        raise ExportError(_("There is no segment to export; show one, or segment something."))
     isPlaced = choice.format is not Format.SEG_NRRD
-    layers = copyLayers(segmentationNode, segmentIDs, volumeNode if isPlaced else None)
+    layers = copyLayers(segmentationNode, IDs, volumeNode if isPlaced else None)
     files: tuple[Path, ...] = ()
     if choice.format is Format.DICOM_SEG:
         files = findDicomFiles(volumeNode, database).paths
@@ -167,7 +176,7 @@ def collect(segmentationNode, volumeNode, choice: ExportChoice, database=None) -
         _harden(segmentationNode, {id(layer): layer for layer, _label in layers}.values())
     segmentation = segmentationNode.GetSegmentation()
     segments = []
-    for segmentID, (layer, label) in zip(segmentIDs, layers, strict=True):
+    for segmentID, (layer, label) in zip(IDs, layers, strict=True):
         copy = slicer.vtkSegment()
         copy.DeepCopyMetadata(segmentation.GetSegment(segmentID))
         segments.append(CollectedSegment(segmentID, copy, provenanceOf(copy), layer, label))

@@ -44,7 +44,8 @@ class ExportSection:
         )
         ui.exportFormatSelector.connect("currentIndexChanged(int)", self.refresh)
         ui.exportFolderEdit.connect("currentPathChanged(QString)", self.refresh)
-        ui.exportDatabaseCheckBox.connect("toggled(bool)", self.refresh)
+        for checkBox in (ui.exportVisibleCheckBox, ui.exportDatabaseCheckBox):
+            checkBox.connect("toggled(bool)", self.refresh)
         ui.exportSection.connect("contentsCollapsed(bool)", self.refresh)
         ui.exportButton.connect("clicked()", self._onExport)
 
@@ -57,6 +58,7 @@ class ExportSection:
             list(formatTexts())[ui.exportFormatSelector.currentIndex],
             # Where a relative one would lie, nobody knows.
             Path(folder).expanduser().absolute() if folder else Path(),
+            onlyVisible=ui.exportVisibleCheckBox.checked,
         )
 
     def refresh(self, *_arguments) -> None:

@@ -75,9 +75,10 @@ class PromptSection:
         parameters = logic.parameters
         noScan = "" if logic.volumeNode is not None else _("Choose a scan first")
         noSegment = noScan or ("" if logic.segmentID else _("Add a segment first"))
+        placed = logic.placed
         for kind, button in self.kindButtons.items():
             self._enable(button, noScan)
-            button.checked = logic.isPlacing and parameters.promptKind is kind
+            button.checked = placed is not None and placed.kind is kind
         for button in (ui.positiveButton, ui.negativeButton):
             self._enable(button, noScan)
         isPositive = parameters is None or parameters.isPositive

@@ -13,6 +13,7 @@ from PUMITSegmentLib.panel.export_section import ExportSection
 from PUMITSegmentLib.panel.help import helpText, shortcutsText
 from PUMITSegmentLib.panel.install_section import InstallSection
 from PUMITSegmentLib.panel.prompt_section import PromptSection
+from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.panel.segment_section import SegmentSection
 from PUMITSegmentLib.panel.shortcuts import ShortcutKeys, shortcutsOf
 from PUMITSegmentLib.panel.status_line import StatusLine
@@ -52,6 +53,7 @@ class SegmentWidget:
         self.shortcuts = ShortcutKeys(shortcutsOf(logic, self.promptSection.toggle))
         self.ui.helpLabel.text = helpText()
         self.ui.shortcutsLabel.text = shortcutsText(self.shortcuts.shortcuts)
+        logic.permission.confirm = confirm
         logic.listeners.append(self.refresh)
         logic.open()
         self.refresh()

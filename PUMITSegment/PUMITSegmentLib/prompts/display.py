@@ -19,8 +19,10 @@ def nameOf(tag: PromptTag, segmentName: str) -> str:
     sign = "+" if tag.isPositive else "-"
     kinds = {
         PromptKind.POINT: "{segment} {sign}",
-        PromptKind.BOX_3D: _("{segment} box"),
-        PromptKind.BOX_2D: _("{segment} slice box"),
+        PromptKind.BOX_3D: _("{segment} box") if tag.isPositive else _("{segment} box {sign}"),
+        PromptKind.BOX_2D: (
+            _("{segment} slice box") if tag.isPositive else _("{segment} slice box {sign}")
+        ),
         PromptKind.SCRIBBLE: _("{segment} scribble {sign}"),
         PromptKind.LASSO: _("{segment} lasso {sign}"),
         None: _("{segment} edited"),
@@ -51,6 +53,8 @@ def dress(node, tag: PromptTag) -> None:
     display.SetUseGlyphScale(True)
     display.SetGlyphScale(_STROKE_GLYPH_PERCENT if tag.kind in CURVES else _GLYPH_PERCENT)
     if tag.kind in BOXES:
+        # So a saved file tells it, too.
+        node.SetInsideOut(not tag.isPositive)
         display.SetFillOpacity(_FILL_OPACITY)
         display.SetHandlesInteractive(True)
         # Slicer's context menu shows it for who wants to turn a box; as a rule it is in the way.

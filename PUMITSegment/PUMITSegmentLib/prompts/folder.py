@@ -46,6 +46,15 @@ def removeNode(node) -> None:
     scene.RemoveNode(node)
 
 
+def removePrompts(nodes: list) -> None:
+    """Remove those of some prompt nodes that are still in their scene, and folders left empty."""
+    for node in nodes:
+        scene = node.GetScene()
+        if scene is not None:
+            removeNode(node)
+            removeEmptyFolders(scene)
+
+
 def removeEmptyFolders(scene) -> None:
     """Remove folders of prompts that hold nothing any more."""
     hierarchy = _hierarchy(scene)

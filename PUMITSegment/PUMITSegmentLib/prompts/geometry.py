@@ -101,14 +101,14 @@ def curvePointsWorld(node) -> Points:
 
 
 def promptsOf(node, tag: PromptTag, toLps: ToLps) -> list[tuple[str, Prompt]]:
-    """The prompts that a markups node makes, each with its key in the order.
+    """The prompts that a markups node makes, each with its key in the order; a box outside none.
 
     Args:
         node: A markups node.
         tag: What it says about itself.
         toLps: From world RAS to the volume's LPS, (N, 3) to (N, 3).
     """
-    if not isFinished(node, tag):
+    if not isFinished(node, tag) or (tag.kind in BOXES and not tag.isPositive):
         return []
     if tag.kind is PromptKind.POINT:
         points = toLps(definedPointsWorld(node)).tolist()

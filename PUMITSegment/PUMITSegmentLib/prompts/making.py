@@ -7,12 +7,7 @@ from PUMITSegmentLib.prompts.folder import putIntoFolder
 from PUMITSegmentLib.prompts.kinds import MASK_PRIOR_CLASS, NODE_CLASSES, PromptKind
 from PUMITSegmentLib.prompts.placing import keepingPlaceTarget
 from PUMITSegmentLib.prompts.tag import PromptTag
-
-
-def referenceVolume(segmentationNode):
-    """The scan on whose grid a segmentation's segments are, or None."""
-    role = segmentationNode.GetReferenceImageGeometryReferenceRole()
-    return segmentationNode.GetNodeReference(role)
+from PUMITSegmentLib.segments.scan_of import scanOf
 
 
 def addPromptNode(segmentationNode, tag: PromptTag):
@@ -38,7 +33,7 @@ def addPromptNode(segmentationNode, tag: PromptTag):
 
 def _putIntoVolumeFrame(node, segmentationNode) -> None:
     """Let a node move with the scan, under whichever transform that is."""
-    leader = referenceVolume(segmentationNode) or segmentationNode
+    leader = scanOf(segmentationNode) or segmentationNode
     transform = leader.GetParentTransformNode()
     # Under a bent one a box would be no box.
     if transform is not None and transform.IsTransformToWorldLinear():

@@ -21,7 +21,7 @@ from PUMITSegmentLib.prompts.folder import removeEmptyFolders, removeNode
 from PUMITSegmentLib.prompts.freehand import DrawnView, Freehand, openSliceViews
 from PUMITSegmentLib.prompts.geometry import isFinished, promptsOf
 from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind, kindOfNode
-from PUMITSegmentLib.prompts.making import addPromptNode, referenceVolume
+from PUMITSegmentLib.prompts.making import addPromptNode
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior, MaskPrompts
 from PUMITSegmentLib.prompts.order import keysOf, makeLatest, numbersOf
 from PUMITSegmentLib.prompts.placing import PlaceMode
@@ -30,6 +30,7 @@ from PUMITSegmentLib.prompts.snapshot import NodeSnapshot, PromptSnapshot, remov
 from PUMITSegmentLib.prompts.tag import PromptTag, nodesByKey, promptNodesOf, setKey, tagOf
 from PUMITSegmentLib.prompts.watch import PromptWatch
 from PUMITSegmentLib.segments.packed_mask import PackedMask
+from PUMITSegmentLib.segments.scan_of import scanOf
 
 Mask = npt.NDArray[np.bool_]
 
@@ -46,6 +47,7 @@ class PromptNodes(VTKObservationMixin):
         segmentationNode: The segmentation; it must be in a scene.
         onChanged: Called with the segment ID after the user has changed its prompts.
         sliceViews: Where curves can be drawn in one stroke.
+        onPlacing: Called when clicks in the views place something else, or nothing any more.
     """
 
     def __init__(
@@ -53,13 +55,15 @@ class PromptNodes(VTKObservationMixin):
         segmentationNode,
         onChanged: Callable[[str], None],
         sliceViews: Callable[[], list[DrawnView]] = openSliceViews,
+        onPlacing: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._sliceViews = sliceViews
         self._freehand: Freehand | None = None
         self._segmentationNode = segmentationNode
         self._scene = segmentationNode.GetScene()
-        self._placeMode = PlaceMode(self._scene, self._onPlacingEnded)
+        self._onPlacing = onPlacing
+        self._placeMode = PlaceMode(self._scene, onEnded=self._onPlacingEnded, onChanged=onPlacing)
         self._drawing: BoxDrawing | None = None
         # What `startPlacing` was last told.
         self._placing: tuple | None = None
@@ -83,9 +87,20 @@ class PromptNodes(VTKObservationMixin):
     # Placing
 
     @property
+    def placed(self) -> PromptTag | None:
+        """What clicks in the views place now, as Slicer says, whoever began it; or None."""
+        node = self._scene.GetNodeByID(self._placeMode.nodeID or "-")
+        return self._watch.tag(node) if node in self._watch else None
+
+    @property
     def isPlacing(self) -> bool:
         """Whether clicks place a prompt now."""
-        return bool(self._placeMode.nodeID)
+        return self.placed is not None
+
+    def disarm(self) -> None:
+        """Place nothing, whoever began it, and drop what is not finished."""
+        self._placeMode.disarm(self._watch.nodes())
+        self._dropUnfinished()
 
     def startPlacing(
         self, kind: PromptKind, segmentID: str, isPositive: bool = True, sliceNode=None
@@ -98,12 +113,12 @@ class PromptNodes(VTKObservationMixin):
         Args:
             kind: What to place.
             segmentID: The segment that it is for.
-            isPositive: Whether it lies in the segment; boxes always do.
+            isPositive: Whether it lies in the segment.
             sliceNode: The slice view a box is drawn in; the one under the mouse if None.
         """
         self.stopPlacing()
         self._placing = (kind, segmentID, isPositive, sliceNode)
-        tag = PromptTag(segmentID, kind, isPositive or kind in BOXES)
+        tag = PromptTag(segmentID, kind, isPositive)
         node = self._nodeTagged(tag) if kind is PromptKind.POINT else None
         node = node or self._add(tag)
         show(node, True)
@@ -114,18 +129,23 @@ class PromptNodes(VTKObservationMixin):
 
     def stopPlacing(self) -> None:
         """Go back to the normal mouse mode; what is not finished is dropped."""
+        if self.isPlacing:
+            self._placeMode.disarm(self._watch.nodes())
         self._placeMode.stop()
         self._dropUnfinished()
 
     # What the prompts are
 
     def prompts(self, segmentID: str, frame: VolumeFrame) -> list[Prompt]:
-        """Prompts of a segment in the order in which they were given, in a volume's LPS."""
+        """Prompts of a segment in the order in which they were given, in a volume's LPS.
+
+        Boxes outside are none: see `prompts.excluded`.
+        """
         numbered = []
         for node in self._watch.finished(segmentID):
             tag = self._watch.tag(node)
             if tag.kind is None:
-                made = self._maskPrompts.of(node, referenceVolume(self._segmentationNode))
+                made = self._maskPrompts.of(node, scanOf(self._segmentationNode))
             else:
                 made = promptsOf(node, tag, frame.worldToLps)
             numbers = numbersOf(node)
@@ -161,7 +181,7 @@ class PromptNodes(VTKObservationMixin):
                 )
             )
         self._watch.forget(node)
-        tag = PromptTag(segmentID, kind, isPositive or kind in BOXES)
+        tag = PromptTag(segmentID, kind, isPositive)
         with self._watch.quietly():
             tag.write(node, self._segmentationNode)
             dress(node, tag)
@@ -191,12 +211,18 @@ class PromptNodes(VTKObservationMixin):
             MaskPrior(packed, tuple(ijkToRas(volumeNode).ravel().tolist())).write(node)
             makeLatest(node, self._watch.finished(segmentID))
 
-    def restore(self, segmentID: str, snapshot: PromptSnapshot) -> None:
+    def restore(self, segmentID: str, snapshot: PromptSnapshot, *, isInEvent: bool = False) -> None:
         """Make a segment's prompts what they were; what is being drawn is dropped.
 
         Points go on being placed, and another box or curve can be drawn.
+
+        Args:
+            segmentID: The segment.
+            snapshot: What its prompts were.
+            isInEvent: Whether a view is still at work with a node: none is removed then, but
+                emptied.
         """
-        isDrawing = self.isPlacing and self._placing[0] is not PromptKind.POINT
+        isDrawing = bool(self._placeMode.startedID) and self._placing[0] is not PromptKind.POINT
         if isDrawing:
             self.stopPlacing()
         wanted = {each.key: each for each in snapshot.nodes}
@@ -204,7 +230,7 @@ class PromptNodes(VTKObservationMixin):
             present = nodesByKey(promptNodesOf(self._segmentationNode, segmentID))
             for key, node in present.items():
                 if key not in wanted:
-                    self._removeOrEmpty(node)
+                    self._removeOrEmpty(node, isInEvent)
             for key, each in wanted.items():
                 each.apply(present.get(key) or self._addAgain(each))
         removeEmptyFolders(self._scene)
@@ -218,22 +244,10 @@ class PromptNodes(VTKObservationMixin):
                 self._removeOrEmpty(node)
         removeEmptyFolders(self._scene)
 
-    def removeLast(self, segmentID: str) -> None:
-        """Remove the prompt of a segment that was given last, if there is any."""
-        nodes = self._watch.finished(segmentID)
-        numbered = [(n, key, node) for node in nodes for key, n in numbersOf(node).items()]
-        if not numbered:
-            return
-        _number, key, node = max(numbered, key=lambda entry: entry[0])
-        with self._watch.quietly():
-            if self._isList(node):
-                removePoints(node, {key})
-            else:
-                removeNode(node)
-
     def removeSegment(self, segmentID: str) -> None:
         """Remove a segment's prompts and their nodes, because the segment is gone."""
-        if self.isPlacing and self._placing[1] == segmentID:
+        placed = self.placed
+        if placed is not None and placed.segmentID == segmentID:
             self.stopPlacing()
         self._removeNodes(promptNodesOf(self._segmentationNode, segmentID))
 
@@ -260,7 +274,8 @@ class PromptNodes(VTKObservationMixin):
         return node in self._watch and self._watch.tag(node).kind is PromptKind.POINT
 
     def _isBeingDrawn(self, node) -> bool:
-        return node.GetID() == self._placeMode.nodeID and not self._isList(node)
+        mode = self._placeMode
+        return node.GetID() in (mode.nodeID, mode.startedID) and not self._isList(node)
 
     def _isShown(self, segmentID: str) -> bool:
         return self._isEverythingShown or segmentID == self._shownID
@@ -285,10 +300,12 @@ class PromptNodes(VTKObservationMixin):
             node.SetAndObserveTransformNodeID(snapshot.transformID)
         return node
 
-    def _removeOrEmpty(self, node) -> None:
-        """Remove a node, unless points are being placed into it."""
-        if node.GetID() == self._placeMode.nodeID and self._isList(node):
+    def _removeOrEmpty(self, node, isInEvent: bool = False) -> None:
+        """Remove a node, unless points are being placed into it, or a view is at work with it."""
+        if self._isList(node) and (isInEvent or node.GetID() == self._placeMode.nodeID):
             removePoints(node, set(keysOf(node)))
+        elif isInEvent and node.IsA("vtkMRMLMarkupsNode"):
+            node.RemoveAllControlPoints()
         else:
             removeNode(node)
 
@@ -299,7 +316,7 @@ class PromptNodes(VTKObservationMixin):
         removeEmptyFolders(self._scene)
 
     def _dropUnfinished(self) -> None:
-        """Remove boxes and curves that were begun and left.
+        """Remove boxes and curves that were begun and left, and lists without a point.
 
         Never from within an event of theirs: the view that draws them is still at work then.
         """
@@ -307,7 +324,8 @@ class PromptNodes(VTKObservationMixin):
             [
                 node
                 for node in self._watch.nodes()
-                if not self._isList(node) and not isFinished(node, self._watch.tag(node))
+                if node.GetID() != self._placeMode.nodeID
+                and not isFinished(node, self._watch.tag(node))
             ]
         )
 
@@ -339,16 +357,18 @@ class PromptNodes(VTKObservationMixin):
             self._freehand = None
         drawing, self._drawing = self._drawing, None
         node = self._scene.GetNodeByID(nodeID)
-        if node not in self._watch:
-            return
-        if drawing is not None and isFinished(node, self._watch.tag(node)):
+        isKept = node in self._watch
+        if isKept and drawing is not None and isFinished(node, self._watch.tag(node)):
             with self._watch.quietly(isReported=True):
                 drawing.finish()
-        self._watch.look(node)
+        # What was drawn is told last: it is the news that counts.
+        self._onPlacing()
+        if isKept:
+            self._watch.look(node)
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeRemoved(self, caller, event, node) -> None:
-        if node.GetID() and node.GetID() == self._placeMode.nodeID:
+        if node.GetID() and node.GetID() == self._placeMode.startedID:
             self._placeMode.stop()
         if node is self._segmentationNode:
             nodes = [n for n in self._watch.nodes() if n.GetScene() is not None]

@@ -13,15 +13,33 @@ _SELECTION = "vtkMRMLSelectionNodeSingleton"
 Target = tuple[str, str]
 
 
+# Before anybody else's observers.
+_FIRST = 100.0
+
+
 @contextmanager
 def keepingPlaceTarget(scene) -> Iterator[None]:
-    """Add markups without Slicer making them what its own place button places."""
+    """Add markups without Slicer making them what its own place button places.
+
+    Nobody hears of the change, since none is left: whoever places something goes on placing it.
+    """
     selection = scene.GetNodeByID(_SELECTION)
     before = _targetOf(selection)
+    tags: list[int] = []
+
+    def hush(caller, event) -> None:
+        for tag in tags:
+            selection.GetCommand(tag).SetAbortFlag(1)
+
+    node = slicer.vtkMRMLSelectionNode
+    for event in (node.ActivePlaceNodeIDChangedEvent, node.ActivePlaceNodeClassNameChangedEvent):
+        tags.append(selection.AddObserver(event, hush, _FIRST))
     try:
         yield
     finally:
         _setTarget(selection, before)
+        for tag in tags:
+            selection.RemoveObserver(tag)
 
 
 def _targetOf(selection) -> Target:
@@ -43,16 +61,24 @@ def _setTarget(selection, target: Target) -> None:
 class PlaceMode:
     """Puts Slicer into place mode for a node, and tells when that ends, whoever ends it.
 
+    What is placed, and whether anything is, is what Slicer's own nodes say.
+
     Args:
         scene: The scene whose interaction and selection nodes are used.
-        onEnded: Called with the ID of the node that was being placed, which may be gone.
+        onEnded: Called with the ID of the node that was placed by `start`, which may be gone.
+        onChanged: Called at any other change of what clicks place.
     """
 
-    def __init__(self, scene, onEnded: Callable[[str], None]) -> None:
+    def __init__(
+        self, scene, *, onEnded: Callable[[str], None], onChanged: Callable[[], None]
+    ) -> None:
         self._onEnded = onEnded
+        self._onChanged = onChanged
         self._interaction = scene.GetNodeByID(_INTERACTION)
         self._selection = scene.GetNodeByID(_SELECTION)
-        self._nodeID = ""
+        self._startedID = ""
+        # While several of Slicer's settings are changed, none of them counts alone.
+        self._isChanging = False
         # What the user's own place button would have placed, and whether again and again.
         self._before: tuple[Target, int] = (("", ""), 0)
         mode = slicer.vtkMRMLInteractionNode.InteractionModeChangedEvent
@@ -64,8 +90,17 @@ class PlaceMode:
 
     @property
     def nodeID(self) -> str:
-        """The node that is being placed, or empty."""
-        return self._nodeID
+        """The node that clicks in the views place now, whoever began it; or empty."""
+        return (self._selection.GetActivePlaceNodeID() or "") if self._isOn else ""
+
+    @property
+    def startedID(self) -> str:
+        """The node that `start` was called with, until placing it ends; or empty."""
+        return self._startedID
+
+    @property
+    def _isOn(self) -> bool:
+        return bool(self._interaction.GetCurrentInteractionMode() == self._interaction.Place)
 
     def start(self, node, isPersistent: bool) -> None:
         """Let the next clicks place a node's control points.
@@ -79,16 +114,31 @@ class PlaceMode:
             _targetOf(self._selection),
             self._interaction.GetPlaceModePersistence(),
         )
-        _setTarget(self._selection, (node.GetClassName(), node.GetID()))
-        self._interaction.SetPlaceModePersistence(isPersistent)
-        self._interaction.SetCurrentInteractionMode(self._interaction.Place)
-        self._nodeID = node.GetID()
+        with self._changing():
+            _setTarget(self._selection, (node.GetClassName(), node.GetID()))
+            self._interaction.SetPlaceModePersistence(isPersistent)
+            self._interaction.SetCurrentInteractionMode(self._interaction.Place)
+            # A scene that is saved now opens with the normal mouse mode.
+            self._interaction.SetSaveWithScene(False)
+            self._startedID = node.GetID()
+        self._onChanged()
 
     def stop(self) -> None:
         """Go back to the normal mouse mode, if it was this that changed it."""
-        if self._nodeID:
+        if self._startedID:
             self._interaction.SwitchToViewTransformMode()
             self._end()
+
+    def disarm(self, nodes: list) -> None:
+        """Let Slicer place none of some nodes, whoever began it, now and by its own button."""
+        self.stop()
+        if self._selection.GetActivePlaceNodeID() not in [node.GetID() for node in nodes]:
+            return
+        with self._changing():
+            if self._isOn:
+                self._interaction.SwitchToViewTransformMode()
+            _setTarget(self._selection, (self._selection.GetActivePlaceNodeClassName() or "", ""))
+        self._onChanged()
 
     def close(self) -> None:
         """Stop, and leave no observer."""
@@ -98,22 +148,30 @@ class PlaceMode:
         self._tags = []
 
     def _onModeChanged(self, caller, event) -> None:
-        if not self._nodeID:
+        if self._isChanging:
             return
-        isPlacing = self._interaction.GetCurrentInteractionMode() == self._interaction.Place
-        if not isPlacing or self._selection.GetActivePlaceNodeID() != self._nodeID:
+        if self._startedID and self.nodeID != self._startedID:
             self._end()
+        else:
+            self._onChanged()
 
     def _end(self) -> None:
-        nodeID, self._nodeID = self._nodeID, ""
+        nodeID, self._startedID = self._startedID, ""
         if not nodeID:
             return
-        if self._selection.GetActivePlaceNodeID() == nodeID:
-            self._giveBack()
+        with self._changing():
+            self._interaction.SetSaveWithScene(True)
+            if self._selection.GetActivePlaceNodeID() == nodeID:
+                # Let the user's own place button do what it did before.
+                target, isPersistent = self._before
+                self._interaction.SetPlaceModePersistence(isPersistent)
+                _setTarget(self._selection, target)
         self._onEnded(nodeID)
 
-    def _giveBack(self) -> None:
-        """Let the user's own place button do what it did before."""
-        target, isPersistent = self._before
-        self._interaction.SetPlaceModePersistence(isPersistent)
-        _setTarget(self._selection, target)
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        wasChanging, self._isChanging = self._isChanging, True
+        try:
+            yield
+        finally:
+            self._isChanging = wasChanging

@@ -9,7 +9,7 @@ import slicer
 from PUMITSlicerLib.mrml import ijkToRas
 from slicer.util import VTKObservationMixin
 
-from PUMITSegmentLib.prompts.making import referenceVolume
+from PUMITSegmentLib.segments.scan_of import scanOf
 
 
 class ScanFollower(VTKObservationMixin):
@@ -36,7 +36,7 @@ class ScanFollower(VTKObservationMixin):
         self.removeObservers()
 
     def _onReferenceChanged(self, caller=None, event=None) -> None:
-        volumeNode = referenceVolume(self._segmentationNode)
+        volumeNode = scanOf(self._segmentationNode)
         if volumeNode is self._volumeNode:
             return
         moved = slicer.vtkMRMLTransformableNode.TransformModifiedEvent

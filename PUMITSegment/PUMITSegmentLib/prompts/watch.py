@@ -12,6 +12,7 @@ from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.geometry import isFinished, signatureOf
 from PUMITSegmentLib.prompts.order import numberPrompts
+from PUMITSegmentLib.prompts.saving import saveOnlyFinished
 from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf, tagOf
 
 _Markups = slicer.vtkMRMLMarkupsNode
@@ -104,6 +105,7 @@ class PromptWatch(VTKObservationMixin):
         if tag is None or node in self._seen:
             return
         self._seen[node] = _Seen(tag, signatureOf(node, tag))
+        saveOnlyFinished(node, isFinished(node, tag))
         for event, react in self._reactions():
             self.addObserver(node, event, react)
 
@@ -129,7 +131,10 @@ class PromptWatch(VTKObservationMixin):
     def look(self, node) -> None:
         """Report a node's segment if the node holds other prompts than before."""
         seen = self._seen.get(node)
-        if seen is None or self._isQuiet or seen.isDragged:
+        if seen is None:
+            return
+        saveOnlyFinished(node, isFinished(node, seen.tag))
+        if self._isQuiet or seen.isDragged:
             return
         self._onTouched(node)
         if self._isBeingDrawn(node):

@@ -15,6 +15,9 @@ AlgorithmType = Literal["AUTOMATIC", "SEMIAUTOMATIC", "MANUAL"]
 TYPE_TAG = "DICOM.SegmentAlgorithmType"
 NAME_TAG = "DICOM.SegmentAlgorithmName"
 VERSION_TAG = "PUMIT.ModelVersion"
+_PROGRAM = "PUMIT"
+# A server of this program computes with a model of its own.
+_FOREIGN = "nnInteractive"
 # DICOM's long string.
 _LONGEST = 64
 
@@ -26,7 +29,8 @@ class Provenance:
     Attributes:
         type: AUTOMATIC where nobody gave a prompt, SEMIAUTOMATIC where somebody did, MANUAL where
             no model took part.
-        name: The model's name with its version, at most 64 characters; empty if MANUAL.
+        name: This program's name with the model's and its version, at most 64 characters; of
+            another program's work what that wrote; empty if MANUAL.
         version: The model's version; empty if unknown.
     """
 
@@ -38,7 +42,7 @@ class Provenance:
 def byModel(type: AlgorithmType, modelName: str, modelVersion: str) -> Provenance:
     """Provenance of a model's work, its texts such that DICOM and Slicer's files can hold them."""
     version = _written(modelVersion)
-    name = _written(modelName) or "PUMIT"
+    name = _signed(_written(modelName))
     if version and version not in name:
         name = f"{name[: _LONGEST - len(version) - 1].rstrip()} {version}"
     return Provenance(type, name[:_LONGEST], version)
@@ -62,7 +66,9 @@ def provenanceOf(segment) -> Provenance:
     type_, name, version = (_tag(segment, tag) for tag in (TYPE_TAG, NAME_TAG, VERSION_TAG))
     if type_ not in ("AUTOMATIC", "SEMIAUTOMATIC"):
         return Provenance()
-    return Provenance(type_, _written(name) or "Unknown", _written(version))
+    # The tag of the version is ours alone; the name beside it once lacked ours.
+    written = _signed(_written(name)) if version else _written(name)
+    return Provenance(type_, written or "Unknown", _written(version))
 
 
 def editedByHand(segment) -> None:
@@ -70,6 +76,13 @@ def editedByHand(segment) -> None:
     made = provenanceOf(segment)
     if made.type == "AUTOMATIC":
         setProvenance(segment, Provenance("SEMIAUTOMATIC", made.name, made.version))
+
+
+def _signed(modelName: str) -> str:
+    """A model's name behind this program's; a model of another program keeps its own."""
+    lower = modelName.lower()
+    isSigned = _PROGRAM.lower() in lower or lower.startswith(_FOREIGN.lower())
+    return modelName if isSigned else f"{_PROGRAM} {modelName}".strip()[:_LONGEST]
 
 
 def _tag(segment, name: str) -> str:

@@ -115,7 +115,7 @@ def _build(
             instance_number=1,
             manufacturer=MANUFACTURER,
             manufacturer_model_name=algorithm.name,
-            software_versions=[f"pumit {pumit.__version__}", f"model {algorithm.version}"[:64]],
+            software_versions=[f"{MANUFACTURER} {pumit.__version__}", _versioned(algorithm)],
             device_serial_number=pumit.__version__,
             content_description=f"{len(segmentation.segments)} segments by {algorithm.name}"[:64],
             # Orientation and spacing come from the headers.
@@ -127,6 +127,13 @@ def _build(
         raise ExportError(
             f"The source DICOM series cannot be referenced ({reason}); write .seg.nrrd instead."
         ) from error
+
+
+def _versioned(algorithm: Algorithm) -> str:
+    """The algorithm's name with its version, at most 64 characters."""
+    if algorithm.version in algorithm.name:
+        return algorithm.name
+    return f"{algorithm.name[: 63 - len(algorithm.version)]} {algorithm.version}"[:64].strip()
 
 
 def _code(concept: CodedConcept) -> hd.sr.CodedConcept:

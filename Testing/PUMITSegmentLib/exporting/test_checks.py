@@ -99,17 +99,21 @@ def test_every_sentence_says_what_to_do(problems, node, volume_node, tmp_path):
 
 def test_hidden_segments(problems, node, volume_node):
     node.GetDisplayNode().SetAllSegmentsVisibility(False)
-    assert "hidden" in only(problems(node, volume_node)).sentence
-    assert problems(node, volume_node, choice={"onlyVisible": False}) == []
+    assert problems(node, volume_node) == []
+    visible = {"onlyVisible": True}
+    assert "hidden" in only(problems(node, volume_node, choice=visible)).sentence
+    add(node, "spleen", volume_node)
+    found = problems(node, volume_node, choice=visible)
+    assert stops(found) == []
+    assert 'because hidden: "liver"' in found[0].sentence
 
 
-def test_empty_segment_names_itself(problems, node, volume_node):
+def test_empty_segment_names_itself_and_stops_nothing(problems, node, volume_node):
     empty = add(node, "spleen", volume_node, size=0)
     problem = only(problems(node, volume_node))
-    assert '"spleen" is empty' in problem.sentence
+    assert problem.severity.value == "warns"
+    assert 'because empty: "spleen"' in problem.sentence
     assert problem.segmentIDs == (empty,)
-    node.GetDisplayNode().SetSegmentVisibility(empty, False)
-    assert problems(node, volume_node) == []
 
 
 def test_segment_that_was_erased_again_is_empty(problems, node, volume_node):

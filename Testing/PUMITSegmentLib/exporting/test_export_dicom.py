@@ -109,11 +109,11 @@ def test_bent_transform_is_followed(tmp_path, scene, loaded, database, series):
     assert_dicom_holds(written.path, tmp_path / "read", series, {"box": np.roll(box, 2, 2)})
 
 
-def test_hidden_segments_stay_out_unless_asked_for(tmp_path, kidneys, loaded, database):
+def test_hidden_segments_stay_out_only_if_asked_for(tmp_path, kidneys, loaded, database):
     segmentation = kidneys.GetSegmentation()
     kidneys.GetDisplayNode().SetSegmentVisibility(segmentation.GetNthSegmentID(0), False)
-    seen = export(kidneys, loaded, "DICOM_SEG", tmp_path, database)
-    every = export(kidneys, loaded, "DICOM_SEG", tmp_path, database, onlyVisible=False)
+    seen = export(kidneys, loaded, "DICOM_SEG", tmp_path, database, onlyVisible=True)
+    every = export(kidneys, loaded, "DICOM_SEG", tmp_path, database)
     assert [s.SegmentLabel for s in dcmread(seen.path).SegmentSequence] == ["cyst"]
     assert len(dcmread(every.path).SegmentSequence) == 2
 

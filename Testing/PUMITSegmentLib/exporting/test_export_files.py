@@ -147,7 +147,7 @@ def test_labels_of_hidden_segments_stay_out_of_slicers_file(tmp_path, scene, loa
     assert segmentation.GetNumberOfLayers() == 1
     shown = world_voxels(node, "b")
     node.GetDisplayNode().SetSegmentVisibility(segmentation.GetNthSegmentID(0), False)
-    written = export(node, loaded, "SEG_NRRD", tmp_path)
+    written = export(node, loaded, "SEG_NRRD", tmp_path, onlyVisible=True)
     again = reloaded(scene, written.path)
     assert again.GetSegmentation().GetNumberOfSegments() == 1
     np.testing.assert_allclose(world_voxels(again, "b"), shown, atol=1e-3)

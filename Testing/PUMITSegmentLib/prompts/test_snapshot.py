@@ -73,7 +73,7 @@ def change(prompted, move: str, random: np.random.Generator) -> None:
     elif move == "delete node" and nodes:
         slicer.mrmlScene.RemoveNode(nodes[random.integers(len(nodes))])
     elif move == "remove last":
-        prompted.prompts.removeLast("liver")
+        prompted.removeLast("liver")
     elif move == "clear":
         prompted.prompts.clear("liver")
 
@@ -113,9 +113,9 @@ def test_the_last_prompt_is_removed_first(prompted) -> None:
         change(prompted, move, random)
         stages.append(described(prompted.of()))
     for stage in reversed(stages[:-1]):
-        prompted.prompts.removeLast("liver")
+        prompted.removeLast("liver")
         assert described(prompted.of()) == stage
-    prompted.prompts.removeLast("liver")
+    prompted.removeLast("liver")
     assert prompted.of() == []
 
 

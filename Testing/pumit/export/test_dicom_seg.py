@@ -5,6 +5,7 @@ from pathlib import Path
 
 import highdicom as hd
 import numpy as np
+import pumit
 import pytest
 from export_checks import (
     ALGORITHM,
@@ -72,6 +73,7 @@ def test_file_says_what_was_segmented_and_by_what(tmp_path):
     ds = dcmread(tmp_path / "out.dcm")
     assert (ds.SegmentationType, ds.SegmentsOverlap) == ("BINARY", "YES")
     assert (ds.Manufacturer, ds.SeriesDescription) == ("PUMIT", "Kidney")
+    assert list(ds.SoftwareVersions) == [f"PUMIT {pumit.__version__}", "pumit default 0.1.0"]
     assert ds.StudyInstanceUID == dcmread(volume.source.files[0]).StudyInstanceUID
     kidney, tumour = ds.SegmentSequence
     for item in (kidney, tumour):

@@ -1,0 +1,65 @@
+"""Nothing is written into the segmentation of another scan unless the user says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.segments.scan_of import claim, handOver, isOfAnotherScan, scanName
+
+
+class WritePermission:
+    """Asks the user, once for each segmentation and scan.
+
+    Attributes:
+        confirm: Asks a question; True for yes. Where there is nobody to ask, the answer is no.
+    """
+
+    def __init__(self) -> None:
+        self.confirm: Callable[[str], bool] = lambda question: False
+        self._given: set[tuple[str, str]] = set()
+
+    def forget(self) -> None:
+        """Ask again: another scene's nodes may have the same IDs."""
+        self._given.clear()
+
+    def isGiven(self, segmentationNode, volumeNode) -> bool:
+        """Whether masks of a scan may go into a segmentation; asks nobody."""
+        pair = (segmentationNode.GetID(), volumeNode.GetID())
+        return pair in self._given or not isOfAnotherScan(segmentationNode, volumeNode)
+
+    def ask(self, segmentationNode, volumeNode) -> bool:
+        """Whether masks of a scan may go into a segmentation; asks where that is not clear.
+
+        A segmentation that was of no scan is of this one afterwards.
+        """
+        if self.isGiven(segmentationNode, volumeNode):
+            claim(segmentationNode, volumeNode)
+            return True
+        question = _("{which} Change it from the scan {scan}?").format(
+            which=_belongs(segmentationNode), scan=_quoted(volumeNode.GetName())
+        )
+        if not self.confirm(question):
+            return False
+        self._given.add((segmentationNode.GetID(), volumeNode.GetID()))
+        handOver(segmentationNode, volumeNode)
+        return True
+
+
+def whyNotWritten(segmentationNode, volumeNode) -> str:
+    """What to do where permission was not given."""
+    return _("{which} Choose another segmentation to segment {scan}.").format(
+        which=_belongs(segmentationNode), scan=_quoted(volumeNode.GetName())
+    )
+
+
+def _belongs(segmentationNode) -> str:
+    return _("{segmentation} belongs to the scan {scan}.").format(
+        segmentation=_quoted(segmentationNode.GetName()),
+        scan=_quoted(scanName(segmentationNode)),
+    )
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'

@@ -1,0 +1,251 @@
+"""Tools that are pressed place what they show, and one that places nothing is not pressed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from panel_scene import Panel
+from scripted_predictor import box
+
+A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
+
+
+class Armed(Panel):
+    """The panel beside a view, with one answered click and Point still pressed."""
+
+    def __init__(self, loadModule: Any, sliceView: Any) -> None:
+        super().__init__(loadModule)
+        import slicer
+
+        self.load()
+        self.view = sliceView("Red", "Axial")
+        self.view.show(self.volumeNode)
+        self.interaction = slicer.app.applicationLogic().GetInteractionNode()
+        self.selection = slicer.app.applicationLogic().GetSelectionNode()
+        self.press(self.ui.pointButton)
+        self.view.clickAt((8, 8, 8))
+        self.answer(A)
+
+    @property
+    def isSlicerPlacing(self) -> bool:
+        return bool(self.interaction.GetCurrentInteractionMode() == self.interaction.Place)
+
+    @property
+    def pressed(self) -> list[str]:
+        """Tools that are shown pressed."""
+        return [kind.name for kind, b in self.panel.promptSection.kindButtons.items() if b.checked]
+
+    def checkHere(self) -> None:
+        from pumit.segmentation import DoubtfulPlace
+
+        self.press(self.ui.checkHereButton)
+        places = (DoubtfulPlace((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
+        self.predictor.asked[-1].answer(A, places)
+        self.process()
+        assert "check here" in self.ui.statusLabel.text
+
+    def polarities(self) -> list[bool]:
+        return [prompt.is_positive for prompt in self.predictor.asked[-1].prompts]
+
+
+@pytest.fixture
+def armed(loadModule: Any, sliceView: Any) -> Iterator[Armed]:
+    made = Armed(loadModule, sliceView)
+    yield made
+    made.close()
+
+
+# --- after Check here -----------------------------------------------------------------------------
+
+
+def test_outside_after_check_here_places_an_outside_point(armed: Armed) -> None:
+    armed.checkHere()
+    armed.press(armed.ui.negativeButton)
+    armed.view.clickAt((14, 12, 10))
+    assert armed.polarities() == [True, False]
+
+
+def test_point_stays_pressed_after_check_here_and_can_be_ended(armed: Armed) -> None:
+    armed.checkHere()
+    assert armed.isSlicerPlacing
+    assert armed.pressed == ["POINT"]
+    armed.logic.stopPlacing()  # as Esc does
+    assert not armed.isSlicerPlacing
+    assert armed.pressed == []
+
+
+def test_a_box_that_was_chosen_before_check_here_is_still_drawn(armed: Armed) -> None:
+    armed.press(armed.ui.box3dButton)
+    armed.checkHere()
+    assert armed.pressed == ["BOX_3D"]
+    armed.view.click(*armed.view.rasToXy((4, 4, 9)))
+    armed.view.click(*armed.view.rasToXy((14, 14, 9)))
+    assert len(armed.predictor.asked[-1].prompts) == 2
+
+
+def test_undo_that_brings_prompts_back_leaves_the_tool_as_it_is(armed: Armed) -> None:
+    first = armed.logic.segmentID
+    armed.press(armed.ui.newSegmentButton)
+    armed.logic.removeSegment(first)
+    armed.press(armed.ui.pointButton)
+    armed.press(armed.ui.pointButton)
+    assert armed.isSlicerPlacing == (armed.pressed == ["POINT"])
+    armed.press(armed.ui.undoButton)
+    assert armed.isSlicerPlacing == (armed.pressed == ["POINT"])
+    assert armed.logic.isPlacing == armed.isSlicerPlacing
+
+
+# --- placing that ends or begins elsewhere --------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["POINT", "BOX_3D", "BOX_2D", "SCRIBBLE", "LASSO"])
+def test_slicers_mouse_toolbar_ends_a_tool(armed: Armed, kind: str) -> None:
+    from PUMITSegmentLib.prompts.kinds import PromptKind
+
+    armed.logic.stopPlacing()
+    armed.press(armed.panel.promptSection.kindButtons[PromptKind[kind]])
+    assert armed.pressed == [kind]
+    armed.interaction.SwitchToViewTransformMode()
+    assert armed.pressed == []
+    assert "choose a kind" in armed.ui.statusLabel.text
+
+
+def test_a_right_click_ends_point(armed: Armed) -> None:
+    armed.view.click(250, 250, "Right")
+    assert not armed.isSlicerPlacing
+    assert armed.pressed == []
+
+
+def test_a_prompt_node_deleted_in_data_ends_point(armed: Armed) -> None:
+    import slicer
+
+    (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+    slicer.mrmlScene.RemoveNode(points)
+    assert armed.pressed == []
+    assert not armed.isSlicerPlacing
+
+
+def test_a_markup_that_slicer_places_instead_ends_point(armed: Armed) -> None:
+    import slicer
+
+    line = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsLineNode", "Ruler")
+    slicer.modules.markups.logic().SetActiveList(line)
+    assert armed.isSlicerPlacing
+    assert armed.pressed == []
+
+
+def test_placing_that_slicer_begins_in_our_list_is_shown(armed: Armed) -> None:
+    import slicer
+
+    armed.press(armed.ui.negativeButton)
+    armed.view.clickAt((14, 12, 10))
+    armed.logic.stopPlacing()
+    armed.press(armed.ui.positiveButton)
+    nodes = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+    (outside,) = [node for node in nodes if node.GetName().endswith("-")]
+    slicer.modules.markups.logic().SetActiveList(outside)
+    armed.interaction.SwitchToPersistentPlaceMode()
+    assert armed.pressed == ["POINT"]
+    assert armed.ui.negativeButton.checked
+    armed.press(armed.ui.pointButton)
+    assert not armed.isSlicerPlacing
+
+
+# --- saved and reopened ---------------------------------------------------------------------------
+
+
+def reopen(armed: Armed, path: Path) -> None:
+    import slicer
+
+    slicer.util.saveScene(str(path))
+    slicer.mrmlScene.Clear()
+    slicer.util.loadScene(str(path))
+    armed.process()
+    (armed.volumeNode,) = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
+    armed.view.show(armed.volumeNode)
+
+
+def test_a_scene_that_was_saved_with_point_pressed_opens_with_nothing_pressed(
+    armed: Armed, tmp_path: Path
+) -> None:
+    reopen(armed, tmp_path / "scene.mrb")
+    assert not armed.isSlicerPlacing
+    assert armed.pressed == []
+    asked = len(armed.predictor.asked)
+    armed.view.clickAt((14, 12, 10))
+    assert len(armed.predictor.asked) == asked
+    assert armed.logic.promptCount(armed.logic.segmentID) == 1
+    assert np.array_equal(armed.mask(armed.logic.segmentID), A)
+
+
+@pytest.mark.parametrize("button", ["pointButton", "box3dButton", "lassoButton"])
+def test_a_tool_that_placed_nothing_yet_is_not_saved(
+    armed: Armed, tmp_path: Path, button: str
+) -> None:
+    import slicer
+
+    armed.press(armed.ui.newSegmentButton)
+    armed.logic.stopPlacing()
+    armed.press(getattr(armed.ui, button))
+    reopen(armed, tmp_path / "scene.mrb")
+    names = [node.GetName() for node in slicer.util.getNodesByClass("vtkMRMLMarkupsNode")]
+    assert names == ["Segment_1 +"]
+    displays = slicer.util.getNodesByClass("vtkMRMLMarkupsDisplayNode")
+    assert len(displays) == 1
+
+
+def test_a_file_saved_with_point_pressed_is_not_armed_for_who_opens_it_elsewhere(
+    armed: Armed, tmp_path: Path
+) -> None:
+    import slicer
+
+    armed.gui.exit()
+    armed.gui.enter()
+    armed.press(armed.ui.pointButton)
+    slicer.mrmlScene.Commit(str(tmp_path / "scene.mrml"))
+    assert 'currentInteractionMode="Place"' not in (tmp_path / "scene.mrml").read_text()
+    assert armed.isSlicerPlacing  # saving disturbs nobody
+    armed.view.clickAt((14, 12, 10))
+    assert armed.polarities() == [True, True]
+    armed.logic.stopPlacing()
+    slicer.mrmlScene.Commit(str(tmp_path / "later.mrml"))
+    assert "currentInteractionMode" in (tmp_path / "later.mrml").read_text()
+
+
+def test_a_scene_of_an_earlier_version_is_disarmed(armed: Armed, tmp_path: Path) -> None:
+    import slicer
+
+    empty = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsFiducialNode", "Segment_1 -")
+    (points,) = [
+        node
+        for node in slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+        if node is not empty
+    ]
+    for name in points.GetAttributeNames():
+        empty.SetAttribute(name, points.GetAttribute(name))
+    empty.SetAttribute("PUMITSegment.PromptKey", "another")
+    empty.SetNodeReferenceID("PUMITSegment.segmentation", armed.logic.segmentationNode.GetID())
+    armed.selection.SetActivePlaceNodeID(points.GetID())
+    armed.interaction.SetSaveWithScene(True)
+    armed.interaction.SwitchToPersistentPlaceMode()
+    armed.interaction.SetSaveWithScene(True)
+    reopen(armed, tmp_path / "scene.mrb")
+    assert not armed.isSlicerPlacing
+    assert armed.pressed == []
+    assert armed.selection.GetActivePlaceNodeID() is None
+    assert len(slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")) == 1
+
+
+def test_an_empty_list_goes_when_placing_ends(armed: Armed) -> None:
+    import slicer
+
+    armed.press(armed.ui.newSegmentButton)
+    armed.press(armed.ui.negativeButton)
+    armed.press(armed.ui.positiveButton)
+    armed.logic.stopPlacing()
+    names = [node.GetName() for node in slicer.util.getNodesByClass("vtkMRMLMarkupsNode")]
+    assert names == ["Segment_1 +"]

@@ -1,0 +1,134 @@
+"""A prompt beside the image is refused when it is placed, and blocks nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from panel_scene import Panel
+from scripted_predictor import box
+
+A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
+BESIDE = (40.0, 12.0, 10.0)  # the scan ends at R 27.5
+
+
+class Aiming(Panel):
+    """The panel beside a view that shows more than the image, with one answered click."""
+
+    def __init__(self, loadModule: Any, sliceView: Any) -> None:
+        super().__init__(loadModule)
+        self.load()
+        self.view = sliceView("Red", "Axial")
+        self.view.show(self.volumeNode)
+        self.view.sliceNode.SetFieldOfView(120, 120, 1)
+        self.press(self.ui.pointButton)
+        self.view.clickAt((8, 8, 10))
+        self.answer(A)
+        self.asked = len(self.predictor.asked)
+
+    @property
+    def said(self) -> str:
+        return str(self.ui.statusLabel.text)
+
+    def assertNothingChanged(self) -> None:
+        assert len(self.predictor.asked) == self.asked
+        assert self.logic.promptCount(self.logic.segmentID) == 1
+        assert np.array_equal(self.mask(self.logic.segmentID), A)
+        assert "image" in self.said
+        assert "LPS" not in self.said
+
+    def xy(self, *ras: float) -> tuple[float, float]:
+        return tuple(self.view.rasToXy(ras))
+
+
+@pytest.fixture
+def aiming(loadModule: Any, sliceView: Any) -> Iterator[Aiming]:
+    made = Aiming(loadModule, sliceView)
+    yield made
+    made.close()
+
+
+def test_a_click_beside_the_image_is_refused(aiming: Aiming) -> None:
+    import slicer
+
+    aiming.view.clickAt(BESIDE)
+    aiming.assertNothingChanged()
+    (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+    assert points.GetNumberOfDefinedControlPoints() == 1
+
+
+def test_point_stays_armed_after_a_refused_click_and_the_next_one_counts(aiming: Aiming) -> None:
+    aiming.view.clickAt(BESIDE)
+    assert aiming.ui.pointButton.checked
+    aiming.view.clickAt((12, 12, 10))
+    assert aiming.logic.promptCount(aiming.logic.segmentID) == 2
+    aiming.answer(B)
+    assert np.array_equal(aiming.mask(aiming.logic.segmentID), B)
+
+
+def test_a_refused_click_is_no_step(aiming: Aiming) -> None:
+    aiming.view.clickAt(BESIDE)
+    aiming.press(aiming.ui.undoButton)
+    assert aiming.logic.promptCount(aiming.logic.segmentID) == 0
+
+
+def test_a_point_that_is_dragged_off_the_image_goes_back(aiming: Aiming) -> None:
+    import slicer
+
+    aiming.logic.stopPlacing()
+    aiming.view.drag(aiming.xy(8, 8, 10), aiming.xy(*BESIDE))
+    aiming.assertNothingChanged()
+    (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+    np.testing.assert_allclose(points.GetNthControlPointPositionWorld(0), (8, 8, 10), atol=0.3)
+
+
+@pytest.mark.parametrize("button", ["box2dButton", "box3dButton"])
+def test_a_box_beside_the_image_is_refused(aiming: Aiming, button: str) -> None:
+    import slicer
+
+    aiming.press(getattr(aiming.ui, button))
+    aiming.view.click(*aiming.xy(35, 12, 10))
+    aiming.view.click(*aiming.xy(45, 20, 10))
+    aiming.assertNothingChanged()
+    aiming.press(aiming.ui.pointButton)
+    assert slicer.util.getNodesByClass("vtkMRMLMarkupsROINode") == []
+
+
+def test_a_box_that_reaches_beyond_the_image_is_taken(aiming: Aiming) -> None:
+    aiming.press(aiming.ui.box3dButton)
+    aiming.view.click(*aiming.xy(20, 12, 10))
+    aiming.view.click(*aiming.xy(45, 20, 10))
+    assert aiming.logic.promptCount(aiming.logic.segmentID) == 2
+
+
+def test_a_scribble_that_leaves_the_image_is_refused(aiming: Aiming) -> None:
+    aiming.press(aiming.ui.scribbleButton)
+    for ras in ((20, 12, 10), (35, 14, 10), (45, 12, 10)):
+        aiming.view.click(*aiming.xy(*ras))
+    aiming.view.click(*aiming.xy(45, 12, 10), button="Right")
+    aiming.assertNothingChanged()
+
+
+def test_the_first_click_of_all_beside_the_image_leaves_nothing(aiming: Aiming) -> None:
+    import slicer
+
+    aiming.press(aiming.ui.newSegmentButton)
+    aiming.view.clickAt(BESIDE)
+    assert aiming.logic.promptCount(aiming.logic.segmentID) == 0
+    assert len(aiming.predictor.asked) == aiming.asked
+    aiming.logic.stopPlacing()
+    assert len(slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")) == 1
+
+
+def test_a_prompt_of_a_loaded_scene_that_lies_beside_is_named_in_ras(aiming: Aiming) -> None:
+    import slicer
+
+    aiming.logic.stopPlacing()
+    (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+    with aiming.logic.working.prompts._watch.quietly():
+        points.AddControlPoint(40.0, -12.0, 10.0)
+    aiming.press(aiming.ui.updateButton)
+    assert len(aiming.predictor.asked) == aiming.asked
+    assert "R 40.0, P 12.0, S 10.0" in aiming.said

@@ -1,0 +1,156 @@
+"""What is gone leaves nothing behind, and each sentence is true when it is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from panel_scene import Panel
+from scripted_predictor import box
+
+A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
+
+
+def folders() -> list[str]:
+    """Names of the folders of prompts in the subject hierarchy."""
+    import slicer
+    import vtk
+
+    hierarchy = slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(slicer.mrmlScene)
+    items = vtk.vtkIdList()
+    hierarchy.GetItemChildren(hierarchy.GetSceneItemID(), items, True)
+    ids = [items.GetId(i) for i in range(items.GetNumberOfIds())]
+    return [
+        hierarchy.GetItemName(i)
+        for i in ids
+        if hierarchy.GetItemAttribute(i, "PUMITSegment.PromptFolder")
+    ]
+
+
+# --- deleted in Data ------------------------------------------------------------------------------
+
+
+def test_a_deleted_segmentation_takes_its_prompts_and_its_status_along(
+    panel: Panel, sliceView: Any
+) -> None:
+    import slicer
+
+    panel.load()
+    view = sliceView("Red", "Axial")
+    view.show(panel.volumeNode)
+    panel.press(panel.ui.pointButton)
+    view.clickAt((14, 12, 10))
+    panel.answer(A)
+    panel.editByHand(panel.logic.segmentID, A | B)
+    view.clickAt((10, 12, 10))  # with a mask that was painted as a prompt
+    panel.answer(B)
+    slicer.mrmlScene.RemoveNode(panel.logic.segmentationNode)
+    panel.process()
+    assert slicer.util.getNodesByClass("vtkMRMLMarkupsNode") == []
+    priors = slicer.util.getNodesByClass("vtkMRMLScriptedModuleNode")
+    assert [node for node in priors if node.GetAttribute("PUMITSegment.PromptKind")] == []
+    assert folders() == []
+    assert "updated" not in panel.ui.statusLabel.text
+    assert not panel.ui.pointButton.checked
+
+
+def test_a_segmentation_that_is_not_worked_on_takes_its_prompts_along_too(panel: Panel) -> None:
+    import slicer
+
+    panel.load()
+    panel.click()
+    panel.answer(A)
+    left = panel.logic.segmentationNode
+    panel.logic.parameters.segmentation = None
+    panel.click((5, 5, 5))
+    panel.answer(B)
+    slicer.mrmlScene.RemoveNode(left)
+    assert len(slicer.util.getNodesByClass("vtkMRMLMarkupsNode")) == 1
+    assert panel.logic.promptCount(panel.logic.segmentID) == 1
+
+
+# --- what is said ---------------------------------------------------------------------------------
+
+
+def test_cancel_says_that_the_prompt_stays(panel: Panel) -> None:
+    from Qt import QtTest
+
+    panel.load()
+    panel.click()
+    panel.predictor.asked[-1].onProgress("Looking", 0.4)
+    QtTest.QTest.qWait(900)
+    panel.press(panel.ui.cancelButton)
+    assert panel.logic.promptCount(panel.logic.segmentID) == 1
+    assert "nothing was changed" not in panel.ui.statusLabel.text
+    assert "prompt stays" in panel.ui.statusLabel.text
+    panel.press(panel.ui.updateButton)  # as it says
+    panel.answer(A)
+    assert np.array_equal(panel.mask(panel.logic.segmentID), A)
+
+
+def test_cancel_of_places_to_check_changed_nothing(panel: Panel) -> None:
+    panel.load()
+    panel.click()
+    panel.answer(A)
+    panel.press(panel.ui.checkHereButton)
+    panel.logic.cancel()
+    assert "Cancelled" in panel.ui.statusLabel.text
+    assert "prompt" not in panel.ui.statusLabel.text
+
+
+def test_a_test_that_succeeds_connects(panel: Panel) -> None:
+    from loopback_server import TOKEN, start_server
+    from pumit.server.limits import Limits
+    from Qt import QtTest
+
+    server = start_server(Limits())
+    try:
+        ui = panel.ui
+        ui.computeSection.collapsed = False
+        panel.frame.resize(panel.frame.width, 2500)
+        ui.computeWhereSelector.currentIndex = 1
+        ui.remoteUrlEdit.text = server.url
+        ui.remoteTokenEdit.text = TOKEN
+        ui.remoteTokenEdit.editingFinished.emit()
+        assert "Not connected" in ui.computeStateLabel.text
+        panel.press(ui.testButton)
+        for _ in range(200):
+            if not panel.logic.status.isWorking:
+                break
+            QtTest.QTest.qWait(50)
+        assert "Not connected" not in ui.computeStateLabel.text
+        assert ui.computeStateLabel.text == ui.statusLabel.text
+        panel.logic.compute.stop()
+        assert panel.logic.background.drain(30)
+    finally:
+        server.stop()
+
+
+# --- undo -----------------------------------------------------------------------------------------
+
+
+def test_undo_of_remove_selects_what_came_back(panel: Panel) -> None:
+    panel.load()
+    panel.press(panel.ui.newSegmentButton)
+    first = panel.logic.segmentID
+    panel.click()
+    panel.answer(A)
+    panel.logic.stopPlacing()
+    panel.press(panel.ui.newSegmentButton)
+    panel.ui.segmentsTable.setSelectedSegmentIDs([first])
+    panel.press(panel.ui.removeSegmentButton)
+    assert panel.logic.segmentID != first
+    panel.press(panel.ui.undoButton)
+    assert panel.logic.segmentID == first
+    assert panel.ui.segmentsTable.selectedSegmentIDs() == [first]
+
+
+def test_redo_of_new_selects_the_new_segment(panel: Panel) -> None:
+    panel.load()
+    panel.press(panel.ui.newSegmentButton)
+    panel.press(panel.ui.newSegmentButton)
+    second = panel.logic.segmentID
+    panel.press(panel.ui.undoButton)
+    assert panel.logic.segmentID != second
+    panel.press(panel.ui.redoButton)
+    assert panel.logic.segmentID == second

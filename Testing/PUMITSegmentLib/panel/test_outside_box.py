@@ -1,0 +1,218 @@
+"""A box outside takes its voxels out of the segment, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from panel_scene import Panel
+from pumit.prompts import BoxPrompt, PointPrompt
+from scripted_predictor import SHAPE, box
+
+A, B = box((4, 4, 4), (12, 14, 20)), box((8, 8, 8), (16, 16, 16))
+
+
+class Drawing(Panel):
+    """The panel beside a view, with one answered click."""
+
+    def __init__(self, loadModule: Any, sliceView: Any) -> None:
+        super().__init__(loadModule)
+        self.load()
+        self.view = sliceView("Red", "Axial")
+        self.view.show(self.volumeNode)
+        self.press(self.ui.pointButton)
+        self.view.clickAt((8, 8, 8))
+        self.answer(A)
+
+    def draw(self, button: Any, first: tuple[float, ...], second: tuple[float, ...]) -> None:
+        """Draw a box by two clicks in the slice through its first corner, RAS mm."""
+        self.press(button)
+        self.view.sliceNode.JumpSliceByOffsetting(*first)
+        self.view.click(*self.view.rasToXy(first))
+        self.view.move(*self.view.rasToXy(second))
+        self.view.click(*self.view.rasToXy(second))
+
+    def outside(self, button: Any) -> None:
+        self.press(self.ui.negativeButton)
+        self.draw(button, (7.5, 5.5, 8), (11.5, 9.5, 8))
+
+    @property
+    def segment(self) -> np.ndarray:
+        return self.mask(self.logic.segmentID)
+
+
+@pytest.fixture
+def drawing(loadModule: Any, sliceView: Any) -> Iterator[Drawing]:
+    made = Drawing(loadModule, sliceView)
+    yield made
+    made.close()
+
+
+def without(mask: np.ndarray, d: slice, h: slice, w: slice) -> np.ndarray:
+    left = mask.copy()
+    left[d, h, w] = False
+    return left
+
+
+CUT_2D = (slice(8, 9), slice(6, 10), slice(8, 12))
+CUT_3D = (slice(6, 11), slice(6, 10), slice(8, 12))
+
+
+def test_a_2d_box_outside_takes_its_slice_out_and_asks_nobody(drawing: Drawing) -> None:
+    asked = len(drawing.predictor.asked)
+    drawing.outside(drawing.ui.box2dButton)
+    assert len(drawing.predictor.asked) == asked
+    assert np.array_equal(drawing.segment, without(A, *CUT_2D))
+
+
+def test_a_3d_box_outside_takes_its_voxels_out(drawing: Drawing) -> None:
+    drawing.outside(drawing.ui.box3dButton)
+    gone = A & ~drawing.segment
+    assert gone.any()
+    assert not (gone & ~(A & ~without(A, *CUT_3D))).any()  # none outside of the box
+    assert not drawing.segment[7:10, 6:10, 8:12].any()  # about 4 mm deep around the slice
+
+
+def test_outside_stays_pressed_and_the_box_is_red(drawing: Drawing) -> None:
+    import slicer
+
+    drawing.press(drawing.ui.negativeButton)
+    drawing.press(drawing.ui.box3dButton)
+    assert drawing.ui.negativeButton.checked
+    (roi,) = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
+    red, green, _blue = roi.GetDisplayNode().GetSelectedColor()
+    assert red > 0.5 > green
+
+
+def test_what_a_later_prompt_finds_stays_out_of_the_box(drawing: Drawing) -> None:
+    drawing.outside(drawing.ui.box3dButton)
+    drawing.press(drawing.ui.positiveButton)
+    drawing.press(drawing.ui.pointButton)
+    drawing.view.clickAt((16, 12, 10))
+    request = drawing.predictor.asked[-1]
+    assert [type(prompt) for prompt in request.prompts] == [PointPrompt, PointPrompt]
+    request.answer(A | B)
+    assert not drawing.segment[7:10, 6:10, 8:12].any()
+    assert drawing.segment[15, 15, 15]
+
+
+def test_undo_and_redo_of_a_box_outside(drawing: Drawing) -> None:
+    drawing.outside(drawing.ui.box2dButton)
+    drawing.press(drawing.ui.undoButton)
+    assert np.array_equal(drawing.segment, A)
+    drawing.press(drawing.ui.redoButton)
+    assert np.array_equal(drawing.segment, without(A, *CUT_2D))
+    drawing.press(drawing.ui.undoButton)
+    drawing.press(drawing.ui.undoButton)
+    assert not drawing.segment.any()
+
+
+def test_a_box_outside_that_is_removed_gives_its_voxels_back(drawing: Drawing) -> None:
+    import slicer
+
+    drawing.outside(drawing.ui.box2dButton)
+    (roi,) = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
+    slicer.mrmlScene.RemoveNode(roi)
+    drawing.answer(A)
+    assert np.array_equal(drawing.segment, A)
+
+
+def test_a_painted_segment_loses_only_what_the_box_holds(drawing: Drawing) -> None:
+    painted = drawing.logic.newSegment()
+    drawing.logic.stopPlacing()
+    drawing.editByHand(painted, A | B)
+    asked = len(drawing.predictor.asked)
+    drawing.outside(drawing.ui.box2dButton)
+    assert len(drawing.predictor.asked) == asked
+    assert np.array_equal(drawing.mask(painted), without(A | B, *CUT_2D))
+
+
+def test_a_box_outside_alone_asks_for_a_prompt_inside(drawing: Drawing) -> None:
+    drawing.press(drawing.ui.newSegmentButton)
+    drawing.outside(drawing.ui.box2dButton)
+    assert "inside" in drawing.ui.statusLabel.text
+    drawing.press(drawing.ui.positiveButton)
+    drawing.press(drawing.ui.pointButton)
+    drawing.view.clickAt((5, 5, 8))
+    drawing.answer(A)
+    assert np.array_equal(drawing.segment, without(A, *CUT_2D))
+
+
+def test_a_box_inside_is_still_a_box_for_the_model(drawing: Drawing) -> None:
+    drawing.draw(drawing.ui.box3dButton, (7.5, 5.5, 8), (11.5, 9.5, 8))
+    prompts = drawing.predictor.asked[-1].prompts
+    assert [type(prompt) for prompt in prompts] == [PointPrompt, BoxPrompt]
+
+
+def test_while_an_answer_is_awaited_the_box_waits_with_it(drawing: Drawing) -> None:
+    drawing.view.clickAt((12, 12, 10))
+    drawing.outside(drawing.ui.box2dButton)
+    drawing.answer(B)
+    assert np.array_equal(drawing.segment, without(B, *CUT_2D))
+
+
+def test_nothing_is_taken_out_before_update_where_updating_is_off(drawing: Drawing) -> None:
+    drawing.logic.parameters.updateAutomatically = False
+    drawing.outside(drawing.ui.box2dButton)
+    assert np.array_equal(drawing.segment, A)
+    drawing.press(drawing.ui.updateButton)
+    drawing.answer(A)
+    assert np.array_equal(drawing.segment, without(A, *CUT_2D))
+
+
+def test_a_saved_box_outside_is_one_when_it_is_loaded(drawing: Drawing, tmp_path: Any) -> None:
+    import slicer
+
+    drawing.outside(drawing.ui.box2dButton)
+    path = str(tmp_path / "scene.mrb")
+    slicer.util.saveScene(path)
+    slicer.mrmlScene.Clear()
+    slicer.util.loadScene(path)
+    drawing.process()
+    drawing.logic.update()
+    drawing.answer(A)
+    assert np.array_equal(drawing.segment, without(A, *CUT_2D))
+
+
+def test_places_in_the_box_are_not_to_be_checked(drawing: Drawing) -> None:
+    from pumit.segmentation import DoubtfulPlace
+
+    drawing.outside(drawing.ui.box2dButton)
+    drawing.press(drawing.ui.checkHereButton)
+    places = (
+        DoubtfulPlace((-9.0, -8.0, 8.0), 0.4, 2.0, None),
+        DoubtfulPlace((-5.0, -5.0, 6.0), 0.4, 2.0, None),
+    )
+    drawing.predictor.asked[-1].answer(A, places)
+    assert "1 of 1" in drawing.ui.statusLabel.text
+
+
+def test_an_oblique_box_holds_the_voxels_whose_centres_lie_in_it(scene: Any) -> None:
+    import slicer
+    from prompt_scene import OBLIQUE, addScan, rotation
+    from PUMITSegmentLib.prompts.excluded import excludedBox, withoutBoxes
+
+    volumeNode = addScan(SHAPE, axes=OBLIQUE)
+    roi = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLMarkupsROINode")
+    matrix = np.eye(4)
+    matrix[:3, :3] = rotation(40, 1) @ rotation(15, 0)
+    matrix[:3, 3] = volume_middle(volumeNode)
+    roi.SetAndObserveObjectToNodeMatrix(slicer.util.vtkMatrixFromArray(matrix))
+    roi.SetSize(9.0, 7.0, 12.0)
+    left = withoutBoxes(np.ones(SHAPE, bool), [excludedBox(roi, volumeNode)])
+    ijkToRas = np.eye(4)
+    found = slicer.util.vtkMatrixFromArray(ijkToRas)
+    volumeNode.GetIJKToRASMatrix(found)
+    ijkToRas = slicer.util.arrayFromVTKMatrix(found)
+    for d, h, w in np.ndindex(*SHAPE):
+        ras = ijkToRas @ [w, h, d, 1]
+        inBox = np.abs((np.linalg.inv(matrix) @ ras)[:3]) <= np.array([9, 7, 12]) / 2
+        assert left[d, h, w] != inBox.all()
+
+
+def volume_middle(volumeNode: Any) -> np.ndarray:
+    bounds = [0.0] * 6
+    volumeNode.GetRASBounds(bounds)
+    return np.array(bounds).reshape(3, 2).mean(axis=1)

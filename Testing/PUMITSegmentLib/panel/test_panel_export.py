@@ -1,0 +1,164 @@
+"""What the export section writes, what it leaves out, and that it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from panel_scene import Panel
+from scripted_predictor import box
+
+A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
+
+
+class Exporting(Panel):
+    """Liver and spleen are segmented, and the export of Slicer's own file is chosen."""
+
+    def __init__(self, loadModule: Any, folder: Path) -> None:
+        super().__init__(loadModule)
+        self.folder = folder
+        self.load()
+        for name, mask in (("Liver", A), ("Spleen", B)):
+            self.logic.newSegment(name)
+            self.click()
+            self.answer(mask)
+        self.logic.stopPlacing()
+        self.ui.exportSection.collapsed = False
+        self.frame.resize(self.frame.width, 2000)
+        self.ui.exportFolderEdit.currentPath = str(folder)
+        self.ui.exportFormatSelector.currentIndex = 1
+        self.settle()
+
+    def settle(self) -> None:
+        from Qt import QtTest
+
+        QtTest.QTest.qWait(400)
+
+    def hide(self, name: str) -> None:
+        segmentation = self.logic.segmentationNode.GetSegmentation()
+        segmentID = segmentation.GetSegmentIdBySegmentName(name)
+        self.logic.segmentationNode.GetDisplayNode().SetSegmentVisibility(segmentID, False)
+        self.panel.refresh()
+        self.settle()
+
+    def check(self, box: Any) -> None:
+        """Click a checkbox on its square: right of its text it hears no click."""
+        from Qt import QtCore, QtTest
+
+        place = QtCore.QPoint(8, box.height // 2)
+        QtTest.QTest.mouseClick(box, QtCore.Qt.LeftButton, QtCore.Qt.NoModifier, place)
+        self.settle()
+
+    @property
+    def said(self) -> str:
+        return str(self.ui.exportMissingLabel.text)
+
+    def written(self) -> list[str]:
+        """Export by the button, and read the names of the segments back."""
+        import slicer
+
+        assert self.ui.exportButton.enabled, self.said
+        self.press(self.ui.exportButton)
+        assert self.logic.background.drain(30)
+        (path,) = self.folder.glob("*.seg.nrrd")
+        node = slicer.util.loadSegmentation(str(path))
+        segmentation = node.GetSegmentation()
+        count = segmentation.GetNumberOfSegments()
+        return [segmentation.GetNthSegment(i).GetName() for i in range(count)]
+
+
+@pytest.fixture
+def exporting(loadModule: Any, tmp_path: Path) -> Iterator[Exporting]:
+    made = Exporting(loadModule, tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_hidden_segment_is_exported(exporting: Exporting) -> None:
+    exporting.hide("Spleen")
+    assert exporting.written() == ["Liver", "Spleen"]
+
+
+def test_hidden_segments_are_left_out_by_a_checkbox_that_names_them(exporting: Exporting) -> None:
+    assert not exporting.ui.exportVisibleCheckBox.checked
+    exporting.hide("Spleen")
+    assert "hidden" not in exporting.said
+    exporting.check(exporting.ui.exportVisibleCheckBox)
+    assert 'Left out, because hidden: "Spleen"' in exporting.said
+    assert exporting.written() == ["Liver"]
+
+
+def test_an_empty_segment_is_named_and_does_not_stop_the_others(exporting: Exporting) -> None:
+    exporting.logic.newSegment("Kidney")
+    exporting.settle()
+    assert 'Left out, because empty: "Kidney"' in exporting.said
+    assert exporting.written() == ["Liver", "Spleen"]
+
+
+def test_nothing_but_empty_segments_is_nothing_to_export(exporting: Exporting) -> None:
+    exporting.logic.reset()
+    exporting.settle()
+    assert not exporting.ui.exportButton.enabled
+    assert "empty" in exporting.said
+
+
+# --- what a PACS reads ----------------------------------------------------------------------------
+
+
+def test_a_dicom_seg_names_pumit_its_model_and_the_version(
+    panel: Panel, dicomDatabase: Any, tmp_path: Path
+) -> None:
+    import numpy as np
+    import pumit
+    from export_scene import SHAPE, a_series, loadSeries
+    from pydicom import dcmread
+    from Qt import QtTest
+
+    series = a_series(tmp_path / "series")
+    panel.volumeNode = loadSeries(series.source.files[0].parent, dicomDatabase)
+    panel.process()
+    panel.logic.compute.capabilities = {"model": {"name": "default", "version": "0.3"}}
+    middle = [0.0] * 6
+    panel.volumeNode.GetRASBounds(middle)
+    panel.logic.newSegment("Liver")
+    panel.click(tuple(np.reshape(middle, (3, 2)).mean(axis=1)))
+    mask = np.zeros(SHAPE, bool)
+    mask[3:6, 5:12, 8:20] = True
+    panel.answer(mask)
+    panel.logic.stopPlacing()
+    ui = panel.ui
+    ui.exportSection.collapsed = False
+    panel.frame.resize(panel.frame.width, 2000)
+    ui.exportFolderEdit.currentPath = str(tmp_path / "out")
+    QtTest.QTest.qWait(400)
+    panel.press(ui.exportButton)
+    assert panel.logic.background.drain(60), ui.statusLabel.text
+    (path,) = (tmp_path / "out").glob("*.dcm")
+    written = dcmread(path)
+    (segment,) = written.SegmentSequence
+    assert segment.SegmentAlgorithmType == "SEMIAUTOMATIC"
+    assert segment.SegmentAlgorithmName == "PUMIT default 0.3"
+    (algorithm,) = segment.SegmentationAlgorithmIdentificationSequence
+    assert algorithm.AlgorithmName == "PUMIT default 0.3"
+    assert algorithm.AlgorithmVersion == "0.3"
+    assert algorithm.AlgorithmSource == "PUMIT"
+    assert written.Manufacturer == "PUMIT"
+    assert written.ManufacturerModelName == "PUMIT default 0.3"
+    versions = [f"PUMIT {pumit.__version__}", "PUMIT default 0.3"]
+    assert list(written.SoftwareVersions) == versions
+    assert "PUMIT default 0.3" in written.ContentDescription
+
+
+def test_a_segment_of_an_earlier_version_is_signed_by_pumit_too(scene: Any) -> None:
+    import slicer
+    from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf, setProvenance
+
+    segment = slicer.vtkSegment()
+    setProvenance(segment, Provenance("SEMIAUTOMATIC", "default 0.3", "0.3"))
+    assert provenanceOf(segment).name == "PUMIT default 0.3"
+    setProvenance(segment, Provenance("SEMIAUTOMATIC", "nnInteractive 2.6.0", "2.6.0"))
+    assert provenanceOf(segment).name == "nnInteractive 2.6.0"
+    setProvenance(segment, Provenance("AUTOMATIC", "Another program 2"))  # none of ours
+    assert provenanceOf(segment).name == "Another program 2"

@@ -1,0 +1,335 @@
+"""Another scan brings its own segmentation: nothing of one patient is written into another's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from panel_scene import Panel
+from scripted_predictor import box
+
+A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
+
+
+class TwoPatients(Panel):
+    """The panel with a view; the first patient's liver is segmented."""
+
+    def __init__(self, loadModule: Any, sliceView: Any) -> None:
+        super().__init__(loadModule)
+        self.load()
+        self.view = sliceView("Red", "Axial")
+        self.view.show(self.volumeNode)
+        self.press(self.ui.newSegmentButton)
+        self.press(self.ui.pointButton)
+        self.view.clickAt((14, 12, 10))
+        self.answer(A)
+        self.liver, self.first = self.logic.segmentID, self.logic.segmentationNode
+        self.segment().SetName("Liver")
+
+    def segment(self) -> Any:
+        return self.first.GetSegmentation().GetSegment(self.liver)
+
+    def addPatient(self, name: str = "Second patient") -> Any:
+        node = self.addScan(name)
+        self.process()
+        return node
+
+    def choose(self, node: Any) -> None:
+        """Choose a scan in section 1, as a person does."""
+        self.ui.sourceVolumeSelector.setCurrentNode(node)
+        self.volumeNode = node
+        self.process()
+
+    def liverVoxels(self) -> np.ndarray:
+        import slicer
+
+        return slicer.util.arrayFromSegmentInternalBinaryLabelmap(self.first, self.liver).copy()
+
+
+@pytest.fixture
+def patients(loadModule: Any, sliceView: Any) -> Iterator[TwoPatients]:
+    made = TwoPatients(loadModule, sliceView)
+    yield made
+    made.close()
+
+
+class Questions:
+    """Answers the panel's questions, and remembers them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+        import qt
+
+        self.asked: list[str] = []
+        self._button = getattr(qt.QMessageBox, answer)
+        monkeypatch.setattr(qt.QMessageBox, "question", self._answer)
+
+    def _answer(self, parent: Any, title: str, text: str, *_buttons: Any) -> Any:
+        self.asked.append(text)
+        return self._button
+
+
+@pytest.fixture
+def yes(patients: TwoPatients, monkeypatch: pytest.MonkeyPatch) -> Questions:
+    return Questions(monkeypatch, "Yes")
+
+
+@pytest.fixture
+def no(patients: TwoPatients, monkeypatch: pytest.MonkeyPatch) -> Questions:
+    return Questions(monkeypatch, "No")
+
+
+# --- a scan and its segmentation ------------------------------------------------------------------
+
+
+def test_a_click_on_the_next_patient_leaves_the_last_ones_liver_alone(
+    patients: TwoPatients,
+) -> None:
+    before = patients.liverVoxels()
+    second = patients.addPatient()
+    patients.choose(second)
+    assert patients.logic.segmentationNode is None
+    assert patients.ui.segmentationSelector.currentNode() is None
+    patients.press(patients.ui.pointButton)
+    patients.view.clickAt((14, 12, 10))
+    patients.answer(B)
+    assert np.array_equal(patients.liverVoxels(), before)
+    assert patients.logic.segmentationNode is not patients.first
+    assert np.array_equal(patients.mask(patients.logic.segmentID), B)
+    assert patients.segment().GetName() == "Liver"
+
+
+def test_choosing_a_scan_ends_placing(patients: TwoPatients) -> None:
+    import slicer
+
+    assert patients.logic.isPlacing
+    patients.choose(patients.addPatient())
+    assert not patients.logic.isPlacing
+    assert not patients.ui.pointButton.checked
+    interaction = slicer.app.applicationLogic().GetInteractionNode()
+    assert interaction.GetCurrentInteractionMode() == interaction.ViewTransform
+
+
+def test_a_deleted_patients_segmentation_is_not_given_to_the_next(patients: TwoPatients) -> None:
+    import slicer
+
+    before = patients.liverVoxels()
+    slicer.mrmlScene.RemoveNode(patients.volumeNode)
+    patients.process()
+    second = patients.addPatient()
+    assert patients.logic.volumeNode is second  # the selector takes the only scan
+    assert patients.logic.segmentationNode is None
+    patients.volumeNode = second
+    patients.view.show(second)
+    patients.press(patients.ui.pointButton)
+    patients.view.clickAt((14, 12, 10))
+    patients.answer(B)
+    assert np.array_equal(patients.liverVoxels(), before)
+
+
+def test_a_loaded_segmentation_stays_with_the_patient_it_was_chosen_for(
+    patients: TwoPatients, tmp_path: Any
+) -> None:
+    import slicer
+
+    path = str(tmp_path / "liver.seg.nrrd")
+    slicer.util.saveNode(patients.first, path)
+    loaded = slicer.util.loadSegmentation(path)  # refers to no scan
+    patients.ui.segmentationSelector.setCurrentNode(loaded)
+    assert patients.logic.segmentationNode is loaded
+    slicer.mrmlScene.RemoveNode(patients.volumeNode)
+    patients.process()
+    patients.addPatient()
+    assert patients.logic.segmentationNode is None
+
+
+def test_a_segmentation_that_was_loaded_before_its_scan_goes_on_with_it(
+    patients: TwoPatients, tmp_path: Any
+) -> None:
+    import slicer
+
+    path = str(tmp_path / "liver.seg.nrrd")
+    slicer.util.saveNode(patients.first, path)
+    slicer.mrmlScene.Clear()
+    patients.process()
+    loaded = slicer.util.loadSegmentation(path)
+    patients.ui.segmentationSelector.setCurrentNode(loaded)
+    patients.volumeNode = patients.addPatient()
+    assert patients.logic.segmentationNode is loaded
+    patients.click()
+    patients.answer(B)
+    assert np.array_equal(patients.mask(patients.logic.segmentID), B)
+
+
+def test_a_patient_deleted_while_another_is_loaded_takes_its_segmentation_along(
+    patients: TwoPatients,
+) -> None:
+    import slicer
+
+    patients.addPatient()
+    slicer.mrmlScene.RemoveNode(patients.volumeNode)
+    patients.process()
+    assert patients.logic.volumeNode is not None
+    assert patients.logic.segmentationNode is None
+
+
+def test_going_back_brings_the_segmentation_of_the_scan(patients: TwoPatients) -> None:
+    first = patients.volumeNode
+    second = patients.addPatient()
+    patients.choose(second)
+    patients.click()
+    patients.answer(B)
+    patients.logic.stopPlacing()
+    own = patients.logic.segmentationNode
+    patients.choose(first)
+    assert patients.logic.segmentationNode is patients.first
+    assert np.array_equal(patients.mask(patients.liver), A)
+    patients.choose(second)
+    assert patients.logic.segmentationNode is own
+
+
+def test_the_chosen_scan_is_shown_and_the_others_segments_are_hidden(
+    patients: TwoPatients,
+) -> None:
+    first = patients.volumeNode
+    second = patients.addPatient()
+    patients.choose(second)
+    assert patients.view.compositeNode.GetBackgroundVolumeID() == second.GetID()
+    assert not patients.first.GetDisplayVisibility()
+    patients.choose(first)
+    assert patients.view.compositeNode.GetBackgroundVolumeID() == first.GetID()
+    assert patients.first.GetDisplayVisibility()
+
+
+def test_a_segmentation_that_the_user_hid_stays_hidden_with_its_scan(
+    patients: TwoPatients,
+) -> None:
+    import slicer
+
+    first = patients.volumeNode
+    other = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Other")
+    other.CreateDefaultDisplayNodes()
+    other.SetReferenceImageGeometryParameterFromVolumeNode(first)
+    other.GetSegmentation().AddEmptySegment("x")
+    other.SetDisplayVisibility(False)
+    patients.choose(patients.addPatient())
+    patients.choose(first)
+    assert not other.GetDisplayVisibility()
+    assert patients.logic.segmentationNode is patients.first
+
+
+def test_an_image_that_overlays_the_chosen_scan_stays_where_it_is(patients: TwoPatients) -> None:
+    first = patients.volumeNode
+    second = patients.addPatient("PET")
+    patients.view.compositeNode.SetForegroundVolumeID(second.GetID())
+    patients.choose(second)
+    assert patients.view.compositeNode.GetBackgroundVolumeID() == first.GetID()
+
+
+def test_an_empty_segmentation_goes_on_with_the_scan(patients: TwoPatients) -> None:
+    import slicer
+
+    second = patients.addPatient()
+    patients.choose(second)
+    empty = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Empty")
+    patients.logic.parameters.segmentation = empty
+    patients.click()
+    patients.answer(B)
+    assert patients.logic.segmentationNode is empty
+    assert np.array_equal(patients.mask(patients.logic.segmentID), B)
+
+
+# --- into the segmentation of another scan --------------------------------------------------------
+
+
+def onTheFirstOnes(patients: TwoPatients) -> None:
+    """The second patient's scan with the first one's segmentation."""
+    patients.choose(patients.addPatient())
+    patients.ui.segmentationSelector.setCurrentNode(patients.first)
+    patients.process()
+    assert patients.logic.segmentationNode is patients.first
+
+
+def test_a_no_writes_nothing_into_the_segmentation_of_another_scan(
+    patients: TwoPatients, no: Questions
+) -> None:
+    before = patients.liverVoxels()
+    onTheFirstOnes(patients)
+    patients.press(patients.ui.pointButton)
+    assert "CT abdomen" in no.asked[0]
+    assert "Second patient" in no.asked[0]
+    assert not patients.logic.isPlacing
+    assert not patients.ui.pointButton.checked
+    patients.press(patients.ui.newSegmentButton)
+    patients.press(patients.ui.updateButton)
+    assert len(no.asked) == 3
+    assert np.array_equal(patients.liverVoxels(), before)
+    assert patients.first.GetSegmentation().GetNumberOfSegments() == 1
+    assert "Second patient" in patients.ui.statusLabel.text
+
+
+def test_a_yes_is_asked_for_once(patients: TwoPatients, yes: Questions) -> None:
+    onTheFirstOnes(patients)
+    patients.press(patients.ui.pointButton)
+    patients.view.clickAt((14, 12, 10))
+    patients.view.clickAt((15, 12, 10))
+    patients.answer(B)
+    assert len(yes.asked) == 1
+    assert np.array_equal(patients.mask(patients.liver), B)
+
+
+def test_a_yes_does_not_count_in_the_next_scene(patients: TwoPatients, yes: Questions) -> None:
+    import slicer
+
+    onTheFirstOnes(patients)
+    patients.press(patients.ui.pointButton)
+    ids = (patients.first.GetID(), patients.volumeNode.GetID())
+    slicer.mrmlScene.Clear()
+    patients.process()
+    patients.choose(patients.addPatient("Third patient"))
+    patients.press(patients.ui.newSegmentButton)
+    patients.first = patients.logic.segmentationNode
+    onTheFirstOnes(patients)
+    assert (patients.first.GetID(), patients.volumeNode.GetID()) == ids
+    patients.press(patients.ui.pointButton)
+    assert len(yes.asked) == 2
+    assert "Third patient" in yes.asked[1]
+
+
+def test_a_prompt_that_is_moved_computes_nothing_for_another_scan(
+    patients: TwoPatients, yes: Questions
+) -> None:
+    import slicer
+
+    onTheFirstOnes(patients)
+    asked = len(patients.predictor.asked)
+    (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
+    points.SetNthControlPointPosition(0, 10, 10, 10)
+    assert len(patients.predictor.asked) == asked
+    assert yes.asked == []  # no question while the mouse drags something
+    assert "CT abdomen" in patients.ui.statusLabel.text
+
+
+def test_the_segmentation_of_a_deleted_scan_is_asked_about_too(
+    patients: TwoPatients, no: Questions
+) -> None:
+    import slicer
+
+    slicer.mrmlScene.RemoveNode(patients.volumeNode)
+    patients.addPatient()
+    patients.ui.segmentationSelector.setCurrentNode(patients.first)
+    patients.press(patients.ui.pointButton)
+    assert "CT abdomen" in no.asked[0]
+    assert not patients.logic.isPlacing
+
+
+def test_what_a_model_finds_is_not_added_to_another_scans_segmentation(
+    patients: TwoPatients, no: Questions
+) -> None:
+    from test_careless import found
+
+    onTheFirstOnes(patients)
+    patients.logic.addFound(found(B))
+    assert len(no.asked) == 1
+    assert patients.first.GetSegmentation().GetNumberOfSegments() == 1
