@@ -92,7 +92,7 @@ class FakeRuns:
         self.whyNoStart, self.whyBusy, self.needsInsisting = "Add cases first.", "", False
         self.curves = Curves()
         self.speed = self.memory = self.logText = ""
-        for name in ("start", "pause", "resume", "stop", "takeUp", "remove"):
+        for name in ("start", "pause", "resume", "stop", "finish", "takeUp", "remove"):
             setattr(self, name, asked.of(name))
         self._asked = asked
 

@@ -95,7 +95,7 @@ def _train(run: TrainingRun, plan: ClickPlan, scans: Sequence[RealScan]) -> Path
         report=run.report,
         on_checkpoint=lambda state, step: keep_last(merged(state), step),
         validate=lambda state: validation(merged(state)),
-        on_best=lambda state, step, found: keep(merged(state), step, found),
+        on_best=run.keeping(lambda state, step, found: keep(merged(state), step, found), best),
         device=run.device,
         workers=run.workers,
         desk=run.desk,

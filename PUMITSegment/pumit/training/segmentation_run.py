@@ -111,7 +111,7 @@ def _train(run: TrainingRun, ready: SegmentationPlan, cases: Sequence[PreparedCa
         report=run.report,
         on_checkpoint=_keeper(run, ready, run.output / f"{run.name}_last.safetensors"),
         validate=validation,
-        on_best=keep,
+        on_best=run.keeping(keep, best),
         device=run.device,
         workers=run.workers,
         desk=run.desk,

@@ -41,6 +41,7 @@ class RunSection:
         ui.startButton.connect("clicked()", self._onStart)
         ui.pauseButton.connect("clicked()", self._onPause)
         ui.stopButton.connect("clicked()", logic.runs.stop)
+        ui.finishButton.connect("clicked()", logic.runs.finish)
         ui.showPlotsButton.connect("toggled(bool)", self._onPlots)
         ui.runFolderButton.connect("clicked()", self._onFolder)
         ui.runSection.connect("contentsCollapsed(bool)", self._onCollapsed)
@@ -84,7 +85,7 @@ class RunSection:
                 _("{name} is trained; section 4 says how good it is.").format(name=view.name)
             )
         elif view.state is RunState.STOPPED:
-            status.done(_("{name} is saved; Resume goes on with it.").format(name=view.name))
+            status.done(_("{name}: {sentence}").format(name=view.name, sentence=view.sentence))
         else:
             status.problem(view.sentence)
 
@@ -107,12 +108,28 @@ class RunSection:
             if canStop
             else _("Nothing of the selected run can be stopped")
         )
+        self._showFinish(view)
         ui.runFolderButton.enabled = view is not None
         ui.runFolderButton.toolTip = (
             _("Open the folder of the run: weights, logs, pictures, recipe")
             if view is not None
             else _("Select a run first")
         )
+
+    def _showFinish(self, view: RunView | None) -> None:
+        button = self._ui.finishButton
+        button.visible = view is not None and view.state is not RunState.FINISHED
+        button.enabled = view is not None and view.canFinish
+        if view is None or view.bestStep is None:
+            button.text = _("Finish now")
+            button.toolTip = _("The run has no validated model that it could be finished with")
+            return
+        button.text = _("Finish now with step {step}").format(step=view.bestStep)
+        button.toolTip = (
+            _("End the training with the best model so far, that of step {step}; it can be used")
+            if view.canFinish
+            else _("The run is ending already; wait a moment")
+        ).format(step=view.bestStep)
 
     def _showProgress(self, view: RunView | None) -> None:
         ui, runs = self._ui, self._logic.runs

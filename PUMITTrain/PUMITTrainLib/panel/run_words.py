@@ -27,6 +27,8 @@ def stateInWords(view: RunView) -> str:
     }[view.state]
     if view.isStopping:
         return _("stopping")
+    if view.isFinishing:
+        return _("finishing")
     if view.isPausing:
         return _("pausing")
     return words.format(percent=f"{100 * view.fraction:.0f}")
