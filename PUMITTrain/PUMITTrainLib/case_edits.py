@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from PUMITTrainLib.case_row import ClassRow
+from PUMITTrainLib.case_row import CaseKey, CaseRow, ClassRow
 
 
 @dataclass(frozen=True)
@@ -16,34 +16,46 @@ class CaseEdit:
 
     Attributes:
         isExcluded: Whether it is left out.
+        isRemoved: Whether it is not even shown; of a folder, which has it still.
         patient: Whose scan it is; None where that was not changed.
     """
 
     isExcluded: bool = False
+    isRemoved: bool = False
     patient: str | None = None
 
 
-def readEdits(text: str) -> dict[str, CaseEdit]:
-    """Edits by the name of their case, out of the parameter node."""
+def readEdits(text: str) -> dict[CaseKey, CaseEdit]:
+    """Edits by the folder and name of their case, out of the parameter node."""
     try:
         return {
-            str(name): CaseEdit(bool(row.get("excluded")), row.get("patient"))
-            for name, row in json.loads(text or "{}").items()
+            (str(row["folder"]), str(row["name"])): CaseEdit(
+                bool(row.get("excluded")), bool(row.get("removed")), row.get("patient")
+            )
+            for row in json.loads(text or "[]")
         }
-    except (ValueError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
-def writeEdits(edits: dict[str, CaseEdit]) -> str:
+def writeEdits(edits: Mapping[CaseKey, CaseEdit]) -> str:
     """Edits as the parameter node keeps them; those that change nothing are left out."""
-    rows: dict[str, dict[str, Any]] = {}
-    for name, edit in edits.items():
+    rows = []
+    for (folder, name), edit in edits.items():
         row: dict[str, Any] = {"excluded": True} if edit.isExcluded else {}
+        if edit.isRemoved:
+            row["removed"] = True
         if edit.patient is not None:
             row["patient"] = edit.patient
         if row:
-            rows[name] = row
+            rows.append({"folder": folder, "name": name, **row})
     return json.dumps(rows) if rows else ""
+
+
+def edited(row: CaseRow, edit: CaseEdit) -> CaseRow:
+    """A case as the user changed it."""
+    patient = row.patient if edit.patient is None else edit.patient
+    return replace(row, isExcluded=edit.isExcluded, patient=patient)
 
 
 def readClasses(text: str) -> tuple[ClassRow, ...] | None:

@@ -40,17 +40,17 @@ class FakeCases:
 
     def __init__(self, asked: Asked) -> None:
         self.rows: tuple[Any, ...] = ()
+        self.sources: tuple[Any, ...] = ()
         self.problems: tuple[str, ...] = ()
         self.doubts: tuple[str, ...] = ()
         self.classes: tuple[Any, ...] = ()
         self.isChecking, self.progress = False, (0, None)
         self.sentence, self.sourceSentence = "No case yet.", ""
-        self.foundPatterns = ("", "")
         self.offered: tuple[Any, ...] = ()
         for name in (
-            *("addScenePair", "addAllOffered", "addFiles", "addBundle", "remove", "setFolder"),
-            *("setExcluded", "setPatient", "setClass", "check", "cancelCheck", "removeClass"),
-            *("resetClasses", "addClass"),
+            *("addScenePair", "addAllOffered", "addFiles", "addBundle", "remove", "removeSource"),
+            *("setFolder", "setExcluded", "setPatient", "setClass", "check", "cancelCheck"),
+            *("resetClasses", "addClass", "removeClass"),
         ):
             setattr(self, name, asked.of(name))
 

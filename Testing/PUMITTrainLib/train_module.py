@@ -7,7 +7,7 @@ from typing import Any
 
 from pumit.io.run_files import RunStatus, write_status
 from shown_panel import ShownPanel
-from train_scene import TrainScene
+from train_scene import TrainScene, goodCase
 
 MODULE = Path(__file__).resolve().parents[2] / "PUMITTrain" / "PUMITTrain.py"
 
@@ -97,3 +97,20 @@ def say(module: TrainModule, folder: Path, state: str = "training", **more: Any)
     write_status(folder, RunStatus(state, **{**given, **more}))
     module.look()
     module.process()
+
+
+def answerFound(module: TrainModule) -> None:
+    """Answer `pumit data` with the cases that the core finds; every one is fine."""
+    from pumit.training.labelled_cases import find_cases
+
+    call = module.programs.last
+    assert call.arguments[0] == "data"
+    found = find_cases(call.config["data"], Path)
+    for case in sorted(found.data.cases, key=lambda case: case.name):
+        folder, name = found.origins.get(case.name, ("", ""))
+        record = {**goodCase(case.name), "folder": folder, "in_folder": name}
+        call.say({**record, "patient": case.patient})
+    classes = [{"name": "liver", "value": 1}] if found.data.cases else []
+    call.say({"summary": {"classes": classes, "problems": [str(p) for p in found.problems]}})
+    call.end()
+    module.settle()

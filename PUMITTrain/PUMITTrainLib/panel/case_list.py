@@ -56,7 +56,7 @@ class CaseList:
             if self._shown
             else _("There is no case to remove")
         )
-        ui.checkCasesButton.enabled = bool(self._shown) or cases.isChecking
+        ui.checkCasesButton.enabled = bool(cases.sources) or cases.isChecking
         ui.checkCasesButton.text = _("Stop reading") if cases.isChecking else _("Read again")
         ui.checkCasesButton.toolTip = (
             _("Read every case again, such as after a file was corrected")
@@ -91,16 +91,16 @@ class CaseList:
         item, case = self._ui.caseTable.item(row, column), self._shown[row]
         self._cells.forget(row)
         if column == _CASE:
-            self._logic.cases.setExcluded(case.name, item.checkState() != qt.Qt.Checked)
+            self._logic.cases.setExcluded(case.key, item.checkState() != qt.Qt.Checked)
         elif column == _PATIENT:
-            self._logic.cases.setPatient(case.name, item.text().strip())
+            self._logic.cases.setPatient(case.key, item.text().strip())
 
     def _onRemove(self) -> None:
-        names = [case.name for case in self.selected()]
-        if not names:
+        keys = [case.key for case in self.selected()]
+        if not keys:
             self._logic.status.waiting(_("Select the cases to remove in the table first."))
-        for name in names:
-            self._logic.cases.remove(name)
+        for key in keys:
+            self._logic.cases.remove(key)
 
     def _onCheck(self) -> None:
         cases = self._logic.cases
