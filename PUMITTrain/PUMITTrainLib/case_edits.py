@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from pumit.training.class_matching import is_generic, plain_name
 
 from PUMITTrainLib.case_row import CaseKey, CaseRow, ClassRow
 
@@ -56,6 +58,20 @@ def edited(row: CaseRow, edit: CaseEdit) -> CaseRow:
     """A case as the user changed it."""
     patient = row.patient if edit.patient is None else edit.patient
     return replace(row, isExcluded=edit.isExcluded, patient=patient)
+
+
+def renamed(row: ClassRow, before: str, read: Collection[str]) -> ClassRow:
+    """A class with its name before among its other names, where its segments are called so.
+
+    Args:
+        row: The class with its new name.
+        before: Its name before.
+        read: What the cases call it.
+    """
+    isSaid = before in read and not is_generic(before)
+    names = (*row.segments, before) if isSaid else row.segments
+    others = (name for name in names if plain_name(name) != plain_name(row.name))
+    return replace(row, segments=tuple(dict.fromkeys(others)))
 
 
 def readClasses(text: str) -> tuple[ClassRow, ...] | None:

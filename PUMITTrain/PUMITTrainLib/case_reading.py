@@ -8,7 +8,7 @@ from typing import Any
 
 from PUMITTrainLib.case_edits import CaseEdit
 from PUMITTrainLib.case_found import Found
-from PUMITTrainLib.case_row import CaseKey, CaseRow
+from PUMITTrainLib.case_row import CaseKey, CaseRow, ClassRow
 
 
 class CaseReading:
@@ -41,6 +41,17 @@ class CaseReading:
                 title = f"{key[1]}, {folder}"
                 rows[key] = CaseRow(key[1], title, folder=folder, nameInFolder=key[1])
         return [rows[key] for key in sorted(rows)]
+
+    def namesOf(self, row: ClassRow) -> set[str]:
+        """What the cases that were read call a class, which may have been renamed since.
+
+        Args:
+            row: As the user wants it; one of several values is each that has one of them.
+        """
+        values = set(row.values)
+        return {c.name for c in self.found.classes if c.values and values.issuperset(c.values)} or {
+            row.name
+        }
 
     def begin(self) -> None:
         """Everything is read again; rows stay where they are meanwhile."""

@@ -20,6 +20,7 @@ from PUMITTrainLib.case_edits import (
     edited,
     readClasses,
     readEdits,
+    renamed,
     writeClasses,
     writeEdits,
 )
@@ -129,6 +130,10 @@ class CaseTable:
         parameters = self._parameters()
         wanted = readClasses(parameters.classEdits) if parameters is not None else None
         return self._reading.found.classes if wanted is None else wanted
+
+    def namesRead(self, row: ClassRow) -> set[str]:
+        """What the cases call a class; the user may have renamed it since they were read."""
+        return self._reading.namesOf(row)
 
     @property
     def isChecking(self) -> bool:
@@ -247,9 +252,8 @@ class CaseTable:
             self._dropEdits(lambda key, edit: key[0] == source.folder)
             self._reading.dropFolder(source.folder)
         else:
-            isScene = source.kind is CaseSource.SCENE
             for case in CaseList(parameters).cases():
-                if case.isOfScene == isScene:
+                if case.isOfScene == (source.kind is CaseSource.SCENE):
                     self.remove(case.editKey)
         self._reading.outdate()
         self._onChanged()
@@ -259,11 +263,10 @@ class CaseTable:
         parameters = self._parameters()
         if parameters is None:
             return
-        folder, name = key
-        if folder:
+        if key[0]:
             self._edit(key, isRemoved=True)
             return
-        CaseList(parameters).remove(name)
+        CaseList(parameters).remove(key[1])
         self._reading.drop(key)
         self._dropEdits(lambda other, edit: other == key)
         self._onChanged()
@@ -294,7 +297,8 @@ class CaseTable:
         """Change a class."""
         classes = list(self.classes)
         if 0 <= index < len(classes) and row.name.strip():
-            classes[index] = replace(row, name=row.name.strip())
+            before, named = classes[index], replace(row, name=row.name.strip())
+            classes[index] = renamed(named, before.name, self.namesRead(before))
             self._keepClasses(classes)
 
     def addClass(self, row: ClassRow) -> None:
@@ -342,10 +346,7 @@ class CaseTable:
         self._onChanged()
 
     def config(self) -> dict[str, Any]:
-        """The key `data` of a recipe, without cases of the scene, which have to be written first.
-
-        Cases that the user left out are no part of it, and edited patients and classes are.
-        """
+        """The key `data` of a recipe; cases of the scene have to be written first."""
         return dataConfig(self._parameters())
 
     @property

@@ -53,8 +53,6 @@ class Starter:
             return _("Add cases first.")
         if self._cases.isUnread:
             return _("The cases of a folder were not read yet: press Read again.")
-        if not self._cases.kept:
-            return _("Every case is left out: tick those to train on.")
         bad = self._cases.bad
         if bad:
             return _("{name}: {problem} Leave out what cannot be used ({count}).").format(
@@ -62,6 +60,8 @@ class Starter:
             )
         if self._cases.problems:
             return self._cases.problems[0]
+        if not self._cases.kept:
+            return _("Every case is left out: tick those to train on.")
         problem = self._planning.recipeProblem
         return problem.sentence if problem is not None else ""
 

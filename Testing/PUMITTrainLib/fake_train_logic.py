@@ -54,6 +54,9 @@ class FakeCases:
         ):
             setattr(self, name, asked.of(name))
 
+    def namesRead(self, row: Any) -> set[str]:
+        return {row.name}
+
     def offeredPairs(self) -> tuple[Any, ...]:
         return self.offered
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pumit.errors import ExportError, PumitError, VolumeError
-from pumit.export.classes import class_terminology
+from pumit.export.classes import class_colors
 from pumit.io.label_source import read_all_labels, read_scan
 from pumit.training.case_patterns import CaseProblem, LabelledCase
 from pumit.training.case_reading import CaseFacts, LabelledVolume, facts_of, one_line
@@ -217,9 +217,7 @@ class DataSurvey:
         return np.array(innermost, dtype=np.uint8)[read.labels]
 
     def _colors(self) -> dict[str, Triple]:
-        labels = [c.label for c in self.classes]
-        terms = class_terminology(labels)
-        return {c.name: t.color_rgb for c, t in zip(labels, terms, strict=True)}
+        return class_colors([c.label for c in self.classes])
 
     def summary(self) -> SetReport:
         """What all cases together show; after all reports."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import qt
+from PUMITSegmentLib.status import Activity
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.panel.class_list import colorOf
+from PUMITTrainLib.class_colors import classColors
 from PUMITTrainLib.panel.curve_labels import CurveLabels
 from PUMITTrainLib.panel.curve_picture import Color
 from PUMITTrainLib.panel.picture_label import PictureLabel
 from PUMITTrainLib.panel.plot_views import PlotViews
 from PUMITTrainLib.panel.question import Question
 from PUMITTrainLib.panel.run_list import RunList
-from PUMITTrainLib.panel.run_words import eventsOf, numbersOf, stateInWords
+from PUMITTrainLib.panel.run_words import eventsOf, numbersOf, sentenceOf, stateInWords
 from PUMITTrainLib.panel.section_title import SectionTitle
 from PUMITTrainLib.run_view import RunState, RunView
 
@@ -54,7 +55,7 @@ class RunSection:
         """Show the run that is selected."""
         self._findAgain()
         view = self._logic.runs.selected
-        self._sayEnd(view)
+        self._sayChange(view)
         self._showButtons(view)
         self._showProgress(view)
         self._showPictures(view)
@@ -72,20 +73,29 @@ class RunSection:
         if runs.selected is None and alive:
             runs.select(alive[0].folder)
 
-    def _sayEnd(self, view: RunView | None) -> None:
-        """Say at the top what became of a run that was followed, and has ended."""
+    def _sayChange(self, view: RunView | None) -> None:
+        """Say at the top that a run that is followed pauses, goes on, or has ended."""
         before, self._followed = self._followed, view
-        if before is None or view is None or before.folder != view.folder:
-            return
-        if not before.isAlive or view.isAlive:
-            return
         status = self._logic.status
-        if view.state is RunState.FINISHED:
+        if view is None:
+            return
+        if before is None or before.folder != view.folder:
+            if view.isAlive and status.current.activity is Activity.WAITING:
+                status.waiting(sentenceOf(view))
+            return
+        if not before.isAlive or before.state is view.state:
+            return
+        if view.isComputing:
+            if before.state is RunState.PAUSED:
+                status.done(_("The training runs; it goes on when Slicer is closed."))
+        elif view.state is RunState.PAUSED:
+            status.waiting(sentenceOf(view))
+        elif view.state is RunState.FINISHED:
             status.done(
                 _("{name} is trained; section 4 says how good it is.").format(name=view.name)
             )
         elif view.state is RunState.STOPPED:
-            status.done(_("{name}: {sentence}").format(name=view.name, sentence=view.sentence))
+            status.done(sentenceOf(view))
         else:
             status.problem(view.sentence)
 
@@ -138,9 +148,7 @@ class RunSection:
         if view is None:
             ui.runSentenceLabel.text = runs.whyNoStart or _("Everything is ready: press Start.")
             return
-        ui.runSentenceLabel.text = _("{name}: {sentence}").format(
-            name=view.name, sentence=view.sentence or stateInWords(view)
-        )
+        ui.runSentenceLabel.text = sentenceOf(view)
         isBad = view.state in (RunState.FAILED, RunState.DIED)
         ui.runSentenceLabel.setStyleSheet("color: #c75000;" if isBad else "")
         # One that is prepared does not know yet how long it takes: a bar that moves.
@@ -187,8 +195,11 @@ class RunSection:
         self._log = text
 
     def _colors(self) -> dict[str, Color]:
+        """Colours of the run's own classes; until it tells them, those of the table."""
         classes = self._logic.cases.classes
-        return {row.name: colorOf(row, index) for index, row in enumerate(classes)}
+        names = (row.name for row in classes)
+        told = dict(zip(names, classColors(classes), strict=True))
+        return told | self._logic.runs.curves.colors
 
     def _onStart(self) -> None:
         runs = self._logic.runs

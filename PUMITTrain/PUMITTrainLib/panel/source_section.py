@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from pathlib import Path
 
 import ctk
 from slicer.i18n import tr as _
@@ -216,6 +217,10 @@ class SourceSection:
                 ui.sceneLabelSelector.setCurrentNode(None)
             else:
                 cases.addAllOffered()
+        elif place is Place.FOLDER and not Path(self._path).exists():
+            logic.status.problem(
+                _("There is no folder {path}; choose another one.").format(path=self._path)
+            )
         elif place is Place.FOLDER:
             cases.setFolder(self._path)
             cases.check()

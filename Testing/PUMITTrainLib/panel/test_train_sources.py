@@ -5,29 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from train_module import TrainModule, addToTable, answerFound
+from train_module import TrainModule, addFolder, addToTable, answerFound, site
 
 CASE, REMARKS = range(2)
 SOURCE, COUNT, REMOVE = range(3)
-
-
-def site(folder: Path, count: int = 2) -> Path:
-    """A folder of pairs; such names repeat in every lab."""
-    for kind in ("images", "labels"):
-        (folder / kind).mkdir(parents=True)
-        for number in range(1, count + 1):
-            (folder / kind / f"case_{number:03}.nii.gz").touch()
-    return folder
-
-
-def addFolder(module: TrainModule, folder: Path) -> None:
-    """Choose a folder and press the button, as a person does; it is read."""
-    module.choose(module.ui.sourceSelector, "folder")
-    module.ui.sourcePathEdit.currentPath = str(folder)
-    module.process()
-    module.press(module.ui.addCasesButton)
-    module.settle()
-    answerFound(module)
 
 
 def column(module: TrainModule, table: Any, number: int) -> list[str]:
