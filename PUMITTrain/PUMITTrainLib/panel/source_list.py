@@ -12,7 +12,7 @@ from PUMITTrainLib.choices import CaseSource
 from PUMITTrainLib.panel.table_cells import Cell, TableCells
 
 _SOURCE, _COUNT, _REMOVE = range(3)
-_WIDTHS = {_SOURCE: 200, _COUNT: 60}
+_WIDTHS = {_SOURCE: 166, _COUNT: 50, _REMOVE: 80}
 _ROW_HEIGHT = 26
 _MOST_ROWS = 4
 

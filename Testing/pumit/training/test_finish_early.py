@@ -11,12 +11,13 @@ import torch
 import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from pumit.errors import PumitError
-from pumit.io.run_files import CONTROL, ask, read_log, read_status
+from pumit.io.run_files import CONTROL, RunStatus, ask, read_log, read_status, write_status
 from pumit.models.checkpoint import load_checkpoint, read_recipe
 from pumit.models.index import find_model
 from pumit.training import run_control
 from pumit.training.finetune import finetune
 from pumit.training.run_control import RunStopped
+from pumit.training.run_journal import RunJournal
 from pumit.training.segmentation_task import SegmentationTask
 from tiny_run import run_line, wait_for
 
@@ -145,3 +146,14 @@ def test_a_paused_run_is_finished(tmp_path: Path) -> None:
     status = read_status(tmp_path)
     assert status is not None
     assert status.state == "finished"
+
+
+def test_a_run_that_is_taken_up_tells_from_the_start_what_it_has(tmp_path: Path) -> None:
+    best = tmp_path / "made.safetensors"
+    best.touch()
+    write_status(tmp_path, RunStatus("stopped", step=7, steps=9, model=best.name, best_step=4))
+    status = RunJournal(tmp_path).status
+    assert (status.state, status.step, status.steps) == ("preparing", 7, 9)
+    assert (status.model, status.best_step) == (best.name, 4)
+    best.unlink()
+    assert RunJournal(tmp_path).status.best_step is None
