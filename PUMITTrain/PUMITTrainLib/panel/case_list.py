@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import qt
 from slicer.i18n import tr as _
 
@@ -46,7 +49,13 @@ class CaseList:
     def refresh(self) -> None:
         """Show the cases."""
         ui, cases = self._ui, self._logic.cases
-        self._shown = tuple(cases.rows)
+        names = {
+            name: row.name
+            for row in cases.classes
+            if len(row.values) == 1
+            for name in cases.namesRead(row)
+        }
+        self._shown = tuple(_named(row, names) for row in cases.rows)
         self._cells.show([rowCells(row) for row in self._shown])
         self._cells.fitHeight(_MOST_ROWS)
         self._makeRoom()
@@ -135,6 +144,11 @@ def rowCells(row: CaseRow) -> tuple[Cell, ...]:
             isEditable=True,
         ),
     )
+
+
+def _named(row: CaseRow, names: Mapping[str, str]) -> CaseRow:
+    """A case whose classes are called as the user calls them by now."""
+    return replace(row, classes={names.get(name, name): n for name, n in row.classes.items()})
 
 
 def classesInWords(row: CaseRow) -> str:

@@ -116,7 +116,7 @@ class SourceSection:
         cases = self._logic.cases
         if not self._wantsReading or cases.isChecking:
             return
-        rows = cases.rows
+        rows = [row for row in cases.rows if not row.folder]  # a folder is read as it is added
         keys = tuple(row.key for row in rows)
         isNew = any(row.state is CaseState.UNCHECKED for row in rows)
         if isNew and keys != self._readKeys:

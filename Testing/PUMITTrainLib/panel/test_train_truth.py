@@ -10,6 +10,7 @@ import pytest
 from train_module import TrainModule, addFolder, addToTable, say, site, start
 from train_scene import goodCase
 
+LABELLED = 2
 COLOR, NAME, VALUES, SEGMENTS, CODE, IN_CASES = range(6)
 
 
@@ -40,6 +41,8 @@ def test_a_renamed_class_is_still_found_in_its_cases(module: TrainModule) -> Non
     module.edit(table, 0, NAME, "Leber")
     assert module.cell(table, 0, IN_CASES).text() == "2 of 2"
     assert module.cell(table, 0, IN_CASES).foreground().color().name() == before
+    labelled = module.cell(module.ui.caseTable, 0, LABELLED).text()
+    assert labelled == "Leber 48, spleen 12"
     # Its segments are called liver still, and have to be found in training, too.
     assert module.cell(table, 0, SEGMENTS).text() == "liver"
     assert module.logic.cases.config()["classes"][0] == {
