@@ -242,33 +242,42 @@ def _of_sources(
         except PumitError as error:
             problems.append(CaseProblem("", str(error).removesuffix(".")))
             continue
-        prefix = "" if is_alone else f"{title}-"
-        left_out = {str(name) for name in row.get("leave_out", ())}
-        patients = row.get("patients", {})
-        for case in found.data.cases:
-            if case.name not in left_out:
-                patient = str(patients.get(case.name, case.patient))
-                cases.append(replace(case, name=prefix + case.name, patient=patient))
-                origins[prefix + case.name] = (row["folder"], case.name)
-        for problem in found.problems:
-            if problem.case not in left_out:
-                name = prefix + problem.case
-                problems.append(replace(problem, case=name))
-                origins[name] = (row["folder"], problem.case)
+        named = _as_row_says(found, row, "" if is_alone else f"{title}-")
+        cases += named.data.cases
+        problems += named.problems
+        origins |= named.origins
         layouts.append(found.layout)
         sets.append(found.data)
-    named = [found_set.classes for found_set in sets if found_set.classes]
-    are_alike = all(classes == named[0] for classes in named)
-    if not are_alike and "classes" not in data:
+    classes = list(dict.fromkeys(s.classes for s in sets if s.classes))
+    if len(classes) > 1 and "classes" not in data:
         text = "the folders name their classes differently; name them in data.classes"
         problems.append(CaseProblem("", text))
-    channels = {found_set.channels for found_set in sets}
+    channels = {s.channels for s in sets}
     made = LabelledSet(
         tuple(cases),
-        named[0] if named and are_alike else (),
+        classes[0] if len(classes) == 1 else (),
         channels.pop() if len(channels) == 1 else (),
     )
     return FoundCases(made, tuple(problems), "; ".join(dict.fromkeys(layouts)), origins)
+
+
+def _as_row_says(found: FoundCases, row: Mapping[str, Any], prefix: str) -> FoundCases:
+    """Cases of a folder without those that its row leaves out, with its patients and new names."""
+    left_out = {str(name) for name in row.get("leave_out", ())}
+    patients = row.get("patients", {})
+    cases = [case for case in found.data.cases if case.name not in left_out]
+    problems = [problem for problem in found.problems if problem.case not in left_out]
+    told = [*(case.name for case in cases), *(problem.case for problem in problems)]
+    renamed = [
+        replace(c, name=prefix + c.name, patient=str(patients.get(c.name, c.patient)))
+        for c in cases
+    ]
+    return FoundCases(
+        replace(found.data, cases=tuple(renamed)),
+        tuple(replace(p, case=p.case and prefix + p.case) for p in problems),
+        found.layout,
+        {prefix + name: (row["folder"], name) for name in told},
+    )
 
 
 def checked_folders(rows: Any) -> list[Mapping[str, Any]]:
