@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pumit.training.class_matching import is_generic, plain_name
-
 from PUMITTrainLib.case_row import CaseKey, CaseRow, ClassRow
+
+# What a value is called of which the labels tell no name.
+_UNNAMED = re.compile(r"class \d+")
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,9 @@ def renamed(row: ClassRow, before: str, read: Collection[str]) -> ClassRow:
         before: Its name before.
         read: What the cases call it.
     """
-    isSaid = before in read and not is_generic(before)
+    isSaid = before in read and not _UNNAMED.fullmatch(before)
     names = (*row.segments, before) if isSaid else row.segments
-    others = (name for name in names if plain_name(name) != plain_name(row.name))
+    others = (name for name in names if name.casefold() != row.name.casefold())
     return replace(row, segments=tuple(dict.fromkeys(others)))
 
 

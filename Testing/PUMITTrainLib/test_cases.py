@@ -167,6 +167,20 @@ def test_edited_classes_travel_and_can_be_taken_back(train: Any) -> None:
     assert [row.name for row in cases.classes] == ["liver"]
 
 
+def test_a_value_that_had_no_name_leaves_none_behind(train: Any) -> None:
+    from PUMITTrainLib.case_row import ClassRow
+
+    train.addCases(1)
+    asked(train)
+    call = train.programs.last
+    call.say({**goodCase("scan0"), "classes": {"class 1": 48}})
+    call.say({"summary": {"classes": [{"name": "class 1", "value": 1}]}})
+    call.end()
+    train.logic.cases.setClass(0, ClassRow("liver", (1,)))
+    assert train.logic.cases.classes == (ClassRow("liver", (1,)),)
+    assert train.logic.cases.namesRead(train.logic.cases.classes[0]) == {"class 1"}
+
+
 SCENE = """<MRML>
 <Volume id="vtkMRMLScalarVolumeNode1" name="CT" references="storage:S1;"/>
 <Segmentation id="vtkMRMLSegmentationNode1" name="Organs"
