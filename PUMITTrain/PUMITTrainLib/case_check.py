@@ -14,7 +14,7 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.case_edits import CaseEdit, readEdits
 from PUMITTrainLib.case_list import CaseList, ListedCase
-from PUMITTrainLib.case_row import CaseRow
+from PUMITTrainLib.case_row import CaseKey, CaseRow
 from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.draft import Draft
 from PUMITTrainLib.failures import sentenceOf
@@ -68,7 +68,7 @@ class CaseCheck:
         self._onDone = onDone
 
         def read(complete: dict[str, Any]) -> None:
-            if not complete.get("cases") and not complete.get("folder"):
+            if not complete.get("cases") and not complete.get("folders"):
                 self._fail(_("There is no case yet; add one."))
                 return
             self._read(complete)
@@ -149,7 +149,7 @@ class CaseCheck:
         cases: CaseList,
         wanted: list[ListedCase],
         place: int,
-        edits: Mapping[str, CaseEdit],
+        edits: Mapping[CaseKey, CaseEdit],
         data: dict[str, Any],
         onReady: Callable[[dict[str, Any]], None],
     ) -> None:
@@ -165,7 +165,7 @@ class CaseCheck:
             self._written[case.key] = (key, images, label)
             row: dict[str, Any] = {"name": case.name, "label": str(label)}
             row["images"] = [str(image) for image in images]
-            patient = edits.get(case.name, CaseEdit()).patient
+            patient = edits.get(case.editKey, CaseEdit()).patient
             if patient:
                 row["patient"] = patient
             data.setdefault("cases", []).append(row)
@@ -212,7 +212,7 @@ class CaseCheck:
         except OSError as error:
             self._fail(_("The draft cannot be written: {r}.").format(r=error.strerror))
             return
-        count = len(data["cases"]) if "cases" in data else None
+        count = None if "folders" in data else len(data["cases"])
         done = 0
         self._status.working(_("Reading the cases..."), None, self.cancel)
 
@@ -251,23 +251,21 @@ class CaseCheck:
 
 def _ofScene(parameters: Any) -> list[ListedCase]:
     """Cases of the scene that are not left out."""
-    if not parameters.source.isListed:
-        return []
     edits = readEdits(parameters.caseEdits)
     return [
         case
         for case in CaseList(parameters).cases()
-        if case.isOfScene and not edits.get(case.name, CaseEdit()).isExcluded
+        if case.isOfScene and not edits.get(case.editKey, CaseEdit()).isExcluded
     ]
 
 
 def caseRow(record: Mapping[str, Any]) -> CaseRow:
     """A case as `pumit data --json` tells of it."""
     thumbnail = record.get("thumbnail")
-    label = record.get("label") or ()
+    folder, nameInFolder = str(record.get("folder") or ""), str(record.get("in_folder") or "")
     return CaseRow(
         name=str(record["case"]),
-        title=str(record["case"]),
+        title=f"{nameInFolder}, {folder}" if folder else str(record["case"]),
         patient=str(record.get("patient") or ""),
         isChecked=True,
         thumbnail=Path(thumbnail) if thumbnail else None,
@@ -277,8 +275,8 @@ def caseRow(record: Mapping[str, Any]) -> CaseRow:
         classes={str(k): int(v) for k, v in (record.get("classes") or {}).items()},
         problems=tuple(str(text) for text in record.get("problems", ())),
         doubts=tuple(str(text) for text in record.get("doubts", ())),
-        images=tuple(str(image) for image in record.get("images") or ()),
-        labels=(label,) if isinstance(label, str) else tuple(str(file) for file in label),
+        folder=folder,
+        nameInFolder=nameInFolder,
     )
 
 

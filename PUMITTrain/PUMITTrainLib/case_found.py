@@ -17,14 +17,12 @@ class Found:
         classes: Classes that labels have.
         problems: Why the set cannot be used.
         doubts: What the user should look at.
-        patterns: How images and labels of a folder are called.
         layout: How the cases were found, in words.
     """
 
     classes: tuple[ClassRow, ...] = ()
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
-    patterns: tuple[str, str] = ("", "")
     layout: str = ""
 
     @staticmethod
@@ -39,7 +37,6 @@ class Found:
             tuple(ClassRow.of(row) for row in summary.get("classes", ())),
             _ofAll(summary.get("problems", ()), names),
             _ofAll(summary.get("doubts", ()), names),
-            _pair(summary.get("patterns")),
             str(summary.get("layout") or ""),
         )
 
@@ -48,8 +45,3 @@ def _ofAll(sentences: Iterable[Any], names: tuple[str, ...]) -> tuple[str, ...]:
     begins = tuple(f"{name}: " for name in names)
     told = (str(sentence) for sentence in sentences)
     return tuple(sentence for sentence in told if not sentence.startswith(begins))
-
-
-def _pair(given: Any) -> tuple[str, str]:
-    isPair = isinstance(given, (list, tuple)) and len(given) == 2
-    return (str(given[0]), str(given[1])) if isPair else ("", "")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from PUMITTrainLib.case_row import CaseKey
+
 _ROLE = "case"
 
 
@@ -28,6 +30,11 @@ class ListedCase:
     images: tuple[str, ...] = ()
     label: str = ""
     channels: int = 0
+
+    @property
+    def editKey(self) -> CaseKey:
+        """What edits of it are known by."""
+        return ("", self.name)
 
     @property
     def isOfScene(self) -> bool:
@@ -134,3 +141,11 @@ def _newName(cases: Sequence[ListedCase], wanted: str) -> str:
     while name.lower() in taken:
         name, number = f"{kept}_{number}", number + 1
     return name
+
+
+def bareName(path: str | Path) -> str:
+    """A file's name without its endings; of a member of a bundle, the member's name."""
+    text = str(path)
+    if "#" in text:
+        return text.rpartition("#")[2]
+    return Path(text).name.partition(".")[0]

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+# The folder that a case was found in, "" for one that is listed, and its name there.
+CaseKey = tuple[str, str]
+
 
 class CaseState(enum.Enum):
     """Whether a case can be used."""
@@ -36,8 +39,8 @@ class CaseRow:
         classes: Voxels of each class.
         problems: Why it cannot be used, a sentence each.
         doubts: What the user should look at, a sentence each.
-        images: Files with its channels; empty where nobody says.
-        labels: Files with its labels; empty where nobody says.
+        folder: Where it was found; empty for one that is listed.
+        nameInFolder: Its name there.
     """
 
     name: str
@@ -52,8 +55,13 @@ class CaseRow:
     classes: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
-    images: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
+    folder: str = ""
+    nameInFolder: str = ""
+
+    @property
+    def key(self) -> CaseKey:
+        """What it is known by: names repeat in other folders."""
+        return (self.folder, self.nameInFolder) if self.folder else ("", self.name)
 
     @property
     def state(self) -> CaseState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,19 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.bundle_pairs import BundlePair, bundlePairs
 from PUMITTrainLib.case_check import CaseCheck
 from PUMITTrainLib.case_config import dataConfig
-from PUMITTrainLib.case_edits import CaseEdit, readClasses, readEdits, writeClasses, writeEdits
-from PUMITTrainLib.case_found import Found
-from PUMITTrainLib.case_list import CaseList, ListedCase
-from PUMITTrainLib.case_row import CaseRow, CaseState, ClassRow
+from PUMITTrainLib.case_edits import (
+    CaseEdit,
+    edited,
+    readClasses,
+    readEdits,
+    renamed,
+    writeClasses,
+    writeEdits,
+)
+from PUMITTrainLib.case_folders import CaseFolder, SourceRow, readFolders, writeFolders
+from PUMITTrainLib.case_list import CaseList, ListedCase, bareName
+from PUMITTrainLib.case_reading import CaseReading
+from PUMITTrainLib.case_row import CaseKey, CaseRow, CaseState, ClassRow
 from PUMITTrainLib.choices import CaseSource
 from PUMITTrainLib.failures import sentenceOf
 from PUMITTrainLib.scene_pairs import ScenePair, patientOf, scenePairs
@@ -48,8 +58,7 @@ class CaseTable:
         self._parameters = parameters
         self._onChanged = onChanged
         check.onRow, check.onSummary, check.onChanged = self._takeRow, self._takeSummary, onChanged
-        self._read: dict[str, CaseRow] = {}
-        self._found = Found()
+        self._reading = CaseReading()
 
     # What is shown
 
@@ -59,13 +68,34 @@ class CaseTable:
         parameters = self._parameters()
         if parameters is None:
             return ()
-        edits = readEdits(parameters.caseEdits)
-        if parameters.source.isListed:
-            cases = CaseList(parameters)
-            rows = [self._listedRow(cases, case) for case in cases.cases()]
-        else:
-            rows = list(self._read.values())
-        return tuple(_edited(row, edits.get(row.name)) for row in rows)
+        edits, cases = readEdits(parameters.caseEdits), CaseList(parameters)
+        rows = [self._listedRow(cases, case) for case in cases.cases()]
+        for folder in readFolders(parameters.folders):
+            rows += self._reading.ofFolder(folder.folder, edits)
+        pairs = [(row, edits.get(row.key, CaseEdit())) for row in rows]
+        return tuple(edited(row, edit) for row, edit in pairs if not edit.isRemoved)
+
+    @property
+    def sources(self) -> tuple[SourceRow, ...]:
+        """Where the cases come from."""
+        parameters = self._parameters()
+        if parameters is None:
+            return ()
+        listed = CaseList(parameters).cases()
+        ofScene = sum(case.isOfScene for case in listed)
+        counts = Counter(row.folder for row in self.rows)
+        lists = ((CaseSource.SCENE, ofScene), (CaseSource.FILES, len(listed) - ofScene))
+        folders = [folder.folder for folder in readFolders(parameters.folders)]
+        return (
+            *(SourceRow(kind, count) for kind, count in lists if count),
+            *(SourceRow(CaseSource.FOLDER, counts[path], path) for path in folders),
+        )
+
+    @property
+    def isUnread(self) -> bool:
+        """Whether there is a folder of which nobody knows yet what it holds."""
+        parameters = self._parameters()
+        return parameters is not None and bool(parameters.folders) and not self._reading.isComplete
 
     @property
     def kept(self) -> tuple[CaseRow, ...]:
@@ -75,7 +105,7 @@ class CaseTable:
     @property
     def problems(self) -> tuple[str, ...]:
         """Why the whole set cannot be used; what is wrong with a case stands in its row."""
-        return self._found.problems
+        return self._reading.found.problems
 
     @property
     def bad(self) -> tuple[CaseRow, ...]:
@@ -84,22 +114,26 @@ class CaseTable:
 
     def excludeBad(self) -> int:
         """Leave out every case that cannot be used; returns how many."""
-        names = [row.name for row in self.bad]
-        for name in names:
-            self.setExcluded(name, True)
-        return len(names)
+        keys = [row.key for row in self.bad]
+        for key in keys:
+            self.setExcluded(key, True)
+        return len(keys)
 
     @property
     def doubts(self) -> tuple[str, ...]:
         """What the user should look at."""
-        return self._found.doubts
+        return self._reading.found.doubts
 
     @property
     def classes(self) -> tuple[ClassRow, ...]:
         """Classes as the user wants them, or else as they are found."""
         parameters = self._parameters()
-        edited = readClasses(parameters.classEdits) if parameters is not None else None
-        return self._found.classes if edited is None else edited
+        wanted = readClasses(parameters.classEdits) if parameters is not None else None
+        return self._reading.found.classes if wanted is None else wanted
+
+    def namesRead(self, row: ClassRow) -> set[str]:
+        """What the cases call a class; the user may have renamed it since they were read."""
+        return self._reading.namesOf(row)
 
     @property
     def isChecking(self) -> bool:
@@ -118,8 +152,8 @@ class CaseTable:
         rows = self.rows
         done = sum(row.isChecked for row in rows)
         parameters = self._parameters()
-        isListed = parameters is not None and parameters.source.isListed
-        return done, len(rows) if isListed or not self.isChecking else None
+        isCounted = parameters is None or not parameters.folders or not self.isChecking
+        return done, len(rows) if isCounted else None
 
     @property
     def sentence(self) -> str:
@@ -154,7 +188,7 @@ class CaseTable:
         case = CaseList(parameters).addNodes(volumes[0].GetName(), volumes, label)
         patient = patientOf(volumes[0])
         if patient:
-            self._edit(case.name, patient=patient)
+            self._edit(case.editKey, patient=patient)
         self._onChanged()
 
     def addAllOffered(self) -> int:
@@ -193,25 +227,48 @@ class CaseTable:
         self._background.submit(lambda: bundlePairs(bundle), take, refuse)
 
     def setFolder(self, folder: str | Path) -> None:
-        """Take the cases of a folder."""
-        parameters = self._parameters()
-        if parameters is not None:
-            parameters.source, parameters.folder = CaseSource.FOLDER, str(folder)
-            self.forgetRead()
-
-    def remove(self, name: str) -> None:
-        """Take a case out of the list; in a folder it is left out instead."""
+        """Add the cases of a folder, with the patterns in force; also those that were removed."""
         parameters = self._parameters()
         if parameters is None:
             return
-        if not parameters.source.isListed:
-            self.setExcluded(name, True)
+        path = str(Path(folder))
+        added = CaseFolder(path, parameters.imagePattern, parameters.labelPattern)
+        others = [other for other in readFolders(parameters.folders) if other.folder != path]
+        parameters.source, parameters.folder = CaseSource.FOLDER, path
+        parameters.folders = writeFolders([*others, added])
+        self._dropEdits(lambda key, edit: key[0] == path and edit.isRemoved)
+        self._reading.outdate()
+        self._onChanged()
+
+    def removeSource(self, source: SourceRow) -> None:
+        """Take all cases of a source out of the table; files and scene stay as they are."""
+        parameters = self._parameters()
+        if parameters is None:
             return
-        CaseList(parameters).remove(name)
-        self._read.pop(name, None)
-        edits = readEdits(parameters.caseEdits)
-        edits.pop(name, None)
-        parameters.caseEdits = writeEdits(edits)
+        self.cancelCheck()
+        if source.kind is CaseSource.FOLDER:
+            folders = readFolders(parameters.folders)
+            parameters.folders = writeFolders([f for f in folders if f.folder != source.folder])
+            self._dropEdits(lambda key, edit: key[0] == source.folder)
+            self._reading.dropFolder(source.folder)
+        else:
+            for case in CaseList(parameters).cases():
+                if case.isOfScene == (source.kind is CaseSource.SCENE):
+                    self.remove(case.editKey)
+        self._reading.outdate()
+        self._onChanged()
+
+    def remove(self, key: CaseKey) -> None:
+        """Take a case out of the table; the folder that it is in keeps it."""
+        parameters = self._parameters()
+        if parameters is None:
+            return
+        if key[0]:
+            self._edit(key, isRemoved=True)
+            return
+        CaseList(parameters).remove(key[1])
+        self._reading.drop(key)
+        self._dropEdits(lambda other, edit: other == key)
         self._onChanged()
 
     def clear(self) -> None:
@@ -223,24 +280,25 @@ class CaseTable:
         cases = CaseList(parameters)
         for case in cases.cases():
             cases.remove(case.name)
-        parameters.folder = parameters.caseEdits = parameters.classEdits = ""
+        parameters.folders = parameters.caseEdits = parameters.classEdits = ""
         self.forgetRead()
 
     # Editing
 
-    def setExcluded(self, name: str, isExcluded: bool) -> None:
+    def setExcluded(self, key: CaseKey, isExcluded: bool) -> None:
         """Leave a case out, or take it in again."""
-        self._edit(name, isExcluded=isExcluded)
+        self._edit(key, isExcluded=isExcluded)
 
-    def setPatient(self, name: str, patient: str) -> None:
+    def setPatient(self, key: CaseKey, patient: str) -> None:
         """Say whose scan a case is; scans of one patient are never divided."""
-        self._edit(name, patient=patient.strip())
+        self._edit(key, patient=patient.strip())
 
     def setClass(self, index: int, row: ClassRow) -> None:
         """Change a class."""
         classes = list(self.classes)
         if 0 <= index < len(classes) and row.name.strip():
-            classes[index] = replace(row, name=row.name.strip())
+            before, named = classes[index], replace(row, name=row.name.strip())
+            classes[index] = renamed(named, before.name, self.namesRead(before))
             self._keepClasses(classes)
 
     def addClass(self, row: ClassRow) -> None:
@@ -266,13 +324,16 @@ class CaseTable:
     def check(self, onDone: Callable[[bool], None] = lambda isDone: None) -> None:
         """Read every case, in a process; rows are filled as it goes on.
 
+        What was being read before is forgotten: the cases may be others now.
+
         Args:
             onDone: Told whether it came to its end.
         """
         parameters = self._parameters()
-        if parameters is None or self.isChecking:
+        if parameters is None:
             return
-        self.forgetRead()
+        self.cancelCheck()
+        self._reading.begin()
         self._check.start(parameters, self.config(), onDone)
 
     def cancelCheck(self) -> None:
@@ -281,43 +342,29 @@ class CaseTable:
 
     def forgetRead(self) -> None:
         """Forget what was read: the cases are others now."""
-        self._read, self._found = {}, Found()
+        self._reading = CaseReading()
         self._onChanged()
 
     def config(self) -> dict[str, Any]:
-        """The key `data` of a recipe, without cases of the scene, which have to be written first.
-
-        Cases that the user left out are no part of it, and edited patients and classes are.
-        """
-        return dataConfig(self._parameters(), list(self._read.values()))
+        """The key `data` of a recipe; cases of the scene have to be written first."""
+        return dataConfig(self._parameters())
 
     @property
     def sourceSentence(self) -> str:
-        """How the cases of the folder were found, in words; "" before it was looked at."""
-        return self._found.layout
-
-    @property
-    def foundPatterns(self) -> tuple[str, str]:
-        """How images and labels of the folder are called; ("", "") where nobody knows."""
-        return self._found.patterns
+        """How the cases were found, in words; "" before they were looked at."""
+        return self._reading.found.layout
 
     # Between the parts
 
     def _takeRow(self, row: CaseRow) -> None:
-        self._read[row.name] = row
+        self._reading.take(row)
         self._onChanged()
 
     def _takeSummary(self, summary: Mapping[str, Any]) -> None:
-        for name, late in (summary.get("found_late") or {}).items():
-            row = self._read.get(name)
-            if row is not None:
-                self._read[name] = replace(
-                    row,
-                    problems=(*row.problems, *map(str, late.get("problems", ()))),
-                    doubts=(*row.doubts, *map(str, late.get("doubts", ()))),
-                )
-        self._found = Found.of(summary, tuple(self._read))
-        self._onChanged()
+        parameters = self._parameters()
+        if parameters is not None:
+            self._reading.end(summary, readEdits(parameters.caseEdits))
+            self._onChanged()
 
     def _listedRow(self, cases: CaseList, case: ListedCase) -> CaseRow:
         if case.isOfScene:
@@ -327,42 +374,25 @@ class CaseTable:
         else:
             title = ", ".join(Path(file).name for file in (*case.images, case.label))
             problems = ()
-        read = self._read.get(case.name, CaseRow(case.name))
+        read = self._reading.row(case.editKey) or CaseRow(case.name)
         return replace(read, title=title, problems=(*problems, *read.problems))
 
-    def _edit(
-        self, name: str, *, isExcluded: bool | None = None, patient: str | None = None
-    ) -> None:
+    def _edit(self, key: CaseKey, **changes: Any) -> None:
         parameters = self._parameters()
         if parameters is None:
             return
         edits = readEdits(parameters.caseEdits)
-        edit = edits.get(name, CaseEdit())
-        if isExcluded is not None:
-            edit = replace(edit, isExcluded=isExcluded)
-        if patient is not None:
-            edit = replace(edit, patient=patient)
-        edits[name] = edit
+        edits[key] = replace(edits.get(key, CaseEdit()), **changes)
         parameters.caseEdits = writeEdits(edits)
         self._onChanged()
+
+    def _dropEdits(self, isDropped: Callable[[CaseKey, CaseEdit], bool]) -> None:
+        parameters = self._parameters()
+        edits = readEdits(parameters.caseEdits).items()
+        parameters.caseEdits = writeEdits({k: e for k, e in edits if not isDropped(k, e)})
 
     def _keepClasses(self, classes: Sequence[ClassRow]) -> None:
         parameters = self._parameters()
         if parameters is not None:
             parameters.classEdits = writeClasses(classes)
             self._onChanged()
-
-
-def bareName(path: str | Path) -> str:
-    """A file's name without its endings; of a member of a bundle, the member's name."""
-    text = str(path)
-    if "#" in text:
-        return text.rpartition("#")[2]
-    return Path(text).name.partition(".")[0]
-
-
-def _edited(row: CaseRow, edit: CaseEdit | None) -> CaseRow:
-    if edit is None:
-        return row
-    patient = row.patient if edit.patient is None else edit.patient
-    return replace(row, isExcluded=edit.isExcluded, patient=patient)

@@ -6,16 +6,11 @@ import enum
 
 
 class CaseSource(enum.Enum):
-    """Where the cases of a training come from."""
+    """Where cases come from; what all of them have adds up."""
 
     SCENE = "scene"
     FOLDER = "folder"
     FILES = "files"
-
-    @property
-    def isListed(self) -> bool:
-        """Whether the cases are listed one by one; such of the scene and files may be mixed."""
-        return self is not CaseSource.FOLDER
 
 
 class Goal(enum.Enum):

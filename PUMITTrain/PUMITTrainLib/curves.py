@@ -10,6 +10,7 @@ from typing import Any
 from slicer.i18n import tr as _
 
 Points = list[tuple[int, float]]
+Color = tuple[float, float, float]
 
 # Of one curve; a plot shows no more, and a long run writes many.
 _MOST_POINTS = 2000
@@ -42,6 +43,7 @@ class Curves:
             for clicks what it forgot is taken off.
         rate: (step, steps a second).
         overlays: The newest last.
+        colors: Class to its colour in the pictures, each part 0 to 1.
         memory: Gibibytes that it uses, or None.
         lastStep: The last step that was reported.
     """
@@ -52,6 +54,7 @@ class Curves:
         self.scores: dict[str, Points] = {}
         self.rate: Points = []
         self.overlays: list[Overlay] = []
+        self.colors: dict[str, Color] = {}
         self.memory: float | None = None
         self.lastStep = 0
         self._last: tuple[int, float] | None = None
@@ -66,12 +69,18 @@ class Curves:
         isMore = False
         for record in records:
             isMore = True
+            self._takeColors(record.get("data"))
             step = record.get("step")
             if isinstance(step, int):
                 self._takeStep(step, record, folder)
         if isMore:
             self.version += 1
         return isMore
+
+    def _takeColors(self, data: Any) -> None:
+        colors = data.get("colors") if isinstance(data, Mapping) else None
+        for name, color in (colors or {}).items():
+            self.colors[str(name)] = (float(color[0]), float(color[1]), float(color[2]))
 
     def _takeStep(self, step: int, record: Mapping[str, Any], folder: Path) -> None:
         if step < self.lastStep:

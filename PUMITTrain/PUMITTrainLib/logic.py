@@ -63,10 +63,7 @@ class PUMITTrainLogic(ScriptedLoadableModuleLogic):
             parameters=lambda: self.parameters,
             onChanged=self._tell,
         )
-        starter = Starter(
-            *(self.status, self.setup, self.cases, self._check, self.planning),
-            parameters=lambda: self.parameters,
-        )
+        starter = Starter(self.status, self.setup, self.cases, self._check, self.planning)
         self.runs = Runs(parts, self.status, starter, self._tell, self._remember)
         self.results = Results(parts, self.status, self.runs, self._tell)
 

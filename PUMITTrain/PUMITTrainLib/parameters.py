@@ -14,11 +14,12 @@ class TrainParameters:
     """Typed view of the module's parameter node.
 
     Attributes:
-        source: Where the cases come from.
-        folder: Folder with cases.
-        imagePattern: How images in it are called, such as "images/{case}.nii.gz"; empty where
-            that is found out.
+        source: Where cases were added from last.
+        folder: Folder that was added last.
+        imagePattern: How images in the next one are called, such as "images/{case}.nii.gz"; empty
+            where that is found out.
         labelPattern: How labels in it are called.
+        folders: Folders that were added, as text; see `case_folders`.
         caseList: Cases that are listed one by one, as text; see `case_list`. The nodes of such
             cases are references of the parameter node.
         caseEdits: What the user changed of cases that were found, as text; see `case_edits`.
@@ -38,6 +39,7 @@ class TrainParameters:
     folder: str = ""
     imagePattern: str = ""
     labelPattern: str = ""
+    folders: str = ""
     caseList: str = ""
     caseEdits: str = ""
     classEdits: str = ""

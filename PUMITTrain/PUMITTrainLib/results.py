@@ -13,6 +13,7 @@ from slicer.i18n import tr as _
 
 from PUMITTrainLib.collaborators import Collaborators
 from PUMITTrainLib.result_scores import CaseScore, classMeans, readScores
+from PUMITTrainLib.run_view import RunState
 from PUMITTrainLib.runs import Runs
 
 CARD = "card.md"
@@ -52,9 +53,9 @@ class Results:
 
     @property
     def model(self) -> str:
-        """What the model is called: its name in the index, else its file; "" for none yet."""
+        """What a finished model is called: its name in the index, else its file; "" for none."""
         view = self._runs.selected
-        if view is None or view.model is None:
+        if view is None or view.model is None or view.state is not RunState.FINISHED:
             return ""
         return view.registered or str(view.folder / view.model)
 
@@ -107,7 +108,7 @@ class Results:
         """Let PUMITSegment compute with the model, and go there."""
         model, view = self.model, self._runs.selected
         if not model or view is None:
-            self._status.problem(_("There is no model yet; train first."))
+            self._status.problem(_("The run has no finished model."))
             return
         if not view.registered:
             self._status.problem(
@@ -141,7 +142,7 @@ class Results:
         """Write model and card as one file, in a process."""
         target = str(path) if str(path).endswith(SUFFIX) else f"{path}{SUFFIX}"
         if not self.model:
-            self._status.problem(_("There is no model yet; train first."))
+            self._status.problem(_("The run has no finished model."))
             return
         self._run(
             ["models", "export", self.model, "-o", target],

@@ -42,8 +42,10 @@ class RunView:
         leftSeconds: Until the end, as far as can be told.
         updated: When its process last wrote, Unix time.
         model: File name of the best checkpoint.
+        bestStep: The step that it was validated at; None before the first validation.
         registered: Its name in the user's model index.
-        asked: What it is asked for and has not obeyed yet: "pause", "resume", "stop" or "".
+        asked: What it is asked for and has not obeyed yet: "pause", "resume", "stop", "finish" or
+            "".
         isHere: Whether its process is, or was, one of this machine.
     """
 
@@ -58,6 +60,7 @@ class RunView:
     leftSeconds: float | None = None
     updated: float = 0.0
     model: str | None = None
+    bestStep: int | None = None
     registered: str | None = None
     asked: str = ""
     isHere: bool = True
@@ -106,7 +109,18 @@ class RunView:
     def canResume(self) -> bool:
         """Whether it pauses, or is about to, and can go on."""
         isPaused = self.state is RunState.PAUSED or self.isPausing
-        return isPaused and self.asked not in ("resume", "stop")
+        return isPaused and self.asked not in ("resume", "stop", "finish")
+
+    @property
+    def isFinishing(self) -> bool:
+        """Whether it ends with its best model."""
+        return self.isAlive and self.asked == "finish"
+
+    @property
+    def canFinish(self) -> bool:
+        """Whether it can end now with the best model that it has; its process may be gone."""
+        isEnding = self.state is RunState.FINISHED or self.isFinishing or self.isStopping
+        return self.bestStep is not None and not isEnding
 
     @property
     def canStop(self) -> bool:
@@ -140,6 +154,7 @@ def viewOf(folder: Path, status: RunStatus) -> RunView:
         leftSeconds=None if isDead else status.left_seconds,
         updated=status.updated,
         model=status.model,
+        bestStep=status.best_step,
         registered=status.registered,
         asked=read_asked(folder) or "",
         isHere=status.host == socket.gethostname(),

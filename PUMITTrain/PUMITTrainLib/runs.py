@@ -218,6 +218,19 @@ class Runs:
             self._status.problem(str(error))
         self.look()
 
+    def finish(self) -> None:
+        """End the shown run with its best model, which gets its card and can then be used."""
+        view = self.selected
+        if view is None or not view.canFinish:
+            return
+        if view.isAlive:
+            self._ask("finish")
+        else:
+            said = _("{name} is being finished with step {step}.")
+            self._launch(
+                view.folder, "--finish", said=said.format(name=view.name, step=view.bestStep)
+            )
+
     def takeUp(self, *, evenIfBusy: bool = False) -> None:
         """Start the process of the shown run again; it goes on where it was saved."""
         view = self.selected
@@ -228,10 +241,10 @@ class Runs:
             return
         self._launch(view.folder)
 
-    def _launch(self, folder: Path) -> None:
+    def _launch(self, folder: Path, *options: str, said: str = "") -> None:
         """Start the process of a run and show it."""
         try:
-            pid = self._parts.launcher.launch(folder, ["train", RECIPE, "-o", "."])
+            pid = self._parts.launcher.launch(folder, ["train", RECIPE, "-o", ".", *options])
             # Until it writes itself, and for good where it ends before that.
             status = read_status(folder) or RunStatus("preparing", name=folder.name)
             status.state, status.sentence = "preparing", _("It starts.")
@@ -243,7 +256,7 @@ class Runs:
             self._noteFailed(folder, str(error))
             return
         self.select(folder)
-        self._status.done(_("The training runs; it goes on when Slicer is closed."))
+        self._status.done(said or _("The training runs; it goes on when Slicer is closed."))
         self.look()
 
     def _noteFailed(self, folder: Path, sentence: str) -> None:

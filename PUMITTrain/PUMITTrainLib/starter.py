@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pumit.errors import PumitError
 from PUMITSegmentLib.status import StatusBoard
@@ -25,7 +24,6 @@ class Starter:
         cases: What is learnt from.
         check: Has the draft.
         planning: Has the recipe.
-        parameters: Gives the module's parameters, or None while the scene changes.
     """
 
     def __init__(
@@ -35,15 +33,12 @@ class Starter:
         cases: CaseTable,
         check: CaseCheck,
         planning: Planning,
-        *,
-        parameters: Callable[[], Any],
     ) -> None:
         self._status = status
         self._setup = setup
         self._cases = cases
         self._check = check
         self._planning = planning
-        self._parameters = parameters
 
     @property
     def whyNot(self) -> str:
@@ -54,8 +49,10 @@ class Starter:
             return _("The cases are still being read.")
         if self._planning.isPlanning:
             return _("The plan is still being made.")
-        if not self._hasCases():
+        if not self._cases.sources:
             return _("Add cases first.")
+        if self._cases.isUnread:
+            return _("The cases of a folder were not read yet: press Read again.")
         bad = self._cases.bad
         if bad:
             return _("{name}: {problem} Leave out what cannot be used ({count}).").format(
@@ -63,6 +60,8 @@ class Starter:
             )
         if self._cases.problems:
             return self._cases.problems[0]
+        if not self._cases.kept:
+            return _("Every case is left out: tick those to train on.")
         problem = self._planning.recipeProblem
         return problem.sentence if problem is not None else ""
 
@@ -98,12 +97,6 @@ class Starter:
         self._check.startAnew()
         self._planning.startAnew()
         onReady(draft.folder)
-
-    def _hasCases(self) -> bool:
-        parameters = self._parameters()
-        if parameters is None:
-            return False
-        return bool(self._cases.kept if parameters.source.isListed else parameters.folder)
 
 
 def _asSentence(text: str) -> str:

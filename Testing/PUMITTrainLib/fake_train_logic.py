@@ -40,19 +40,22 @@ class FakeCases:
 
     def __init__(self, asked: Asked) -> None:
         self.rows: tuple[Any, ...] = ()
+        self.sources: tuple[Any, ...] = ()
         self.problems: tuple[str, ...] = ()
         self.doubts: tuple[str, ...] = ()
         self.classes: tuple[Any, ...] = ()
         self.isChecking, self.progress = False, (0, None)
         self.sentence, self.sourceSentence = "No case yet.", ""
-        self.foundPatterns = ("", "")
         self.offered: tuple[Any, ...] = ()
         for name in (
-            *("addScenePair", "addAllOffered", "addFiles", "addBundle", "remove", "setFolder"),
-            *("setExcluded", "setPatient", "setClass", "check", "cancelCheck", "removeClass"),
-            *("resetClasses", "addClass"),
+            *("addScenePair", "addAllOffered", "addFiles", "addBundle", "remove", "removeSource"),
+            *("setFolder", "setExcluded", "setPatient", "setClass", "check", "cancelCheck"),
+            *("resetClasses", "addClass", "removeClass"),
         ):
             setattr(self, name, asked.of(name))
+
+    def namesRead(self, row: Any) -> set[str]:
+        return {row.name}
 
     def offeredPairs(self) -> tuple[Any, ...]:
         return self.offered
@@ -92,7 +95,7 @@ class FakeRuns:
         self.whyNoStart, self.whyBusy, self.needsInsisting = "Add cases first.", "", False
         self.curves = Curves()
         self.speed = self.memory = self.logText = ""
-        for name in ("start", "pause", "resume", "stop", "takeUp", "remove"):
+        for name in ("start", "pause", "resume", "stop", "finish", "takeUp", "remove"):
             setattr(self, name, asked.of(name))
         self._asked = asked
 

@@ -58,7 +58,7 @@ def test_scene_and_files_share_a_list_that_the_scene_keeps(train: Any, tmp_path:
     data = asked(train)
     assert [case["name"] for case in data["cases"]] == ["scan0_2", "scan0"]
     assert data["cases"][0]["image"] == str(tmp_path / "scan0.nii.gz")
-    train.logic.cases.remove("scan0")
+    train.logic.cases.remove(("", "scan0"))
     assert names(train) == ["scan0_2"]
 
 
@@ -72,12 +72,12 @@ def test_deleted_node_is_said_and_others_are_read(train: Any, scene: Any) -> Non
 
 def test_left_out_case_is_neither_written_nor_read(train: Any) -> None:
     train.addCases(2)
-    train.logic.cases.setExcluded("scan0", True)
-    train.logic.cases.setPatient("scan1", " P7 ")
+    train.logic.cases.setExcluded(("", "scan0"), True)
+    train.logic.cases.setPatient(("", "scan1"), " P7 ")
     (case,) = asked(train)["cases"]
     assert (case["name"], case["patient"]) == ("scan1", "P7")
     assert [row.state.value for row in train.logic.cases.rows] == ["excluded", "unchecked"]
-    train.logic.cases.setExcluded("scan0", False)
+    train.logic.cases.setExcluded(("", "scan0"), False)
     assert len(train.logic.cases.kept) == 2
 
 
@@ -96,22 +96,22 @@ def test_unchanged_scene_case_is_written_once(train: Any) -> None:
 
 
 def test_folder_knows_what_is_left_out_and_whose_a_scan_is(train: Any, tmp_path: Path) -> None:
-    train.logic.cases.setFolder(tmp_path)
+    folder = str(tmp_path)
     train.logic.parameters.imagePattern = "images/{case}.nii.gz"
+    train.logic.cases.setFolder(tmp_path)
     data = asked(train)
-    assert data == {"folder": str(tmp_path), "images": "images/{case}.nii.gz"}
+    assert data == {"folders": [{"folder": folder, "images": "images/{case}.nii.gz"}]}
     call = train.programs.last
-    for name in ("a", "b"):
-        labels = [f"{name}-1.nrrd", f"{name}-2.nrrd"]
-        call.say({**goodCase(name), "images": [f"{name}.nii.gz"], "label": labels})
+    for name in ("a", "b", "c"):
+        call.say({**goodCase(name), "folder": folder, "in_folder": name})
     call.end()
-    assert names(train) == ["a", "b"]
-    train.logic.cases.remove("a")
-    assert train.logic.cases.config() == {**data, "leave_out": ["a"]}
-    train.logic.cases.setPatient("b", "P7")
-    assert train.logic.cases.config()["cases"] == [
-        {"name": "b", "image": "b.nii.gz", "label": ["b-1.nrrd", "b-2.nrrd"], "patient": "P7"}
-    ]
+    assert names(train) == ["a", "b", "c"]
+    train.logic.cases.remove((folder, "a"))
+    train.logic.cases.setExcluded((folder, "c"), True)
+    train.logic.cases.setPatient((folder, "b"), "P7")
+    assert names(train) == ["b", "c"]
+    changed = {**data["folders"][0], "leave_out": ["a", "c"], "patients": {"b": "P7"}}
+    assert train.logic.cases.config() == {"folders": [changed]}
 
 
 def test_problems_are_shown_by_case_and_of_all(train: Any) -> None:
@@ -167,6 +167,20 @@ def test_edited_classes_travel_and_can_be_taken_back(train: Any) -> None:
     assert [row.name for row in cases.classes] == ["liver"]
 
 
+def test_a_value_that_had_no_name_leaves_none_behind(train: Any) -> None:
+    from PUMITTrainLib.case_row import ClassRow
+
+    train.addCases(1)
+    asked(train)
+    call = train.programs.last
+    call.say({**goodCase("scan0"), "classes": {"class 1": 48}})
+    call.say({"summary": {"classes": [{"name": "class 1", "value": 1}]}})
+    call.end()
+    train.logic.cases.setClass(0, ClassRow("liver", (1,)))
+    assert train.logic.cases.classes == (ClassRow("liver", (1,)),)
+    assert train.logic.cases.namesRead(train.logic.cases.classes[0]) == {"class 1"}
+
+
 SCENE = """<MRML>
 <Volume id="vtkMRMLScalarVolumeNode1" name="CT" references="storage:S1;"/>
 <Segmentation id="vtkMRMLSegmentationNode1" name="Organs"
@@ -213,14 +227,14 @@ def test_run_keeps_no_file_of_a_case_that_was_left_out(train: Any) -> None:
     folder = Path(asked(train)["cases"][0]["label"]).parent
     train.answerCheck()
     assert len(list(folder.iterdir())) == 4
-    train.logic.cases.setExcluded("scan0", True)
+    train.logic.cases.setExcluded(("", "scan0"), True)
     train.logic.planning.make()
     train.settle()
     assert {file.name for file in folder.iterdir()} == {"scan1.nrrd", "scan1.seg.nrrd"}
     train.logic.planning.cancel()
-    train.logic.cases.remove("scan0")
+    train.logic.cases.remove(("", "scan0"))
     (pair,) = train.logic.cases.offeredPairs()
-    train.logic.cases.remove("scan1")
+    train.logic.cases.remove(("", "scan1"))
     train.logic.cases.addScenePair(pair.volumes, pair.label)
     (case,) = asked(train)["cases"]
     assert sorted(folder.iterdir()) == sorted(Path(f) for f in (*case["images"], case["label"]))

@@ -112,7 +112,7 @@ def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None
     train.addCases(1)
     cases, parameters = train.logic.cases, train.logic.parameters
     cases.addFiles([tmp_path / "a.nrrd", tmp_path / "b.nrrd"], tmp_path / "label.nrrd")
-    cases.setPatient("a", "P1")
+    cases.setPatient(("", "a"), "P1")
     cases.addClass(ClassRow("whole", (1, 2), ("all",), "liver", (1.0, 0.0, 0.0)))
     parameters.device, parameters.name, parameters.network = "cpu", "hearts", "basic_unet"
     for goal, task in ((Goal.AUTOMATIC, "segmentation"), (Goal.CLICKS, "promptable")):

@@ -120,3 +120,22 @@ def test_run_outlives_scene_and_module_and_is_taken_up_after_a_kill(real: Any) -
     assert not runs.selected.isAlive
     steps = [step for step, _loss in runs.curves.loss]
     assert steps == sorted(set(steps))
+
+
+@pytest.mark.slow
+def test_stopped_run_is_finished_with_its_best_model(real: Any) -> None:
+    start(real, validate_every=2)
+    runs, results = real.logic.runs, real.logic.results
+    real.waitFor(lambda: runs.selected is not None and runs.selected.bestStep is not None)
+    assert runs.selected.canFinish
+    runs.stop()
+    real.waitFor(lambda: runs.selected.state.value == "stopped")
+    best, step = runs.selected.bestStep, runs.selected.step
+    assert not results.model
+    runs.finish()
+    real.settle()
+    real.waitFor(lambda: runs.selected.state.value == "finished")
+    assert (runs.selected.bestStep, runs.selected.step) == (best, step)
+    assert Path(results.model).is_file()
+    assert results.scores
+    assert results.cardFile is not None

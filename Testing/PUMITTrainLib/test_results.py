@@ -127,7 +127,7 @@ def test_model_that_is_not_there_is_not_used(
     again(finished, model=None, registered=None)
     finished.logic.results.use()
     assert not segment.selected
-    assert "no model yet" in finished.status
+    assert "no finished model" in finished.status
 
 
 def test_export_and_import_are_processes(finished: Any, tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pumit.io.run_files import RunStatus, write_status
 from shown_panel import ShownPanel
-from train_scene import TrainScene
+from train_scene import TrainScene, goodCase
 
 MODULE = Path(__file__).resolve().parents[2] / "PUMITTrain" / "PUMITTrain.py"
 
@@ -66,3 +67,69 @@ class TrainModule(TrainScene, ShownPanel):
     def close(self) -> None:
         """Leave the module; after a reload the panel is another one."""
         self.module.widgetRepresentation().self().exit()
+
+
+def addToTable(module: TrainModule, count: int = 2) -> None:
+    """Cases of the scene, by the button, and read."""
+    for number in range(count):
+        module.addSegmentation(module.addVolume(f"scan{number}", seed=number), f"label{number}")
+    module.process()
+    module.press(module.ui.addCasesButton)
+    module.settle()
+    module.answerCheck()
+    module.settle()
+
+
+def start(module: TrainModule) -> Path:
+    """Press Start, answer the plan, and let the process say that it trains."""
+    module.press(module.ui.startButton)
+    module.settle()
+    module.answerPlan()
+    module.settle()
+    folder = module.launcher.launched[-1][0]
+    say(module, folder)
+    return folder
+
+
+def say(module: TrainModule, folder: Path, state: str = "training", **more: Any) -> None:
+    """Let the process of a run say something."""
+    given = {"sentence": "Step 10 of 40.", "name": "mine", "step": 10, "steps": 40}
+    write_status(folder, RunStatus(state, **{**given, **more}))
+    module.look()
+    module.process()
+
+
+def answerFound(module: TrainModule) -> None:
+    """Answer `pumit data` with the cases that the core finds; every one is fine."""
+    from pumit.training.labelled_cases import find_cases
+
+    call = module.programs.last
+    assert call.arguments[0] == "data"
+    found = find_cases(call.config["data"], Path)
+    for case in sorted(found.data.cases, key=lambda case: case.name):
+        folder, name = found.origins.get(case.name, ("", ""))
+        record = {**goodCase(case.name), "folder": folder, "in_folder": name}
+        call.say({**record, "patient": case.patient})
+    classes = [{"name": "liver", "value": 1}] if found.data.cases else []
+    call.say({"summary": {"classes": classes, "problems": [str(p) for p in found.problems]}})
+    call.end()
+    module.settle()
+
+
+def site(folder: Path, count: int = 2) -> Path:
+    """A folder of pairs; such names repeat in every lab."""
+    for kind in ("images", "labels"):
+        (folder / kind).mkdir(parents=True)
+        for number in range(1, count + 1):
+            (folder / kind / f"case_{number:03}.nii.gz").touch()
+    return folder
+
+
+def addFolder(module: TrainModule, folder: Path) -> None:
+    """Choose a folder and press the button, as a person does; it is read."""
+    module.choose(module.ui.sourceSelector, "folder")
+    module.ui.sourcePathEdit.currentPath = str(folder)
+    module.process()
+    module.press(module.ui.addCasesButton)
+    module.settle()
+    answerFound(module)

@@ -23,13 +23,15 @@ class Call:
     isCancelled: bool = False
 
     def say(self, *records: dict[str, Any]) -> None:
-        """Print records, one a line."""
+        """Print records, one a line; nobody hears a command that was cancelled."""
         for record in records:
-            self.onLine(json.dumps(record))
+            if not self.isCancelled:
+                self.onLine(json.dumps(record))
 
     def end(self, status: int = 0, complaint: str = "") -> None:
         """End."""
-        self.onEnd(status, complaint)
+        if not self.isCancelled:
+            self.onEnd(status, complaint)
 
     @property
     def config(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`pumit runs`: list trainings, see how one is, and pause, resume or stop it."""
+"""`pumit runs`: list trainings, see how one is, and pause, resume, stop or finish it."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pause": "save, and wait until it is resumed",
         "resume": "go on after a pause",
         "stop": "save and end; `pumit train` with the same output goes on later",
+        "finish": "end with the best model so far; it goes into your model list with its card",
     }
     for name, text in helps.items():
         action = actions.add_parser(name, help=text)
@@ -55,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
         raise PumitError(f"{folder.name} is not running: {describe(status)}")
     if args.action == "resume" and status.state != "paused":
         raise PumitError(f"{folder.name} is not paused: {describe(status)}")
+    if args.action == "finish" and status.best_step is None:
+        raise PumitError(f"{folder.name} has no validated model yet: {describe(status)}")
     ask(folder, args.action)
     print(describe(_after(folder, args.action, status)))
     return 0
@@ -120,7 +123,8 @@ def _show(folder: Path, status: RunStatus) -> None:
 
 def _after(folder: Path, action: str, before: RunStatus) -> RunStatus:
     """The status once the run has obeyed, or as it is when waiting took too long."""
-    wanted = {"pause": ("paused",), "stop": ("stopped", "finished")}.get(action, ())
+    ended = {"stop": ("stopped", "finished"), "finish": ("finished",)}
+    wanted = {"pause": ("paused",), **ended}.get(action, ())
     until = time.monotonic() + WAIT_SECONDS
     status = before
     while time.monotonic() < until and status.is_alive:

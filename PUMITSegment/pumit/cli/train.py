@@ -16,6 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_training_options(parser, "runs/train")
     parser.add_argument("--data", metavar="PATH", help="the data set, if not the recipe's")
     parser.add_argument("--fold", help="which part validates, such as 1/5")
+    parser.add_argument(
+        "--finish",
+        action="store_true",
+        help="train no more: end the run in the output folder with its best model so far",
+    )
     parser.add_argument("--folds", type=int, help="cross-validation: train so many parts in turn")
 
 
@@ -43,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
             workers=args.workers,
             since=since,
             folds=args.folds,
+            finish=args.finish,
         )
     except RunStopped as stop:
         if str(stop):  # of several processes the first one says it

@@ -35,6 +35,12 @@ def class_terminology(classes: Sequence[ClassLabel]) -> list[SegmentTerminology]
     return out
 
 
+def class_colors(classes: Sequence[ClassLabel]) -> dict[str, Triple]:
+    """Class to the colour that it has wherever it is shown, each part 0 to 1."""
+    meanings = class_terminology(classes)
+    return {c.name: m.color_rgb for c, m in zip(classes, meanings, strict=True)}
+
+
 def distinct_color(number: int) -> Triple:
     """A colour far from those of the numbers before it."""
     hue = (0.09 + number * _GOLDEN_RATIO) % 1.0

@@ -30,7 +30,7 @@ PICTURES = "pictures"
 
 RunState = Literal["preparing", "training", "validating", "paused", "stopped", "finished", "failed"]
 ENDED: frozenset[str] = frozenset({"stopped", "finished", "failed"})
-Word = Literal["pause", "resume", "stop"]
+Word = Literal["pause", "resume", "stop", "finish"]
 
 # Where the process cannot be looked for, on another machine, silence of this length is its end.
 SILENCE_SECONDS = 60.0
@@ -52,6 +52,7 @@ class RunStatus:
         seconds: Of its time that are used, without pauses.
         left_seconds: Until the end, as far as can be told.
         model: File name of the best checkpoint, where there is one.
+        best_step: The step that it was validated at.
         registered: Its name in the user's model index, where it is entered there.
         pid: Number of the process, this one where it is not said.
         host: Machine of the process.
@@ -68,6 +69,7 @@ class RunStatus:
     seconds: float = 0.0
     left_seconds: float | None = None
     model: str | None = None
+    best_step: int | None = None
     registered: str | None = None
     pid: int = 0
     host: str = ""
@@ -168,7 +170,8 @@ def ask(folder: Path, word: Word) -> None:
 
     Args:
         folder: Of the run.
-        word: "pause", "resume", or "stop": save and end, to be taken up again later.
+        word: "pause", "resume", "stop": save and end, to be taken up again later; or "finish": end
+            with the best model so far.
 
     Raises:
         PumitError: If it is another word.

@@ -219,7 +219,8 @@ class _Trial:
             device=run.device,
             workers=run.workers,
             validate=validate,
-            on_best=keep,
+            # Of several rates none is the best before all are tried.
+            on_best=run.keeping(keep, target) if folder == run.output else keep,
             desk=run.desk,
         )
         if not run.is_first:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pumit.export.classes import class_colors
 from pumit.io.atomic import atomic_path
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.training.click_plan import (
@@ -95,7 +96,7 @@ def _train(run: TrainingRun, plan: ClickPlan, scans: Sequence[RealScan]) -> Path
         report=run.report,
         on_checkpoint=lambda state, step: keep_last(merged(state), step),
         validate=lambda state: validation(merged(state)),
-        on_best=lambda state, step, found: keep(merged(state), step, found),
+        on_best=run.keeping(lambda state, step, found: keep(merged(state), step, found), best),
         device=run.device,
         workers=run.workers,
         desk=run.desk,
@@ -159,6 +160,7 @@ def _tell(run: TrainingRun, plan: ClickPlan) -> None:
                 "classes": {
                     c.label.name: c.value if len(c.values) == 1 else list(c.values) for c in classes
                 },
+                "colors": class_colors([c.label for c in classes]),
                 "training": list(plan.split.training),
                 "validation": list(plan.split.validation),
                 "warnings": [*plan.split.warnings, *plan.facts.warnings],

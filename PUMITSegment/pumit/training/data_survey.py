@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pumit.errors import ExportError, PumitError, VolumeError
-from pumit.export.classes import class_terminology
+from pumit.export.classes import class_colors
 from pumit.io.label_source import read_all_labels, read_scan
 from pumit.training.case_patterns import CaseProblem, LabelledCase
 from pumit.training.case_reading import CaseFacts, LabelledVolume, facts_of, one_line
@@ -44,6 +44,8 @@ class CaseReport:
         doubts: What may be right and is worth a look, in words.
         images: Its files as a recipe names them, for programs; of no use in a log.
         label: Its label files, likewise.
+        folder: Where it was found, as the recipe names it; empty for one that is listed.
+        in_folder: Its name there.
     """
 
     case: str
@@ -57,6 +59,8 @@ class CaseReport:
     doubts: list[str] = field(default_factory=list)
     images: list[str] = field(default_factory=list)
     label: list[str] = field(default_factory=list)
+    folder: str = ""
+    in_folder: str = ""
 
     def as_row(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -128,6 +132,7 @@ class DataSurvey:
         cases = {case.name: case for case in self._found.data.cases}
         for number, name in enumerate(sorted(cases.keys() | self._early.keys())):
             report = CaseReport(name, problems=list(self._early.get(name, ())))
+            report.folder, report.in_folder = self._found.origins.get(name, ("", ""))
             if name in cases:
                 self._look_at(cases[name], number, report)
             self._reports.append(report)
@@ -212,9 +217,7 @@ class DataSurvey:
         return np.array(innermost, dtype=np.uint8)[read.labels]
 
     def _colors(self) -> dict[str, Triple]:
-        labels = [c.label for c in self.classes]
-        terms = class_terminology(labels)
-        return {c.name: t.color_rgb for c, t in zip(labels, terms, strict=True)}
+        return class_colors([c.label for c in self.classes])
 
     def summary(self) -> SetReport:
         """What all cases together show; after all reports."""

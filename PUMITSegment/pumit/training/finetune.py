@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
+from pumit.io.run_files import ask, read_status
 from pumit.training.cross_validation import PARTS, asked_for, cross_validate
 from pumit.training.pretrain import start_processes
 from pumit.training.recipe_file import check_keys, read_yaml, schedule_kinds
@@ -69,6 +70,7 @@ def finetune(
     since: float | None = None,
     folds: int | None = None,
     part: Mapping[str, Any] | None = None,
+    finish: bool = False,
 ) -> Path:
     """Train by a recipe, resuming where `output` holds an earlier part of the run.
 
@@ -85,6 +87,7 @@ def finetune(
         since: When the user asked for it, Unix time; None for now.
         folds: Parts of a cross-validation, if not what the recipe says.
         part: Keys of the recipe to replace in one of the trainings of a cross-validation.
+        finish: Whether to train no more, and end with the best model that `output` holds.
 
     Returns:
         The best checkpoint.
@@ -95,6 +98,8 @@ def finetune(
         RunStopped: If the run was stopped; it is saved, and the same call goes on.
     """
     since = time.time() if since is None else since
+    if finish and not _has_model(output):
+        raise PumitError(f"The run in {output.name} has no validated model to finish with.")
     if part is None and (asked := asked_for(path, folder, output, data, folds, since)):
 
         def train_part(below: Path, chosen: Mapping[str, Any], registers: bool) -> Path:
@@ -107,6 +112,8 @@ def finetune(
 
         return cross_validate(asked, train_part)
     with run_session(output, since=since) as desk:
+        if finish and desk.journal is not None:
+            ask(output, "finish")
         recipe = _read(path, data or {}, overrides or {}, desk)
         recipe = {k: v for k, v in recipe.items() if k not in PARTS} | dict(part or {})
         changes = {"device": device, "workers": workers}
@@ -121,6 +128,14 @@ def finetune(
         if dist.is_initialized():
             dist.destroy_process_group()
     return best
+
+
+def _has_model(folder: Path) -> bool:
+    """Whether a validation has found a best model of the run in a folder."""
+    status = read_status(folder)
+    if status is None or status.best_step is None or not status.model:
+        return False
+    return (folder / status.model).is_file()
 
 
 def _read(

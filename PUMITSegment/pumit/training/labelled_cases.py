@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ DATA_KINDS: Kinds = {
     "folder": (str,),
     "images": (str,),
     "labels": (str,),
+    "folders": (list,),
     "cases": (list,),
     "leave_out": (list,),
     "classes": (dict, list),
@@ -43,6 +44,13 @@ DATA_KINDS: Kinds = {
     "validation": (list, int, float),
     "fold": (str,),
     "share": (int, float),
+}
+FOLDER_KINDS: Kinds = {
+    "folder": (str,),
+    "images": (str,),
+    "labels": (str,),
+    "leave_out": (list,),
+    "patients": (dict,),
 }
 CASE_KINDS: Kinds = {
     "name": (str,),
@@ -80,11 +88,14 @@ class FoundCases:
         data: The data set; its classes are empty where nobody names them.
         problems: Of cases that cannot be used, which are not in the data set.
         layout: How the cases were found, in words, such as the patterns.
+        origins: Case to its folder, as the recipe names it, and its name there; those that are
+            listed have none.
     """
 
     data: LabelledSet
     problems: tuple[CaseProblem, ...]
     layout: str
+    origins: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def all_at_once(problems: Iterable[str], what: str = "The data cannot be used") -> None:
@@ -121,9 +132,11 @@ def find_labelled_set(data: Mapping[str, Any], resolve: Callable[[str], Path]) -
 def find_cases(data: Mapping[str, Any], resolve: Callable[[str], Path]) -> FoundCases:
     """Find the cases of a recipe's `data`, and what is wrong with them.
 
-    Its keys are `folder` (see `cases_of_folder`) with the patterns `images` and `labels`, or
-    `cases` (a list of `{name, image, label, patient}`), and `classes`, `channels`,
-    `repeat_single_channel` and `leave_out` (names of cases that are passed over).
+    Its keys are `folder` (see `cases_of_folder`) with the patterns `images` and `labels`; or
+    `folders` (a list of `{folder, images, labels, leave_out, patients}`) and `cases` (a list of
+    `{name, image, label, patient}`), which add up; and `classes`, `channels`,
+    `repeat_single_channel` and `leave_out` (names of cases that are passed over). Where there is
+    more than one source, the cases of a folder are called after it, too: `folder-case`.
 
     Args:
         data: Keys and values; their names and kinds are checked already.
@@ -135,19 +148,15 @@ def find_cases(data: Mapping[str, Any], resolve: Callable[[str], Path]) -> Found
     classes = classes_from(data["classes"]) if "classes" in data else ()
     channels = tuple(str(c) for c in data.get("channels", ()))
     repeats = bool(data.get("repeat_single_channel", False))
-    if ("folder" in data) == ("cases" in data):
+    if ("folder" in data) == bool({"folders", "cases"} & data.keys()):
         raise PumitError(
-            "The recipe's data needs either a folder (`--data FOLDER` gives it too) or cases."
+            "The recipe's data needs either a folder (`--data FOLDER` gives it too), or folders "
+            "and cases."
         )
-    if "cases" in data:
-        cases, problems = _listed_cases(data["cases"], resolve)
-        found = FoundCases(LabelledSet(tuple(cases), (), ()), tuple(problems), "listed cases")
+    if "folder" in data:
+        found = _of_row(data, resolve, repeats_single=repeats)
     else:
-        folder = resolve(data["folder"])
-        patterns = None
-        if {"images", "labels"} & data.keys():
-            patterns = (data.get("images", IMAGE_PATTERN), data.get("labels", LABEL_PATTERN))
-        found = cases_of_folder(folder, patterns, repeats_single=repeats)
+        found = _of_sources(data, resolve, repeats_single=repeats)
     left_out = {str(name) for name in data.get("leave_out", ())}
     kept = [case for case in found.data.cases if case.name not in left_out]
     names = [case.name for case in kept]
@@ -158,7 +167,7 @@ def find_cases(data: Mapping[str, Any], resolve: Callable[[str], Path]) -> Found
     made = LabelledSet(
         tuple(kept), classes or found.data.classes, channels or found.data.channels, repeats
     )
-    return FoundCases(made, tuple(problems), found.layout)
+    return FoundCases(made, tuple(problems), found.layout, found.origins)
 
 
 def cases_of_folder(
@@ -204,6 +213,97 @@ def cases_of_folder(
         return _found(*zip_cases(zips), "DICOM zips")
     usual = pair_files(folder, IMAGE_PATTERN, LABEL_PATTERN)
     return _of_pairs(usual, folder)
+
+
+def _of_row(
+    row: Mapping[str, Any], resolve: Callable[[str], Path], *, repeats_single: bool
+) -> FoundCases:
+    """Cases of a folder with the patterns that a recipe gives for it."""
+    patterns = None
+    if {"images", "labels"} & row.keys():
+        patterns = (row.get("images", IMAGE_PATTERN), row.get("labels", LABEL_PATTERN))
+    return cases_of_folder(resolve(row["folder"]), patterns, repeats_single=repeats_single)
+
+
+def _of_sources(
+    data: Mapping[str, Any], resolve: Callable[[str], Path], *, repeats_single: bool
+) -> FoundCases:
+    """Cases of several folders together with those that are listed; one that fails is said."""
+    listed = data.get("cases", ())
+    cases, problems = _listed_cases(listed, resolve)
+    layouts = ["listed cases"] if listed else []
+    sets: list[LabelledSet] = []
+    origins: dict[str, tuple[str, str]] = {}
+    rows = checked_folders(data.get("folders", ()))
+    is_alone = len(rows) == 1 and not listed
+    for row, title in zip(rows, _titles(rows), strict=True):
+        try:
+            found = _of_row(row, resolve, repeats_single=repeats_single)
+        except PumitError as error:
+            problems.append(CaseProblem("", str(error).removesuffix(".")))
+            continue
+        named = _as_row_says(found, row, "" if is_alone else f"{title}-")
+        cases += named.data.cases
+        problems += named.problems
+        origins |= named.origins
+        layouts.append(found.layout)
+        sets.append(found.data)
+    classes = list(dict.fromkeys(s.classes for s in sets if s.classes))
+    if len(classes) > 1 and "classes" not in data:
+        text = "the folders name their classes differently; name them in data.classes"
+        problems.append(CaseProblem("", text))
+    channels = {s.channels for s in sets}
+    made = LabelledSet(
+        tuple(cases),
+        classes[0] if len(classes) == 1 else (),
+        channels.pop() if len(channels) == 1 else (),
+    )
+    return FoundCases(made, tuple(problems), "; ".join(dict.fromkeys(layouts)), origins)
+
+
+def _as_row_says(found: FoundCases, row: Mapping[str, Any], prefix: str) -> FoundCases:
+    """Cases of a folder without those that its row leaves out, with its patients and new names."""
+    left_out = {str(name) for name in row.get("leave_out", ())}
+    patients = row.get("patients", {})
+    cases = [case for case in found.data.cases if case.name not in left_out]
+    problems = [problem for problem in found.problems if problem.case not in left_out]
+    told = [*(case.name for case in cases), *(problem.case for problem in problems)]
+    renamed = [
+        replace(c, name=prefix + c.name, patient=str(patients.get(c.name, c.patient)))
+        for c in cases
+    ]
+    return FoundCases(
+        replace(found.data, cases=tuple(renamed)),
+        tuple(replace(p, case=p.case and prefix + p.case) for p in problems),
+        found.layout,
+        {prefix + name: (row["folder"], name) for name in told},
+    )
+
+
+def checked_folders(rows: Any) -> list[Mapping[str, Any]]:
+    """The rows of `folders`.
+
+    Raises:
+        PumitError: If one of them is none, or a key is misspelt.
+    """
+    for number, row in enumerate(rows, start=1):
+        where = f"folder {number} of data.folders"
+        if not isinstance(row, Mapping) or "folder" not in row:
+            raise PumitError(f"{where} needs the key folder.")
+        check_keys(row, FOLDER_KINDS, where)
+    return list(rows)
+
+
+def _titles(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What to call each folder; two of one name are numbered."""
+    titles: list[str] = []
+    for row in rows:
+        name = bare_name(Path(row["folder"])) or "folder"
+        title, number = name, 2
+        while title in titles:
+            title, number = f"{name}_{number}", number + 1
+        titles.append(title)
+    return titles
 
 
 def _found(cases: list[LabelledCase], problems: list[CaseProblem], layout: str) -> FoundCases:

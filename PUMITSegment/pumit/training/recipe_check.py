@@ -51,10 +51,11 @@ def check_recipe(recipe: Mapping[str, Any], source: str) -> None:
 
 def _check_data(data: Mapping[str, Any]) -> None:
     from pumit.training.class_values import classes_from
-    from pumit.training.labelled_cases import CASE_KINDS
+    from pumit.training.labelled_cases import CASE_KINDS, checked_folders
 
     if "classes" in data:
         classes_from(data["classes"])
+    checked_folders(data.get("folders", ()))
     for number, row in enumerate(data.get("cases", ()), start=1):
         where = f"case {number} of data.cases"
         if not isinstance(row, Mapping):

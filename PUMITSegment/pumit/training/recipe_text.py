@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 # Lists of rows that have a line each.
-ROWS = {"cases", "classes"}
+ROWS = {"cases", "classes", "folders"}
 COMMENTS: dict[str, str] = {
     "task": "segmentation: segment by itself; promptable: better clicks",
     "name": "of the model's file",

@@ -1,4 +1,4 @@
-"""What is wanted of a run that trains: pause, go on, stop; asked by a file or a signal."""
+"""What is wanted of a run that trains: pause, go on, stop, finish; by a file or a signal."""
 
 from __future__ import annotations
 
@@ -64,11 +64,12 @@ class RunControl:
             with suppress(OSError):
                 self.path.unlink(missing_ok=True)
 
-    def wait(self, seconds: float | None = None) -> Word | None:
-        """Sleep until something else than a pause is wanted.
+    def wait(self, seconds: float | None = None, *, also: Word | None = None) -> Word | None:
+        """Sleep until the run shall go on or stop.
 
         Args:
             seconds: The longest to wait; None waits as long as it takes.
+            also: What else ends the wait.
 
         Returns:
             What is wanted; None where the time was up.
@@ -77,7 +78,7 @@ class RunControl:
         while True:
             self._looked = -LOOK_SECONDS
             wanted = self.wanted
-            if wanted in ("resume", "stop"):
+            if wanted is not None and wanted in ("resume", "stop", also):
                 return wanted
             if until is not None and time.monotonic() >= until:
                 return None

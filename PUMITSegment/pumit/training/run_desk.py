@@ -124,6 +124,11 @@ class RunDesk:
         if self.journal is not None:
             self.journal.tell(state="validating", sentence=f"Validating step {step}.", step=step)
 
+    def best(self, model: Path, step: int) -> None:
+        """Say which model is the best so far: the run can be finished with it."""
+        if self.journal is not None:
+            self.journal.tell(model=model.name, best_step=step)
+
     @property
     def wanted(self) -> Word | None:
         """What is wanted now; to go on is no wish of a run that does."""
@@ -148,7 +153,8 @@ class RunDesk:
     def pause(self) -> Word | None:
         """Sleep until the run shall go on or stop; its time does not count."""
         self.control.obeyed()
-        return self._sleep("paused", "Paused; resume it to go on.", self.control.wait)
+        wait = partial(self.control.wait, also="finish")
+        return self._sleep("paused", "Paused; resume it to go on.", wait)
 
     def _sleep(self, kind: str, sentence: str, wait: Callable[[], Word | None]) -> Word | None:
         """Be in the state "paused" until a wait ends."""
@@ -159,7 +165,8 @@ class RunDesk:
         with self.clock.halted():
             wanted = wait()
         if wanted != "stop":
-            self.control.obeyed()
+            if wanted != "finish":  # which is obeyed between two steps
+                self.control.obeyed()
             self.event("resumed", f"Going on after {duration(time.monotonic() - began)}.")
             if before is not None:
                 self.state(before.state, before.sentence)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import ExportError
-from pumit.io.run_files import LOG, TEXT_LOG, RunState, RunStatus, write_status
+from pumit.io.run_files import LOG, TEXT_LOG, RunState, RunStatus, read_status, write_status
 from pumit.training.run_sentences import sentence_of
 
 logger = logging.getLogger(__name__)
@@ -35,6 +35,16 @@ class RunJournal:
     def __init__(self, folder: Path, *, name: str = "", task: str = "") -> None:
         self.folder = folder
         self.status = RunStatus("preparing", "Starting.", name=name, task=task)
+        before = read_status(folder)
+        if before is not None:  # a run that is taken up has what it had
+            told: dict[str, Any] = {
+                "step": before.step,
+                "steps": before.steps,
+                "seconds": before.seconds,
+            }
+            if before.model and (folder / before.model).is_file():
+                told |= {"model": before.model, "best_step": before.best_step}
+            self.status = replace(self.status, **told)
         self._lock = threading.RLock()
         self._waiting: dict[str, list[str]] = {LOG: [], TEXT_LOG: []}
         self._is_heard = True

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 from skimage.measure import find_contours
 
 from pumit.errors import ExportError
-from pumit.export.classes import class_terminology
+from pumit.export.classes import class_colors
 from pumit.export.views import View, views_through
 from pumit.io.atomic import atomic_path
 from pumit.io.run_files import PICTURES
@@ -63,8 +63,7 @@ class OverlayPictures:
 
     def __init__(self, desk: RunDesk, folder: Path, classes: Sequence[ClassValue]) -> None:
         self._desk, self._folder = desk, folder
-        meanings = class_terminology([c.label for c in classes])
-        self._colors = [meaning.color_rgb for meaning in meanings]
+        self._colors = list(class_colors([c.label for c in classes]).values())
         self._case = ""
         self._step = -1  # of the last picture
 

@@ -66,13 +66,14 @@ def with_absolute_paths(recipe: Mapping[str, Any], path_of: Callable[[str], Path
     data = changed.get("data")
     if isinstance(data, Mapping):
         data = {k: absolute(v) if k in DATA_PATHS else v for k, v in data.items()}
-        if isinstance(data.get("cases"), (list, tuple)):
-            data["cases"] = [
-                {k: absolute(v) if k in CASE_PATHS else v for k, v in case.items()}
-                if isinstance(case, Mapping)
-                else case
-                for case in data["cases"]
-            ]
+        for rows, paths in (("cases", CASE_PATHS), ("folders", DATA_PATHS)):
+            if isinstance(data.get(rows), (list, tuple)):
+                data[rows] = [
+                    {k: absolute(v) if k in paths else v for k, v in row.items()}
+                    if isinstance(row, Mapping)
+                    else row
+                    for row in data[rows]
+                ]
         changed["data"] = data
     for key in ("initial", "eva02"):
         text = changed.get(key)

@@ -47,12 +47,13 @@ class Wanted(IntEnum):
 
     NOTHING = 0
     PAUSE = 1
-    STOP = 2
+    FINISH = 2
+    STOP = 3
 
     @staticmethod
     def of(word: Word | None) -> Wanted:
         """What a word of `control` means to a run that works."""
-        return {"pause": Wanted.PAUSE, "stop": Wanted.STOP}.get(word or "", Wanted.NOTHING)
+        return Wanted.NOTHING if word in (None, "resume") else Wanted[word.upper()]
 
 
 class Run:
@@ -151,6 +152,24 @@ class Run:
         """Whether the budget of seconds is used up."""
         seconds = self.schedule.seconds
         return seconds is not None and self.position.elapsed > seconds
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is wanted of it now; to finish only where there is a model to finish with."""
+        wanted = Wanted.of(self.desk.wanted)
+        if wanted is Wanted.FINISH and self.position.best is None:
+            self.desk.control.obeyed()
+            self.desk.event("no model", "There is no validated model yet; the training goes on.")
+            return Wanted.NOTHING
+        return wanted
+
+    def finishes(self) -> bool:
+        """Whether it shall end with the best model that it has; all processes agree."""
+        has_model = self.position.best is not None
+        (is_so,) = self.meeting.any_of([has_model and self.desk.wanted == "finish"])
+        if is_so:
+            self.desk.event("finishing", f"Finishing with step {self.position.best_step}.")
+        return is_so
 
     @property
     def elapsed(self) -> float:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pumit.evaluation.segmentation_metrics import summarize
+from pumit.export.classes import class_colors
 from pumit.inference.automatic import NetworkPlan
 from pumit.io.atomic import atomic_path
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
@@ -111,7 +112,7 @@ def _train(run: TrainingRun, ready: SegmentationPlan, cases: Sequence[PreparedCa
         report=run.report,
         on_checkpoint=_keeper(run, ready, run.output / f"{run.name}_last.safetensors"),
         validate=validation,
-        on_best=keep,
+        on_best=run.keeping(keep, best),
         device=run.device,
         workers=run.workers,
         desk=run.desk,
@@ -194,6 +195,7 @@ def _tell(
                     c.label.name: c.value if len(c.values) == 1 else list(c.values)
                     for c in ready.data.classes
                 },
+                "colors": class_colors([c.label for c in ready.data.classes]),
                 "training": list(ready.split.training),
                 "validation": list(ready.split.validation),
                 "warnings": [*ready.split.warnings, *ready.facts.warnings],

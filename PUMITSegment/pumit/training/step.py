@@ -63,7 +63,7 @@ class Step:
             [
                 run.elapsed if is_first else 0.0,
                 float(is_first and run.is_save_due),
-                float(Wanted.of(run.desk.wanted)),
+                float(run.wanted),
             ],
             device=run.device,
         )

@@ -13,7 +13,7 @@ from pumit.training.drawing_ahead import StepDraws, batches
 from pumit.training.optimizers import optimizer_for, optimizer_of_groups
 from pumit.training.parallel import rank
 from pumit.training.run_desk import RunDesk
-from pumit.training.run_state import OnBest, Report, Run, State, Validate
+from pumit.training.run_state import OnBest, Report, Run, State, Validate, Wanted
 from pumit.training.schedule import Schedule
 from pumit.training.step import Step
 from pumit.training.task import Task
@@ -37,6 +37,8 @@ def train(
     desk: RunDesk | None = None,
 ) -> State:
     """Train until the schedule ends, saving on the way and resuming from `folder`.
+
+    A run that is asked to finish ends at once where a validation has found a best model.
 
     Every process of a `torchrun` draws its own fields, of the same degree at the same step. What
     is reported, validated and saved, the first process does.
@@ -76,6 +78,8 @@ def train(
         return optimizer_of_groups(groups(schedule), network, schedule)
 
     run = Run(task.network, folder, schedule, device, optimizer_of, desk)
+    if run.finishes():
+        return run.averaged()
     if run.position.owes_validation and validate is not None:
         run.validate(validate, report, on_best)
         run.save(on_checkpoint)
@@ -101,6 +105,6 @@ def train(
             if is_save_due or is_last or wanted:
                 run.save(on_checkpoint)
             run.obey(wanted)
-            if is_last:
+            if is_last or (wanted is Wanted.FINISH and run.finishes()):
                 break
     return run.averaged()

@@ -15,6 +15,7 @@ from pumit.training import recipe_file, run_recipe
 from pumit.training.parallel import rank, world
 from pumit.training.recipe_file import Kinds
 from pumit.training.run_desk import RunDesk
+from pumit.training.run_state import OnBest, State
 from pumit.training.schedule import Schedule
 
 # Keys that mean the same whatever `pumit train` trains; each task adds its own.
@@ -74,6 +75,15 @@ class TrainingRun:
     def report(self, record: dict[str, Any]) -> None:
         """Write one JSON line to standard output and to `log.jsonl`, in the first process."""
         self.desk.report(record)
+
+    def keeping(self, keep: OnBest, target: Path) -> OnBest:
+        """What keeps the best model so far in a file, and says that it is there."""
+
+        def kept(state: State, step: int, found: dict[str, float]) -> None:
+            keep(state, step, found)
+            self.desk.best(target, step)
+
+        return kept
 
     def settle(self, **planned: Any) -> None:
         """Keep the recipe in the output folder with all that was decided; before training begins.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import qt
 from slicer.i18n import tr as _
 
@@ -46,7 +49,13 @@ class CaseList:
     def refresh(self) -> None:
         """Show the cases."""
         ui, cases = self._ui, self._logic.cases
-        self._shown = tuple(cases.rows)
+        names = {
+            name: row.name
+            for row in cases.classes
+            if len(row.values) == 1
+            for name in cases.namesRead(row)
+        }
+        self._shown = tuple(_named(row, names) for row in cases.rows)
         self._cells.show([rowCells(row) for row in self._shown])
         self._cells.fitHeight(_MOST_ROWS)
         self._makeRoom()
@@ -56,7 +65,7 @@ class CaseList:
             if self._shown
             else _("There is no case to remove")
         )
-        ui.checkCasesButton.enabled = bool(self._shown) or cases.isChecking
+        ui.checkCasesButton.enabled = bool(cases.sources) or cases.isChecking
         ui.checkCasesButton.text = _("Stop reading") if cases.isChecking else _("Read again")
         ui.checkCasesButton.toolTip = (
             _("Read every case again, such as after a file was corrected")
@@ -91,16 +100,16 @@ class CaseList:
         item, case = self._ui.caseTable.item(row, column), self._shown[row]
         self._cells.forget(row)
         if column == _CASE:
-            self._logic.cases.setExcluded(case.name, item.checkState() != qt.Qt.Checked)
+            self._logic.cases.setExcluded(case.key, item.checkState() != qt.Qt.Checked)
         elif column == _PATIENT:
-            self._logic.cases.setPatient(case.name, item.text().strip())
+            self._logic.cases.setPatient(case.key, item.text().strip())
 
     def _onRemove(self) -> None:
-        names = [case.name for case in self.selected()]
-        if not names:
+        keys = [case.key for case in self.selected()]
+        if not keys:
             self._logic.status.waiting(_("Select the cases to remove in the table first."))
-        for name in names:
-            self._logic.cases.remove(name)
+        for key in keys:
+            self._logic.cases.remove(key)
 
     def _onCheck(self) -> None:
         cases = self._logic.cases
@@ -135,6 +144,11 @@ def rowCells(row: CaseRow) -> tuple[Cell, ...]:
             isEditable=True,
         ),
     )
+
+
+def _named(row: CaseRow, names: Mapping[str, str]) -> CaseRow:
+    """A case whose classes are called as the user calls them by now."""
+    return replace(row, classes={names.get(name, name): n for name, n in row.classes.items()})
 
 
 def classesInWords(row: CaseRow) -> str:

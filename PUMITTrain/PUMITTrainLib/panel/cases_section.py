@@ -8,6 +8,7 @@ from PUMITTrainLib.case_row import CaseState
 from PUMITTrainLib.panel.case_list import CaseList
 from PUMITTrainLib.panel.class_list import ClassList
 from PUMITTrainLib.panel.section_title import SectionTitle
+from PUMITTrainLib.panel.source_list import SourceList
 from PUMITTrainLib.panel.source_section import SourceSection
 
 
@@ -24,6 +25,7 @@ class CasesSection:
         self._logic = logic
         self._title = SectionTitle(ui.casesSection)
         self.source = SourceSection(ui, logic)
+        self.sources = SourceList(ui, logic)
         self.cases = CaseList(ui, logic)
         self.classes = ClassList(ui, logic)
 
@@ -31,6 +33,7 @@ class CasesSection:
         """Show what the logic says."""
         cases = self._logic.cases
         self.source.refresh()
+        self.sources.refresh()
         self.cases.refresh()
         self.classes.refresh()
         remarks = [*cases.problems, *cases.doubts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import ctk
@@ -12,12 +12,14 @@ from PUMITSegmentLib.segments.terms import uniqueText
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.case_row import CaseRow, ClassRow
-from PUMITTrainLib.panel.curve_picture import PALETTE, Color
+from PUMITTrainLib.class_colors import Color, classColors
 from PUMITTrainLib.panel.table_cells import RED, Cell, TableCells
 
 _COLOR, _NAME, _VALUES, _SEGMENTS, _CODE, _CASES = range(6)
 _WIDTHS = {_COLOR: 28, _NAME: 80, _VALUES: 46, _SEGMENTS: 82, _CODE: 54, _CASES: 48}
 _MOST_ROWS = 6
+# What Slicer gives a term for which nobody recommends a colour.
+_NO_COLOR = (127 / 255, 127 / 255, 127 / 255)
 # Shown where there is a class.
 _WIDGETS = (
     *("classesTitleLabel", "classTable", "classTermEdit", "classTermEditLabel"),
@@ -40,7 +42,8 @@ class ClassList:
         self._search = search or TermSearch()
         self._shown: tuple[ClassRow, ...] = ()
         # A cell's widget lives as long as somebody holds it.
-        self._colors: list[_ColorButton] = []
+        self._buttons: list[_ColorButton] = []
+        self._colors: list[Color] = []
         table = ui.classTable
         headers = ["", _("Class"), _("Values"), _("Other names"), _("Code"), _("In cases")]
         self._cells = TableCells(table, headers)
@@ -68,8 +71,9 @@ class ClassList:
         """Show the classes."""
         cases = self._logic.cases
         self._shown = tuple(cases.classes)
-        rows = [row for row in cases.rows if not row.isExcluded]
-        self._cells.show([classCells(row, rows) for row in self._shown])
+        self._colors = classColors(self._shown)
+        read = [row for row in cases.rows if row.isChecked and not row.isExcluded]
+        self._cells.show([classCells(row, cases.namesRead(row), read) for row in self._shown])
         self._cells.fitHeight(_MOST_ROWS)
         self._showColors()
         hasClasses = bool(self._shown)
@@ -86,13 +90,13 @@ class ClassList:
         return 0 if len(self._shown) == 1 else -1
 
     def _showColors(self) -> None:
-        while len(self._colors) < len(self._shown):
-            index = len(self._colors)
-            self._colors.append(_ColorButton(self._ui.classTable, index, self._onColor))
+        while len(self._buttons) < len(self._shown):
+            index = len(self._buttons)
+            self._buttons.append(_ColorButton(self._ui.classTable, index, self._onColor))
         # A table deletes the widgets of rows that it drops.
-        del self._colors[len(self._shown) :]
-        for index, (button, row) in enumerate(zip(self._colors, self._shown, strict=True)):
-            button.show(colorOf(row, index))
+        del self._buttons[len(self._shown) :]
+        for button, color in zip(self._buttons, self._colors, strict=True):
+            button.show(color)
 
     def _showTerm(self) -> None:
         edit, index = self._ui.classTermEdit, self._index
@@ -148,7 +152,7 @@ class ClassList:
             self._logic.cases.removeClass(index)
 
     def _onColor(self, index: int, color: Color) -> None:
-        if index < len(self._shown) and color != colorOf(self._shown[index], index):
+        if index < len(self._shown) and color != self._colors[index]:
             self._set(index, replace(self._shown[index], colorRgb=color))
 
     def _onTermEdited(self, text: str) -> None:
@@ -171,7 +175,7 @@ class ClassList:
 
     def _give(self, index: int, term: Term) -> None:
         row = self._shown[index]
-        color = row.colorRgb or term.colorRgb
+        color = row.colorRgb or (None if term.colorRgb == _NO_COLOR else term.colorRgb)
         self._set(index, replace(row, terminology=term.entry, colorRgb=color))
         self._ui.classTermEdit.text = term.name
         self._logic.status.done(
@@ -206,11 +210,6 @@ class _ColorButton:
             self._onChanged(self._index, rgb)
 
 
-def colorOf(row: ClassRow, index: int) -> Color:
-    """The colour of a class; one of ours where nobody chose it."""
-    return row.colorRgb or PALETTE[index % len(PALETTE)]
-
-
 def meaningOf(row: ClassRow) -> str:
     """The words of a class's code: type, with its modifier; empty for no code."""
     parts = [part.split("^") for part in row.terminology.split("~")]
@@ -218,10 +217,15 @@ def meaningOf(row: ClassRow) -> str:
     return " ".join(reversed(words))
 
 
-def classCells(row: ClassRow, cases: Iterable[CaseRow]) -> tuple[Cell, ...]:
-    """The cells of a class, in the order of the columns."""
-    read = [case for case in cases if case.isChecked]
-    holding = sum(case.classes.get(row.name, 0) > 0 for case in read)
+def classCells(row: ClassRow, names: Collection[str], read: Sequence[CaseRow]) -> tuple[Cell, ...]:
+    """The cells of a class, in the order of the columns.
+
+    Args:
+        row: The class.
+        names: What the cases call it.
+        read: Cases that were read.
+    """
+    holding = sum(any(case.classes.get(name) for name in names) for case in read)
     values = ", ".join(str(value) for value in row.values)
     valued = _("Label values, with commas between; several make a region")
     code = meaningOf(row)

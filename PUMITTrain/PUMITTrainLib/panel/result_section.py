@@ -52,17 +52,18 @@ class ResultSection:
         if results.model:
             state = results.model if mean is None else f"{results.model}, Dice {mean:.2f}"
         self._title.say(state)
-        ui.resultLabel.text = resultInWords(results.model, means)
+        ui.resultLabel.text = resultInWords(results.model, means, self._bestStep)
         self._showScores()
         self._showButtons()
-        if results.model and results.model != self._model and self._isFinished():
+        if results.model and results.model != self._model:
             # What was waited for is not hidden behind a heading.
             ui.resultSection.collapsed = False
         self._model = results.model
 
-    def _isFinished(self) -> bool:
+    @property
+    def _bestStep(self) -> int | None:
         view = self._logic.runs.selected
-        return view is not None and not view.isAlive
+        return None if view is None else view.bestStep
 
     def _showScores(self) -> None:
         ui, scores = self._ui, self._scores
@@ -92,7 +93,9 @@ class ResultSection:
 
     def _showButtons(self) -> None:
         ui, results = self._ui, self._logic.results
-        why = "" if results.model else _("There is a model after the first validation of a run")
+        why = "" if results.model else _("There is a model when a run is finished")
+        if not results.model and self._bestStep is not None:
+            why = _("Wait for the end of the run, or press Finish now in section 3")
         if results.isBusy:
             why = _("A model is being written or read; wait a moment")
         for button, tooltip in (
@@ -123,15 +126,21 @@ class ResultSection:
             self._logic.results.importModel(Path(path))
 
 
-def resultInWords(model: str, means: Mapping[str, float]) -> str:
+def resultInWords(model: str, means: Mapping[str, float], bestStep: int | None = None) -> str:
     """How good a model is, in a sentence.
 
     Args:
         model: Its name; empty for none.
         means: Mean Dice of each class, and of all.
+        bestStep: Of a run that is not finished, the step of its best model.
     """
+    if not model and bestStep is not None:
+        return _(
+            "The best model so far is that of step {step}. It appears here when the run is "
+            "finished; Finish now in section 3 ends it with this model."
+        ).format(step=bestStep)
     if not model and not means:
-        return _("The model appears here after the first validation.")
+        return _("The model appears here when the run is finished.")
     classes = ", ".join(f"{name} {score:.2f}" for name, score in means.items() if name != MEAN)
     if MEAN not in means:
         return _("The model {name} is ready.").format(name=model)

@@ -79,8 +79,7 @@ class RunList:
         self._question.ask(
             _(
                 "Delete the run {name} with its checkpoints, curves and pictures? This cannot be "
-                "undone. A model of it that PUMIT Segment lists no longer works then, unless it "
-                "was exported."
+                "undone. A model of it that PUMIT Segment lists stays there."
             ).format(name=view.name),
             _("Delete"),
             lambda: self._logic.runs.remove(view.folder),

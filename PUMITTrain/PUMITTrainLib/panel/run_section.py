@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import qt
+from PUMITSegmentLib.status import Activity
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.panel.class_list import colorOf
+from PUMITTrainLib.class_colors import classColors
 from PUMITTrainLib.panel.curve_labels import CurveLabels
 from PUMITTrainLib.panel.curve_picture import Color
 from PUMITTrainLib.panel.picture_label import PictureLabel
 from PUMITTrainLib.panel.plot_views import PlotViews
 from PUMITTrainLib.panel.question import Question
 from PUMITTrainLib.panel.run_list import RunList
-from PUMITTrainLib.panel.run_words import eventsOf, numbersOf, stateInWords
+from PUMITTrainLib.panel.run_words import eventsOf, numbersOf, sentenceOf, stateInWords
 from PUMITTrainLib.panel.section_title import SectionTitle
 from PUMITTrainLib.run_view import RunState, RunView
 
@@ -41,6 +42,7 @@ class RunSection:
         ui.startButton.connect("clicked()", self._onStart)
         ui.pauseButton.connect("clicked()", self._onPause)
         ui.stopButton.connect("clicked()", logic.runs.stop)
+        ui.finishButton.connect("clicked()", logic.runs.finish)
         ui.showPlotsButton.connect("toggled(bool)", self._onPlots)
         ui.runFolderButton.connect("clicked()", self._onFolder)
         ui.runSection.connect("contentsCollapsed(bool)", self._onCollapsed)
@@ -53,7 +55,7 @@ class RunSection:
         """Show the run that is selected."""
         self._findAgain()
         view = self._logic.runs.selected
-        self._sayEnd(view)
+        self._sayChange(view)
         self._showButtons(view)
         self._showProgress(view)
         self._showPictures(view)
@@ -71,20 +73,29 @@ class RunSection:
         if runs.selected is None and alive:
             runs.select(alive[0].folder)
 
-    def _sayEnd(self, view: RunView | None) -> None:
-        """Say at the top what became of a run that was followed, and has ended."""
+    def _sayChange(self, view: RunView | None) -> None:
+        """Say at the top that a run that is followed pauses, goes on, or has ended."""
         before, self._followed = self._followed, view
-        if before is None or view is None or before.folder != view.folder:
-            return
-        if not before.isAlive or view.isAlive:
-            return
         status = self._logic.status
-        if view.state is RunState.FINISHED:
+        if view is None:
+            return
+        if before is None or before.folder != view.folder:
+            if view.isAlive and status.current.activity is Activity.WAITING:
+                status.waiting(sentenceOf(view))
+            return
+        if not before.isAlive or before.state is view.state:
+            return
+        if view.isComputing:
+            if before.state is RunState.PAUSED:
+                status.done(_("The training runs; it goes on when Slicer is closed."))
+        elif view.state is RunState.PAUSED:
+            status.waiting(sentenceOf(view))
+        elif view.state is RunState.FINISHED:
             status.done(
                 _("{name} is trained; section 4 says how good it is.").format(name=view.name)
             )
         elif view.state is RunState.STOPPED:
-            status.done(_("{name} is saved; Resume goes on with it.").format(name=view.name))
+            status.done(sentenceOf(view))
         else:
             status.problem(view.sentence)
 
@@ -107,12 +118,28 @@ class RunSection:
             if canStop
             else _("Nothing of the selected run can be stopped")
         )
+        self._showFinish(view)
         ui.runFolderButton.enabled = view is not None
         ui.runFolderButton.toolTip = (
             _("Open the folder of the run: weights, logs, pictures, recipe")
             if view is not None
             else _("Select a run first")
         )
+
+    def _showFinish(self, view: RunView | None) -> None:
+        button = self._ui.finishButton
+        button.visible = view is not None and view.state is not RunState.FINISHED
+        button.enabled = view is not None and view.canFinish
+        if view is None or view.bestStep is None:
+            button.text = _("Finish now")
+            button.toolTip = _("The run has no validated model that it could be finished with")
+            return
+        button.text = _("Finish now with step {step}").format(step=view.bestStep)
+        button.toolTip = (
+            _("End the training with the best model so far, that of step {step}; it can be used")
+            if view.canFinish
+            else _("The run is ending already; wait a moment")
+        ).format(step=view.bestStep)
 
     def _showProgress(self, view: RunView | None) -> None:
         ui, runs = self._ui, self._logic.runs
@@ -121,9 +148,7 @@ class RunSection:
         if view is None:
             ui.runSentenceLabel.text = runs.whyNoStart or _("Everything is ready: press Start.")
             return
-        ui.runSentenceLabel.text = _("{name}: {sentence}").format(
-            name=view.name, sentence=view.sentence or stateInWords(view)
-        )
+        ui.runSentenceLabel.text = sentenceOf(view)
         isBad = view.state in (RunState.FAILED, RunState.DIED)
         ui.runSentenceLabel.setStyleSheet("color: #c75000;" if isBad else "")
         # One that is prepared does not know yet how long it takes: a bar that moves.
@@ -170,8 +195,11 @@ class RunSection:
         self._log = text
 
     def _colors(self) -> dict[str, Color]:
+        """Colours of the run's own classes; until it tells them, those of the table."""
         classes = self._logic.cases.classes
-        return {row.name: colorOf(row, index) for index, row in enumerate(classes)}
+        names = (row.name for row in classes)
+        told = dict(zip(names, classColors(classes), strict=True))
+        return told | self._logic.runs.curves.colors
 
     def _onStart(self) -> None:
         runs = self._logic.runs

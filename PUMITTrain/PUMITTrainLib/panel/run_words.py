@@ -27,9 +27,17 @@ def stateInWords(view: RunView) -> str:
     }[view.state]
     if view.isStopping:
         return _("stopping")
+    if view.isFinishing:
+        return _("finishing")
     if view.isPausing:
         return _("pausing")
     return words.format(percent=f"{100 * view.fraction:.0f}")
+
+
+def sentenceOf(view: RunView) -> str:
+    """What a person should know of a run now, with its name."""
+    sentence = view.sentence or stateInWords(view)
+    return _("{name}: {sentence}").format(name=view.name, sentence=sentence)
 
 
 def numbersOf(view: RunView, speed: str, memory: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
+from pathlib import Path
 
 import ctk
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.case_row import CaseState
+from PUMITTrainLib.case_row import CaseKey, CaseState
 from PUMITTrainLib.choices import CaseSource
 from PUMITTrainLib.example_cases import ExampleCases
 
@@ -52,7 +53,7 @@ class SourceSection:
         # What a bundle holds is known only a moment after it was added: cases are read when they
         # appear, each list of them once, so that a reading that is stopped stays so.
         self._wantsReading = False
-        self._readNames: tuple[str, ...] = ()
+        self._readKeys: tuple[CaseKey, ...] = ()
         for place, text in _placeTexts().items():
             ui.sourceSelector.addItem(text, place.value)
         self._place = Place.SCENE
@@ -93,14 +94,13 @@ class SourceSection:
         self._readWhatIsNew()
         self._offered = logic.cases.offeredPairs() if self._place is Place.SCENE else ()
         if parameters is not None:
-            found = logic.cases.foundPatterns
-            for edit, text, standsFor in (
-                (ui.imagePatternEdit, parameters.imagePattern, found[0]),
-                (ui.labelPatternEdit, parameters.labelPattern, found[1]),
+            for edit, text in (
+                (ui.imagePatternEdit, parameters.imagePattern),
+                (ui.labelPatternEdit, parameters.labelPattern),
             ):
                 if not edit.hasFocus():
                     edit.text = text
-                edit.placeholderText = standsFor or _("found by itself")
+                edit.placeholderText = _("found by itself")
         reason = self._whyNot()
         ui.addCasesButton.enabled = not reason
         ui.addCasesButton.toolTip = reason or _(
@@ -116,11 +116,11 @@ class SourceSection:
         cases = self._logic.cases
         if not self._wantsReading or cases.isChecking:
             return
-        rows = cases.rows
-        names = tuple(row.name for row in rows)
+        rows = [row for row in cases.rows if not row.folder]  # a folder is read as it is added
+        keys = tuple(row.key for row in rows)
         isNew = any(row.state is CaseState.UNCHECKED for row in rows)
-        if isNew and names != self._readNames:
-            self._readNames = names
+        if isNew and keys != self._readKeys:
+            self._readKeys = keys
             cases.check()
 
     def _choose(self, place: Place) -> None:
@@ -145,7 +145,6 @@ class SourceSection:
             Place.FILES: _("Scan:"),
             Place.BUNDLE: _("Scene file:"),
         }.get(self._place, _("Folder:"))
-        ui.addCasesButton.text = _("Read") if isFolder else _("Add")
 
     def _onPath(self, path: str) -> None:
         if not self._isShowing:
@@ -218,6 +217,10 @@ class SourceSection:
                 ui.sceneLabelSelector.setCurrentNode(None)
             else:
                 cases.addAllOffered()
+        elif place is Place.FOLDER and not Path(self._path).exists():
+            logic.status.problem(
+                _("There is no folder {path}; choose another one.").format(path=self._path)
+            )
         elif place is Place.FOLDER:
             cases.setFolder(self._path)
             cases.check()

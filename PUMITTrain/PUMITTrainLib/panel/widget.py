@@ -7,6 +7,7 @@ import os
 import qt
 import slicer
 from PUMITSegmentLib.panel.status_line import StatusLine
+from slicer.i18n import tr as _
 
 from PUMITTrainLib.panel.cases_section import CasesSection
 from PUMITTrainLib.panel.file_dialogs import FileDialogs
@@ -57,6 +58,14 @@ class TrainWidget:
         """The module is shown."""
         self.logic.enter()
         self.refresh()
+        if not self.logic.status.current.text:
+            self.logic.status.waiting(self._firstSentence())
+
+    def _firstSentence(self) -> str:
+        """What to do first; a run that goes on is said when it is found."""
+        if not self.logic.cases.sources:
+            return _("Choose where your cases are, and press Add.")
+        return self.logic.runs.whyNoStart or _("Everything is ready: press Start.")
 
     def exit(self) -> None:
         """Another module is shown; trainings go on."""

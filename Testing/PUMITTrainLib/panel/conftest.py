@@ -1,4 +1,4 @@
-"""The panel of PUMITTrain with a logic that says what a test tells it."""
+"""The panel of PUMITTrain alone, and the module with programs that a test plays."""
 
 from __future__ import annotations
 
@@ -20,3 +20,13 @@ def shown(slicerApp: Any, background: Any) -> Iterator[Any]:
     panel = ShownPanel(str(RESOURCES), FakeTrainLogic(background))
     yield panel
     panel.close()
+
+
+@pytest.fixture
+def module(loadModule: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module, shown; see `TrainModule`."""
+    from train_module import TrainModule
+
+    made = TrainModule(tmp_path / "runs", loadModule, monkeypatch)
+    yield made
+    made.close()

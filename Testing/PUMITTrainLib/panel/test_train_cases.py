@@ -80,10 +80,9 @@ def test_a_folder_is_read_with_the_patterns_that_are_shown(
     shown: ShownPanel, tmp_path: Path
 ) -> None:
     shown.choose(shown.ui.sourceSelector, "folder")
-    shown.logic.cases.foundPatterns = ("imagesTr/{case}_0000.nii.gz", "labelsTr/{case}.nii.gz")
     shown.ui.sourcePathEdit.currentPath = str(tmp_path)
     shown.tell()
-    assert shown.ui.imagePatternEdit.placeholderText == "imagesTr/{case}_0000.nii.gz"
+    assert shown.ui.imagePatternEdit.placeholderText == "found by itself"
     shown.type(shown.ui.imagePatternEdit, "scans/{case}.nrrd")
     assert shown.logic.parameters.imagePattern == "scans/{case}.nrrd"
     shown.press(shown.ui.addCasesButton)
@@ -166,7 +165,7 @@ def test_a_case_that_is_unticked_is_left_out(shown: ShownPanel) -> None:
 
     addRows(shown, goodRow("one"), goodRow("two"))
     shown.cell(shown.ui.caseTable, 1, CASE).setCheckState(QtCore.Qt.Unchecked)
-    assert shown.logic.askedFor("setExcluded") == [("two", True)]
+    assert shown.logic.askedFor("setExcluded") == [(("", "two"), True)]
     addRows(shown, goodRow("one"), goodRow("two", isExcluded=True))
     assert shown.cell(shown.ui.caseTable, 1, REMARKS).text() == "left out"
 
@@ -174,7 +173,7 @@ def test_a_case_that_is_unticked_is_left_out(shown: ShownPanel) -> None:
 def test_a_patient_is_written_into_its_cell(shown: ShownPanel) -> None:
     addRows(shown, goodRow("one"))
     shown.edit(shown.ui.caseTable, 0, PATIENT, " P7 ")
-    assert shown.logic.askedFor("setPatient") == [("one", "P7")]
+    assert shown.logic.askedFor("setPatient") == [(("", "one"), "P7")]
 
 
 def test_a_table_that_is_filled_asks_for_nothing(shown: ShownPanel) -> None:
@@ -203,10 +202,14 @@ def test_selected_cases_are_removed(shown: ShownPanel) -> None:
     assert "Select" in shown.ui.statusLabel.text
     shown.ui.caseTable.selectRow(1)
     shown.press(shown.ui.removeCasesButton)
-    assert shown.logic.askedFor("remove") == [("two",)]
+    assert shown.logic.askedFor("remove") == [(("", "two"),)]
 
 
 def test_reading_can_be_stopped_and_tells_how_far_it_is(shown: ShownPanel) -> None:
+    from PUMITTrainLib.case_folders import SourceRow
+    from PUMITTrainLib.choices import CaseSource
+
+    shown.logic.cases.sources = (SourceRow(CaseSource.SCENE, 1),)
     addRows(shown, goodRow("one"))
     shown.press(shown.ui.checkCasesButton)
     assert shown.logic.askedFor("check") == [()]

@@ -4,52 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from pumit.io.run_files import RunStatus, write_status
-from train_module import TrainModule
+from train_module import TrainModule, addToTable, say, start
 
 CASE, REMARKS = range(2)
-
-
-@pytest.fixture
-def module(loadModule: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The module, shown; see `TrainModule`."""
-    made = TrainModule(tmp_path / "runs", loadModule, monkeypatch)
-    yield made
-    made.close()
-
-
-def addToTable(module: TrainModule, count: int = 2) -> None:
-    """Cases of the scene, by the button, and read."""
-    for number in range(count):
-        module.addSegmentation(module.addVolume(f"scan{number}", seed=number), f"label{number}")
-    module.process()
-    module.press(module.ui.addCasesButton)
-    module.settle()
-    module.answerCheck()
-    module.settle()
-
-
-def start(module: TrainModule) -> Path:
-    """Press Start, answer the plan, and let the process say that it trains."""
-    module.press(module.ui.startButton)
-    module.settle()
-    module.answerPlan()
-    module.settle()
-    folder = module.launcher.launched[-1][0]
-    say(module, folder)
-    return folder
-
-
-def say(module: TrainModule, folder: Path, state: str = "training", **more: Any) -> None:
-    """Let the process of a run say something."""
-    given = {"sentence": "Step 10 of 40.", "name": "mine", "step": 10, "steps": 40}
-    write_status(folder, RunStatus(state, **{**given, **more}))
-    module.look()
-    module.process()
 
 
 # --- the way through ------------------------------------------------------------------------------

@@ -24,9 +24,12 @@ def screenshots(tmp_path: Path) -> Path:
 
 def fill(shown: ShownPanel, tmp_path: Path) -> None:
     """Let there be something of everything."""
+    from PUMITTrainLib.case_folders import SourceRow
     from PUMITTrainLib.case_row import ClassRow
+    from PUMITTrainLib.choices import CaseSource
 
     logic = shown.logic
+    logic.cases.sources = (SourceRow(CaseSource.FOLDER, 4, "/scans/liver"),)
     problem = "Image and label are on different grids: 128 x 128 x 60 and 64 x 64 x 60 voxels."
     logic.cases.rows = (
         goodRow("case_00"),

@@ -45,6 +45,8 @@ def test_good_cases_are_measured(tmp_path: Path) -> None:
         "classes": {"ball": counts[1], "box": counts[2]},
         "problems": [],
         "doubts": [],
+        "folder": "",
+        "in_folder": "",
     }
     assert (summary.cases, summary.usable, summary.problems, summary.doubts) == (2, 2, [], [])
     assert summary.in_cases == {"ball": 2, "box": 2}

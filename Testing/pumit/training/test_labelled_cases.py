@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from labelled_scans import ball_and_box, write, write_pairs
 from pumit.errors import PumitError
-from pumit.training.labelled_cases import LabelledSet, find_labelled_set
+from pumit.training.labelled_cases import LabelledSet, find_cases, find_labelled_set
 
 CLASSES = {"ball": 1, "box": 2}
 
 
 def find(root: Path, /, **data: Any) -> LabelledSet:
-    if "cases" not in data:
+    if not {"cases", "folders"} & data.keys():
         data = {"folder": ".", **data}
     if not (root / "dataset.json").exists():
         data.setdefault("classes", CLASSES)  # or they are read off the labels
@@ -57,6 +57,59 @@ def test_listed_cases_are_taken_as_they_are(tmp_path: Path) -> None:
     ]
     found = find(tmp_path, cases=rows)
     assert [(case.name, len(case.images)) for case in found.cases] == [("a", 1), ("second", 2)]
+
+
+def two_sites(root: Path) -> list[dict[str, Any]]:
+    """Folders whose cases are called alike."""
+    for site in ("a/site", "b/site"):
+        touch(
+            root / site, *(f"{kind}/case_{n}.nii.gz" for kind in ("images", "labels") for n in "12")
+        )
+    return [{"folder": "a/site"}, {"folder": "b/site"}]
+
+
+def test_folders_and_listed_cases_add_up(tmp_path: Path) -> None:
+    rows = two_sites(tmp_path)
+    touch(tmp_path, "x.nii.gz", "x_seg.nii.gz")
+    listed = [{"name": "case_1", "image": "x.nii.gz", "label": "x_seg.nii.gz"}]
+    found = find(tmp_path, folders=rows, cases=listed)
+    assert [case.name for case in found.cases] == [
+        *("case_1", "site-case_1", "site-case_2", "site_2-case_1", "site_2-case_2"),
+    ]
+    assert found.cases[3].label == tmp_path / "b/site/labels/case_1.nii.gz"
+    (alone, second) = find(tmp_path, folders=rows[:1]).cases
+    assert (alone.name, second.name) == ("case_1", "case_2")
+
+
+def test_what_a_folder_leaves_out_is_nothing_to_another(tmp_path: Path) -> None:
+    first, second = two_sites(tmp_path)
+    rows = [{**first, "leave_out": ["case_1"]}, {**second, "patients": {"case_1": "P7"}}]
+    found = find(tmp_path, folders=rows)
+    assert [(case.name, case.patient) for case in found.cases] == [
+        *(("site-case_2", ""), ("site_2-case_1", "P7"), ("site_2-case_2", "")),
+    ]
+
+
+def test_a_folder_that_fails_hides_no_other(tmp_path: Path) -> None:
+    rows = [*two_sites(tmp_path), {"folder": "gone"}]
+    found = find_cases({"folders": rows, "classes": CLASSES}, lambda text: tmp_path / text)
+    assert [str(p) for p in found.problems] == ["There is no folder 'gone'; correct data.folder"]
+    assert len(found.data.cases) == 4
+    assert found.origins["site_2-case_1"] == ("b/site", "case_1")
+
+
+def test_classes_that_folders_name_differently_have_to_be_named(tmp_path: Path) -> None:
+    rows = two_sites(tmp_path)
+    for row, names in zip(rows, ({"liver": 1}, {"spleen": 1}), strict=True):
+        folder = tmp_path / row["folder"]
+        listed = [{"image": "images/case_1.nii.gz", "label": "labels/case_1.nii.gz"}]
+        labels = {"0": "background", **{str(v): k for k, v in names.items()}}
+        content = {"modality": {"0": "CT"}, "labels": labels, "training": listed}
+        (folder / "dataset.json").write_text(json.dumps(content))
+    found = find_cases({"folders": rows}, lambda text: tmp_path / text)
+    assert ["name their classes differently" in str(p) for p in found.problems] == [True]
+    assert found.data.channels == ("CT",)
+    assert not find_cases({"folders": rows, "classes": CLASSES}, lambda t: tmp_path / t).problems
 
 
 @pytest.mark.parametrize("version", ["decathlon", "nnunet1", "nnunet2", "nnunet2 listed"])

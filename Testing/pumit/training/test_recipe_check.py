@@ -32,6 +32,8 @@ def test_recipe_without_its_data_is_fine(recipe: dict[str, Any]) -> None:
         ({**RECIPE, "plan": {"batchsize": 1}}, "batch_size"),
         ({**RECIPE, "data": {"folder": "x", "clases": {}}}, "classes"),
         ({**RECIPE, "data": {"cases": [{"imag": "a", "label": "b"}]}}, "image"),
+        ({**RECIPE, "data": {"folders": [{"folder": "x", "leave_ou": []}]}}, "leave_out"),
+        ({**RECIPE, "data": {"folders": ["x"]}}, "needs the key folder"),
         ({**RECIPE, "data": {"folder": "x", "classes": [{"nam": "a"}]}}, "name"),
         ({**CLICKS, "parts": "all"}, "part"),
         ({**CLICKS, "part": "head"}, "decoder"),

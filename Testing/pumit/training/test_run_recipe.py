@@ -136,6 +136,9 @@ def test_paths_begin_at_the_recipe_wherever_it_is_copied(tmp_path: Path) -> None
         {"image": [str(tmp_path / "a_0.nii"), str(tmp_path / "a_1.nii")], "label": "/b/a.nii"},
         {"image": str(tmp_path / "b"), "label": str(tmp_path / "c#d")},
     ]
+    folders = [{"folder": "set", "leave_out": ["a"]}]
+    found = with_absolute_paths({"data": {"folders": folders}}, lambda text: tmp_path / text)
+    assert found["data"]["folders"] == [{"folder": str(tmp_path / "set"), "leave_out": ["a"]}]
 
 
 def test_epochs_leave_the_number_of_steps_open() -> None:

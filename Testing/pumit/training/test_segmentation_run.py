@@ -13,6 +13,7 @@ import torch
 import yaml
 from labelled_scans import TINY_SIZES, ball_and_box, write, write_pairs
 from pumit.errors import CheckpointError, PumitError, TrainingError
+from pumit.export.classes import class_colors
 from pumit.inference.automatic import load_automatic
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import build_network
@@ -76,6 +77,8 @@ def test_trained_model_predicts_other_scans(tmp_path: Path) -> None:
     assert recipe["metrics"]["dice_ball"] > 0.75
     log = records(tmp_path / "out")
     assert log[0]["data"]["validation"] == ["case_4"]
+    colors = class_colors(model.classes)  # a curve has the colour of its class in the pictures
+    assert log[0]["data"]["colors"] == {name: list(color) for name, color in colors.items()}
     assert log[1]["plan"]["spacing_mm"] == [2.0, 1.0, 1.0]
     assert [r["step"] for r in log if "validation" in r] == [20, 40]
     judged = json.loads((tmp_path / "out" / "validation.json").read_text())

@@ -1,0 +1,25 @@
+"""The colours that classes have in pictures, and will have in segmentations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pumit.errors import ExportError
+from pumit.export.classes import class_terminology
+from pumit.segmentation import ClassLabel
+
+from PUMITTrainLib.case_row import ClassRow
+
+Color = tuple[float, float, float]
+
+
+def classColors(rows: Iterable[ClassRow]) -> list[Color]:
+    """Colours of classes, in order: their own, those of their codes, or others that differ."""
+    return [meaning.color_rgb for meaning in class_terminology([_label(row) for row in rows])]
+
+
+def _label(row: ClassRow) -> ClassLabel:
+    try:
+        return ClassLabel(row.name, row.terminology, row.colorRgb)
+    except ExportError:  # a name that no file can hold, which is said when cases are read
+        return ClassLabel("class", row.terminology, row.colorRgb)

@@ -1,0 +1,85 @@
+"""Section 1 of the panel: the places that cases were added from, each with its own Remove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import qt
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.case_folders import SourceRow
+from PUMITTrainLib.choices import CaseSource
+from PUMITTrainLib.panel.table_cells import Cell, TableCells
+
+_SOURCE, _COUNT, _REMOVE = range(3)
+_WIDTHS = {_SOURCE: 166, _COUNT: 50, _REMOVE: 80}
+_ROW_HEIGHT = 26
+_MOST_ROWS = 4
+
+
+class SourceList:
+    """Shows where cases come from, and takes all cases of a place out of the table.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+    """
+
+    def __init__(self, ui, logic) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._shown: tuple[SourceRow, ...] = ()
+        # A cell's widget lives as long as somebody holds it.
+        self._buttons: list[_RemoveButton] = []
+        table = ui.sourceTable
+        self._cells = TableCells(table, [_("Cases from"), _("Cases"), ""])
+        for column, width in _WIDTHS.items():
+            table.setColumnWidth(column, width)
+        table.verticalHeader().setDefaultSectionSize(_ROW_HEIGHT)
+        table.horizontalHeader().setStretchLastSection(True)
+
+    def refresh(self) -> None:
+        """Show the sources."""
+        table = self._ui.sourceTable
+        self._shown = tuple(self._logic.cases.sources)
+        self._cells.show([sourceCells(row) for row in self._shown])
+        self._cells.fitHeight(_MOST_ROWS)
+        while len(self._buttons) < len(self._shown):
+            self._buttons.append(_RemoveButton(table, len(self._buttons), self._onRemove))
+        # A table deletes the widgets of rows that it drops.
+        del self._buttons[len(self._shown) :]
+        table.visible = bool(self._shown)
+
+    def _onRemove(self, index: int) -> None:
+        if index < len(self._shown):
+            self._logic.cases.removeSource(self._shown[index])
+            if self._logic.cases.rows:
+                # Cases are compared with each other, so without these the others say other things.
+                self._logic.cases.check()
+
+
+class _RemoveButton:
+    """Removes a source, in its row."""
+
+    def __init__(self, table, index: int, onRemove: Callable[[int], None]) -> None:
+        self._index = index
+        self._onRemove = onRemove
+        self._button = qt.QPushButton(_("Remove"))
+        self._button.toolTip = _(
+            "Take all cases of this place out of the table; files and scene stay as they are"
+        )
+        self._button.connect("clicked()", self._onClicked)
+        table.setCellWidget(index, _REMOVE, self._button)
+
+    def _onClicked(self) -> None:
+        self._onRemove(self._index)
+
+
+def sourceCells(row: SourceRow) -> tuple[Cell, ...]:
+    """The cells of a source, in the order of the columns."""
+    names = {CaseSource.SCENE: _("The open scene"), CaseSource.FILES: _("Files")}
+    return (
+        Cell(names.get(row.kind, row.name), row.folder),
+        Cell(str(row.count)),
+        Cell(),
+    )

@@ -1,0 +1,119 @@
+"""Scene, folders and files add up, and what is changed of one of them is its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from train_module import TrainModule, addFolder, addToTable, answerFound, site
+
+CASE, REMARKS = range(2)
+SOURCE, COUNT, REMOVE = range(3)
+
+
+def column(module: TrainModule, table: Any, number: int) -> list[str]:
+    return [module.cell(table, row, number).text() for row in range(table.rowCount)]
+
+
+def untick(module: TrainModule, row: int) -> None:
+    from Qt import QtCore
+
+    module.cell(module.ui.caseTable, row, CASE).setCheckState(QtCore.Qt.Unchecked)
+    module.process()
+
+
+def test_a_case_left_out_of_one_folder_stays_in_another(
+    module: TrainModule, tmp_path: Path
+) -> None:
+    first, second = site(tmp_path / "first"), site(tmp_path / "second")
+    addFolder(module, first)
+    untick(module, 0)
+    addFolder(module, second)
+    table = module.ui.caseTable
+    assert column(module, table, CASE) == [
+        *("case_001", "first-case_002", "second-case_001", "second-case_002"),
+    ]
+    assert column(module, table, REMARKS) == ["left out", "good", "good", "good"]
+    assert module.logic.cases.config()["folders"] == [
+        {"folder": str(first), "leave_out": ["case_001"]},
+        {"folder": str(second)},
+    ]
+    module.reopen()
+    module.press(module.ui.checkCasesButton)
+    module.settle()
+    answerFound(module)
+    assert column(module, module.ui.caseTable, REMARKS) == ["left out", "good", "good", "good"]
+
+
+def test_a_case_that_is_removed_is_gone_until_its_folder_is_added_again(
+    module: TrainModule, tmp_path: Path
+) -> None:
+    ui, folder = module.ui, site(tmp_path / "site", 3)
+    addFolder(module, folder)
+    ui.caseTable.selectRow(1)
+    module.press(ui.removeCasesButton)
+    assert column(module, ui.caseTable, CASE) == ["case_001", "case_003"]
+    module.press(ui.checkCasesButton)
+    module.settle()
+    answerFound(module)
+    assert column(module, ui.caseTable, CASE) == ["case_001", "case_003"]
+    assert ui.casesSection.text == "1. Cases: 2 to train on"
+    module.reopen()
+    ui = module.ui
+    module.press(ui.checkCasesButton)
+    module.settle()
+    answerFound(module)
+    assert column(module, ui.caseTable, CASE) == ["case_001", "case_003"]
+    addFolder(module, folder)
+    assert column(module, ui.caseTable, CASE) == ["case_001", "case_002", "case_003"]
+
+
+def test_sources_add_up_and_each_is_removed_alone(module: TrainModule, tmp_path: Path) -> None:
+    ui = module.ui
+    addToTable(module)
+    addFolder(module, site(tmp_path / "site"))
+    module.choose(ui.sourceSelector, "files")
+    for name in ("x.nii.gz", "x-label.nii.gz"):
+        (tmp_path / name).touch()
+    ui.sourcePathEdit.currentPath = str(tmp_path / "x.nii.gz")
+    ui.labelPathEdit.currentPath = str(tmp_path / "x-label.nii.gz")
+    module.press(ui.addCasesButton)
+    module.settle()
+    answerFound(module)
+    everything = ["scan0", "scan1", "x", "site-case_001", "site-case_002"]
+    assert column(module, ui.caseTable, CASE) == everything
+    assert column(module, ui.sourceTable, SOURCE) == ["The open scene", "Files", "site"]
+    assert column(module, ui.sourceTable, COUNT) == ["2", "1", "2"]
+    module.press(ui.sourceTable.cellWidget(2, REMOVE))
+    assert column(module, ui.caseTable, CASE) == everything[:3]
+    module.press(ui.sourceTable.cellWidget(0, REMOVE))
+    assert column(module, ui.caseTable, CASE) == ["x"]
+    assert column(module, ui.sourceTable, SOURCE) == ["Files"]
+    module.press(ui.sourceTable.cellWidget(0, REMOVE))
+    assert ui.caseTable.rowCount == 0
+    assert not ui.sourceTable.isVisible()
+    assert not ui.startButton.enabled
+
+
+def test_cases_stay_in_the_table_while_a_source_is_added(
+    module: TrainModule, tmp_path: Path
+) -> None:
+    addFolder(module, site(tmp_path / "first"))
+    module.ui.sourcePathEdit.currentPath = str(site(tmp_path / "second"))
+    module.press(module.ui.addCasesButton)
+    module.settle()
+    assert module.logic.cases.isChecking
+    assert module.ui.caseTable.rowCount == 2
+    answerFound(module)
+    assert module.ui.caseTable.rowCount == 4
+
+
+def test_a_patient_is_said_of_the_case_of_one_folder(module: TrainModule, tmp_path: Path) -> None:
+    first, second = site(tmp_path / "first"), site(tmp_path / "second")
+    addFolder(module, first)
+    addFolder(module, second)
+    module.edit(module.ui.caseTable, 2, 4, "P7")
+    assert module.logic.cases.config()["folders"] == [
+        {"folder": str(first)},
+        {"folder": str(second), "patients": {"case_001": "P7"}},
+    ]
