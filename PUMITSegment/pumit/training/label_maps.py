@@ -25,7 +25,7 @@ from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
 from pumit.training.synthesis.layout import background
 from pumit.training.synthesis.painting import Layout, any_of
-from pumit.training.synthesis.scene import Scene, is_target, slice_ratio_for
+from pumit.training.synthesis.scene import MIN_REAL_SHARE, Scene, is_target, slice_ratio_for
 from pumit.training.synthesis.shapes import rotation
 from pumit.volume import Volume
 
@@ -159,7 +159,7 @@ def _targets(shown: Tensor, layout: Layout, generator: torch.Generator) -> list[
         mask = any_of(shown, parts)
         if chance(generator, PART):
             mask = part_of(mask, generator)
-        if is_target(mask):
+        if is_target(mask, MIN_REAL_SHARE):
             targets.append(mask)
         if len(targets) == MOST_TARGETS:
             break

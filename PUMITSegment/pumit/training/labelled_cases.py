@@ -136,7 +136,8 @@ def find_cases(data: Mapping[str, Any], resolve: Callable[[str], Path]) -> Found
     `folders` (a list of `{folder, images, labels, leave_out, patients}`) and `cases` (a list of
     `{name, image, label, patient}`), which add up; and `classes`, `channels`,
     `repeat_single_channel` and `leave_out` (names of cases that are passed over). Where there is
-    more than one source, the cases of a folder are called after it, too: `folder-case`.
+    more than one source, the cases of a folder are called after its number, too:
+    `folder2-case`. Its own name may be a patient's, and names of cases stand in a run's log.
 
     Args:
         data: Keys and values; their names and kinds are checked already.
@@ -236,13 +237,13 @@ def _of_sources(
     origins: dict[str, tuple[str, str]] = {}
     rows = checked_folders(data.get("folders", ()))
     is_alone = len(rows) == 1 and not listed
-    for row, title in zip(rows, _titles(rows), strict=True):
+    for number, row in enumerate(rows, start=1):
         try:
             found = _of_row(row, resolve, repeats_single=repeats_single)
         except PumitError as error:
             problems.append(CaseProblem("", str(error).removesuffix(".")))
             continue
-        named = _as_row_says(found, row, "" if is_alone else f"{title}-")
+        named = _as_row_says(found, row, "" if is_alone else f"folder{number}-")
         cases += named.data.cases
         problems += named.problems
         origins |= named.origins
@@ -292,18 +293,6 @@ def checked_folders(rows: Any) -> list[Mapping[str, Any]]:
             raise PumitError(f"{where} needs the key folder.")
         check_keys(row, FOLDER_KINDS, where)
     return list(rows)
-
-
-def _titles(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What to call each folder; two of one name are numbered."""
-    titles: list[str] = []
-    for row in rows:
-        name = bare_name(Path(row["folder"])) or "folder"
-        title, number = name, 2
-        while title in titles:
-            title, number = f"{name}_{number}", number + 1
-        titles.append(title)
-    return titles
 
 
 def _found(cases: list[LabelledCase], problems: list[CaseProblem], layout: str) -> FoundCases:

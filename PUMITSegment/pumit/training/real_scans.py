@@ -19,8 +19,14 @@ from pumit.errors import VolumeError
 from pumit.preprocessing.fields import Field, Pyramid, depth_first, field_shape
 from pumit.preprocessing.intensity import field_channels
 from pumit.training.region_merging import region_pieces
-from pumit.training.synthesis.grid import integer, uniform
-from pumit.training.synthesis.scene import MIN_SHARE, Scene, is_target, slice_ratio_for
+from pumit.training.synthesis.grid import integer, log_uniform, uniform
+from pumit.training.synthesis.scene import (
+    MIN_REAL_SHARE,
+    MIN_SHARE,
+    Scene,
+    is_target,
+    slice_ratio_for,
+)
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
@@ -221,7 +227,7 @@ def share_of_field(generator: torch.Generator) -> float:
     """Extent of a structure over that of a field: mostly less, else as in a look at its border."""
     if torch.rand((), generator=generator) < CLOSE:
         return uniform(generator, 1.2, 3.0)
-    return uniform(generator, 0.2, 1.2)
+    return log_uniform(generator, 0.08, 1.2)
 
 
 def case_index(folder: Path) -> dict[str, dict[str, object]]:
@@ -265,7 +271,7 @@ def varied(
             other = target | targets[int(rng.integers(len(targets)))]
         elif draw < UNION + PART:
             other = part_of(target, generator)
-        out.append(other if is_target(other) else target)
+        out.append(other if is_target(other, MIN_REAL_SHARE) else target)
     return out
 
 
@@ -300,7 +306,7 @@ def label_targets(
     ]
     for v in [value, *map(int, rng.permutation(others))][:5]:
         mask = scan.mask(labels, v)
-        if is_target(mask):
+        if is_target(mask, MIN_REAL_SHARE):
             targets.append(mask)
     return targets
 

@@ -31,7 +31,7 @@ def test_a_case_left_out_of_one_folder_stays_in_another(
     addFolder(module, second)
     table = module.ui.caseTable
     assert column(module, table, CASE) == [
-        *("case_001", "first-case_002", "second-case_001", "second-case_002"),
+        *("case_001", "folder1-case_002", "folder2-case_001", "folder2-case_002"),
     ]
     assert column(module, table, REMARKS) == ["left out", "good", "good", "good"]
     assert module.logic.cases.config()["folders"] == [
@@ -80,7 +80,7 @@ def test_sources_add_up_and_each_is_removed_alone(module: TrainModule, tmp_path:
     module.press(ui.addCasesButton)
     module.settle()
     answerFound(module)
-    everything = ["scan0", "scan1", "x", "site-case_001", "site-case_002"]
+    everything = ["scan0", "scan1", "x", "folder1-case_001", "folder1-case_002"]
     assert column(module, ui.caseTable, CASE) == everything
     assert column(module, ui.sourceTable, SOURCE) == ["The open scene", "Files", "site"]
     assert column(module, ui.sourceTable, COUNT) == ["2", "1", "2"]

@@ -74,7 +74,7 @@ def test_folders_and_listed_cases_add_up(tmp_path: Path) -> None:
     listed = [{"name": "case_1", "image": "x.nii.gz", "label": "x_seg.nii.gz"}]
     found = find(tmp_path, folders=rows, cases=listed)
     assert [case.name for case in found.cases] == [
-        *("case_1", "site-case_1", "site-case_2", "site_2-case_1", "site_2-case_2"),
+        *("case_1", "folder1-case_1", "folder1-case_2", "folder2-case_1", "folder2-case_2"),
     ]
     assert found.cases[3].label == tmp_path / "b/site/labels/case_1.nii.gz"
     (alone, second) = find(tmp_path, folders=rows[:1]).cases
@@ -86,7 +86,7 @@ def test_what_a_folder_leaves_out_is_nothing_to_another(tmp_path: Path) -> None:
     rows = [{**first, "leave_out": ["case_1"]}, {**second, "patients": {"case_1": "P7"}}]
     found = find(tmp_path, folders=rows)
     assert [(case.name, case.patient) for case in found.cases] == [
-        *(("site-case_2", ""), ("site_2-case_1", "P7"), ("site_2-case_2", "")),
+        *(("folder1-case_2", ""), ("folder2-case_1", "P7"), ("folder2-case_2", "")),
     ]
 
 
@@ -95,7 +95,7 @@ def test_a_folder_that_fails_hides_no_other(tmp_path: Path) -> None:
     found = find_cases({"folders": rows, "classes": CLASSES}, lambda text: tmp_path / text)
     assert [str(p) for p in found.problems] == ["There is no folder 'gone'; correct data.folder"]
     assert len(found.data.cases) == 4
-    assert found.origins["site_2-case_1"] == ("b/site", "case_1")
+    assert found.origins["folder2-case_1"] == ("b/site", "case_1")
 
 
 def test_classes_that_folders_name_differently_have_to_be_named(tmp_path: Path) -> None:

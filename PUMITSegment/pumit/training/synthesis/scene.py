@@ -17,6 +17,8 @@ from pumit.training.synthesis.layout import draw_layout
 from pumit.training.synthesis.painting import any_of
 
 MIN_SHARE, MAX_SHARE = 0.002, 0.55  # of the field: outside of this a target teaches little
+# Of a real structure: inference looks at it in fields of any size, and must know small ones too.
+MIN_REAL_SHARE = 0.0003
 
 
 @dataclass
@@ -47,10 +49,15 @@ def slice_ratio_for(da0: int, generator: torch.Generator) -> float:
     return float(2.0 ** (da0 + uniform(generator, 0.0, 0.95)))
 
 
-def is_target(mask: Tensor) -> bool:
-    """Whether a mask is neither too small a part of its field nor too large to teach anything."""
+def is_target(mask: Tensor, smallest: float = MIN_SHARE) -> bool:
+    """Whether a mask is neither too small a part of its field nor too large to teach anything.
+
+    Args:
+        mask: Bool (D, H, W).
+        smallest: Least share of the field.
+    """
     count = int(mask.sum())
-    return count >= 8 and MIN_SHARE <= count / mask.numel() <= MAX_SHARE
+    return count >= 8 and smallest <= count / mask.numel() <= MAX_SHARE
 
 
 def connected(mask: Tensor, *, smallest: int) -> list[Tensor]:
