@@ -32,7 +32,7 @@ UNET = RECIPE["networks"][0]
         ({"schedule": {"warmup": 5}}, "did you mean warm_up"),
         ({"schedule": {"shape": "poly"}}, "falls by steps"),
         ({"data": {**RECIPE["data"], "share": 0.5}}, "share with the network"),
-        ({"data": {**RECIPE["data"], "folders": "x"}}, "did you mean folder"),
+        ({"data": {**RECIPE["data"], "foldr": "x"}}, "did you mean folder"),
         ({"plan": {"patch": [16, 16, 16]}}, "did you mean patch_size"),
         ({"augmentation": {"rotations": 0.2}}, "did you mean rotation"),
         ({"networks": []}, "needs networks"),
