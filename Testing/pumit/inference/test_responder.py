@@ -22,13 +22,12 @@ def responder(bright_segmenter: Segmenter) -> Responder:
     session = InteractiveSession(bright_segmenter)
     session.set_volume(scan()[0])
     assert session._responder is not None
-    # Fields of several sizes even on a small scan.
-    planner = replace(session._responder.planner, size=8)
-    session._responder.planner = planner
     return session._responder
 
 
 def test_of_equally_sure_answers_that_of_the_coarsest_field_counts(responder: Responder) -> None:
+    # Fields of several sizes even on a small scan.
+    responder.planner = replace(responder.planner, size=8)
     chosen = {}
     for bonus in (-5.0, 5.0):
         responder.settings = Settings(coarse=bonus, windows=0)
