@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pumit.errors import Cancelled
+from pumit.inference.answer_checks import bounds_of, box_fit, contradicted
 from pumit.inference.embedding_store import StoredImage, storage_bytes
 from pumit.inference.field_consensus import consensus
 from pumit.inference.field_planner import FieldPlanner, face_contact
@@ -27,6 +28,8 @@ from pumit.inference.refinement import Window, agreement, merge, uncertain_windo
 from pumit.inference.segmenter import Segmenter
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.preprocessing.fields import Field, Pyramid
+
+FINER = 0.75  # a field this much finer than the shown one is worth another embedding
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Settings:
             its own.
         box_margins: Sizes of the fields tried for a box, over the size of the box.
         is_local: Whether a corrective click changes what hangs together with it and nothing else.
+        correction_margin: Size of the field of a corrective click, over that of the segment.
     """
 
     field_scale: float = 4 / 3
@@ -66,6 +70,7 @@ class Settings:
     shares_answer: bool = True
     box_margins: tuple[float, ...] = (1.4,)
     is_local: bool = True
+    correction_margin: float = 1.5
 
 
 @dataclass
@@ -162,7 +167,7 @@ class Responder:
             Cancelled: If `cancelled` says so.
         """
         if before is not None and self.settings.is_local:
-            corrected = self._corrected(prompts, before, cancelled)
+            corrected = self._corrected(prompts, before)
             if corrected is not None:
                 return corrected
         looked = []
@@ -190,9 +195,7 @@ class Responder:
             out.patch = self._refined(out.patch, chosen, prompts, cancelled)
         return out
 
-    def _corrected(
-        self, prompts: IndexPrompts, before: Answer, cancelled: Callable[[], bool] | None
-    ) -> Answer | None:
+    def _corrected(self, prompts: IndexPrompts, before: Answer) -> Answer | None:
         """The earlier answer with what its newest click changes around it, or None.
 
         None where there is no such change: every field is asked then, as for a first prompt.
@@ -203,7 +206,8 @@ class Responder:
         *place, is_positive = prompts.points[-1]
         if not _covers(chosen.field, np.array([place])):
             return None
-        # 1. Ask the field that was shown, going on from what was shown.
+        # 1. Ask a field that holds the segment and the click, going on from what was shown.
+        chosen = replace(chosen, field=self._fitting(chosen.field, before.patch, place))
         prior = _as_logits(to_field(before.patch, chosen.field))
         (new,) = self._look(replace(chosen, logits=prior), prompts)
         assert new.logits is not None
@@ -218,6 +222,21 @@ class Responder:
         views = [replace(v, logits=None) for v in before.views]
         views[before.chosen] = replace(new, logits=new.logits.clone())
         return Answer(views, before.chosen, patch, new.iou, prompts.box)
+
+    def _fitting(self, shown: Field, patch: Patch, place: Sequence[float]) -> Field:
+        """The field for a corrective click: that of the answer, unless it is too coarse for it.
+
+        A first click is answered in a field of any size; once its answer tells how large the
+        structure is, a field that it nearly fills shows more of its border.
+        """
+        bounds = bounds_of((patch.logits > 0).numpy())
+        if bounds is None:
+            return shown
+        low, high = bounds + np.asarray(patch.start)
+        low, high = np.minimum(low, place), np.maximum(high, place)
+        fitting = self.planner.around_box(low, high, self.settings.correction_margin)
+        is_finer = fitting.step[1] < FINER * shown.step[1]
+        return fitting if is_finer and _covers(fitting, np.array([place])) else shown
 
     def _refined(
         self,
@@ -306,7 +325,7 @@ class Responder:
         for i in range(len(iou) if is_ambiguous else 1):
             mask = (logits[i] > 0).numpy()
             score = float(iou[i])
-            score -= self.settings.miss_penalty * _contradicted(mask, view.field, prompts)
+            score -= self.settings.miss_penalty * contradicted(mask, view.field, prompts)
             score -= self.settings.contact_penalty * face_contact(mask, view.field, self.shape)
             if prompts.box is not None and not prompts.points:
                 score -= self.settings.box_penalty * (1 - box_fit(mask, view.field, prompts.box))
@@ -332,9 +351,9 @@ def _wanted(prompts: IndexPrompts) -> npt.NDArray[np.float64]:
     places = [prompts.positives]
     if prompts.box is not None:
         places.append(np.stack(prompts.box))
-    if prompts.mask is not None:
-        bounds = [np.flatnonzero(prompts.mask.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1))]
-        places.append(np.array([[b[0] for b in bounds], [b[-1] for b in bounds]], dtype=np.float64))
+    bounds = None if prompts.mask is None else bounds_of(prompts.mask)
+    if bounds is not None:
+        places.append(bounds.astype(np.float64))
     return np.concatenate(places)
 
 
@@ -361,37 +380,5 @@ def _covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:
     return bool(((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all())
 
 
-def box_fit(
-    mask: npt.NDArray[np.bool_],
-    where: Field,
-    box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
-) -> float:
-    """IoU of a mask's own box with the one that was drawn, both in field voxels."""
-    if not mask.any():
-        return 0.0
-    bounds = [np.flatnonzero(mask.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1))]
-    own = np.array([(b[0] - 0.5, b[-1] + 0.5) for b in bounds]).T
-    half = 0.5 / np.asarray(where.step)  # a box of voxel indices ends at their outer faces
-    low, high = where.to_field(box[0]) - half, where.to_field(box[1]) + half
-    # What lies beyond the field nobody can fill.
-    limit = np.asarray(where.shape) - 0.5
-    low, high = np.clip(low, -0.5, limit), np.clip(high, -0.5, limit)
-    both = (np.minimum(own[1], high) - np.maximum(own[0], low)).clip(0).prod()
-    return float(both / max((own[1] - own[0]).prod() + (high - low).prod() - both, 1e-6))
-
-
 def _as_logits(probability: Tensor) -> Tensor:
     return torch.logit(probability, eps=1e-4)
-
-
-def _contradicted(mask: npt.NDArray[np.bool_], where: Field, prompts: IndexPrompts) -> float:
-    """Share of the clicks in a field that its answer contradicts."""
-    wrong = total = 0
-    limit = np.asarray(where.shape) - 1
-    for d, h, w, is_positive in prompts.points:
-        at = np.round(where.to_field((d, h, w))).astype(int)
-        if (at < 0).any() or (at > limit).any():
-            continue
-        total += 1
-        wrong += bool(mask[tuple(at)]) != is_positive
-    return wrong / total if total else 0.0

@@ -79,3 +79,21 @@ def test_a_click_that_changes_nothing_there_asks_every_field(responder: Responde
     after = responder.answer(IndexPrompts([FIRST, later]), before)
     assert len(after.views) == len(before.views)
     assert all(view.logits is not None for view in after.views)
+
+
+def test_a_correction_is_asked_in_a_field_that_fits_the_segment(responder: Responder) -> None:
+    """An answer from a field of a whole scan gives way to one that the segment nearly fills."""
+    responder.planner = replace(responder.planner, size=16)
+    settings = Settings(coarse=5.0, windows=0)
+    responder.settings = settings
+    before = responder.answer(IndexPrompts([FIRST]), None)
+    shown = before.views[before.chosen].field
+    assert before.patch is not None
+    fitting = responder._fitting(shown, before.patch, FIRST[:3])
+    assert fitting.step[1] <= shown.step[1]
+    low, high = fitting.bounds()
+    inside = np.argwhere(before.patch.logits.numpy() > 0) + before.patch.start
+    assert (inside.min(0) >= low - 1).all()
+    assert (inside.max(0) <= high + 1).all()
+    nothing = replace(before.patch, logits=-before.patch.logits.abs())
+    assert responder._fitting(shown, nothing, FIRST[:3]) is shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.inference.responder import box_fit
+from pumit.inference.answer_checks import bounds_of, box_fit
 from pumit.preprocessing.fields import Field
 
 FIELD = Field((10.0, 20.0, 20.0), (1.0, 2.0, 2.0), (8, 16, 16), 1.0, 0)
@@ -50,3 +50,12 @@ def test_what_lies_beyond_the_field_is_not_asked_for() -> None:
     assert box_fit(filled((2, 4, 4), (5, 15, 11)), FIELD, (low, high + np.array([0, 90, 0]))) == (
         pytest.approx(1.0)
     )
+
+
+def test_bounds_are_first_and_last_voxels() -> None:
+    mask = np.zeros((4, 6, 8), bool)
+    assert bounds_of(mask) is None
+    mask[1:3, 2, 4:7] = True
+    bounds = bounds_of(mask)
+    assert bounds is not None
+    assert bounds.tolist() == [[1, 2, 4], [2, 2, 6]]
