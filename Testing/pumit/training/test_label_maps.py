@@ -11,7 +11,7 @@ import torch
 from pumit.errors import VolumeError
 from pumit.preprocessing.fields import field_shape
 from pumit.training.label_maps import LabelMaps
-from pumit.training.synthesis.scene import MAX_SHARE, MIN_SHARE
+from pumit.training.synthesis.scene import MAX_SHARE, MIN_REAL_SHARE
 
 SIZE = 24
 
@@ -43,7 +43,7 @@ def test_scenes_of_every_degree(shells: Path, da0: int) -> None:
         assert torch.isfinite(scene.image).all()
         for target in scene.targets:
             assert target.shape == scene.image.shape
-            assert MIN_SHARE <= float(target.float().mean()) <= MAX_SHARE
+            assert MIN_REAL_SHARE <= float(target.float().mean()) <= MAX_SHARE
 
 
 def test_the_same_seed_gives_the_same_scene(shells: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from pumit.errors import VolumeError
 from pumit.preprocessing.fields import field_shape
 from pumit.training.real_scans import RealScans, coherent_pieces, data_set_of, load_scan, part_of
-from pumit.training.synthesis.scene import MAX_SHARE, MIN_SHARE
+from pumit.training.synthesis.scene import MAX_SHARE, MIN_REAL_SHARE
 
 SIZE = 16
 
@@ -51,7 +51,7 @@ def test_scenes_of_every_degree(folder: Path, da0: int) -> None:
         assert torch.isfinite(scene.image).all()
         for target in scene.targets:
             assert target.dtype == torch.bool
-            assert MIN_SHARE <= float(target.float().mean()) <= MAX_SHARE
+            assert MIN_REAL_SHARE <= float(target.float().mean()) <= MAX_SHARE
 
 
 def test_the_same_seed_gives_the_same_scene(folder: Path) -> None:
