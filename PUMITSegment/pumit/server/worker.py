@@ -120,10 +120,10 @@ class LocalWorker:
         assert process.stdout is not None
         assert process.stderr is not None
         _in_thread(_read_lines, process.stdout, self._said.put)
-        _in_thread(_read_lines, process.stderr, self._note)
+        reader = _in_thread(_read_lines, process.stderr, self._note)
         _in_thread(self._wait, process, self.ended)
         try:
-            self._url = str(self._await_ready()["url"])
+            self._url = str(self._await_ready(reader)["url"])
         except BaseException:
             self.close()
             raise
@@ -189,7 +189,7 @@ class LocalWorker:
             **windows,
         )
 
-    def _await_ready(self) -> dict[str, Any]:
+    def _await_ready(self, complaints: threading.Thread) -> dict[str, Any]:
         try:
             line = self._said.get(timeout=self._start_timeout_s)
         except queue.Empty:
@@ -202,6 +202,7 @@ class LocalWorker:
                 raise error_from_name(message["error"], message["detail"], 0)
             return dict(message)
         except (json.JSONDecodeError, KeyError, TypeError):
+            complaints.join(_CLOSE_S)  # its reason may come by the other pipe a little later
             last = self._complaints[-1] if self._complaints else "it said nothing"
             raise ServiceError(f"The worker could not start: {last}.") from None
 
@@ -223,9 +224,11 @@ class LocalWorker:
             self._on_exit(status)
 
 
-def _in_thread(function: Callable[..., None], *arguments: Any) -> None:
+def _in_thread(function: Callable[..., None], *arguments: Any) -> threading.Thread:
     name = f"pumit-worker{function.__name__}"
-    threading.Thread(target=function, args=arguments, name=name, daemon=True).start()
+    thread = threading.Thread(target=function, args=arguments, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 def _read_lines(pipe: IO[bytes], take: Callable[[bytes], object]) -> None:

@@ -230,3 +230,13 @@ def test_importing_the_client_side_imports_no_network_and_no_server():
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == ""
+
+
+def test_a_reason_that_comes_after_the_end_of_the_answers_is_told():
+    """Answers end at once, the reason is written a little later by the other pipe."""
+    code = (
+        "import os, sys, time; os.close(1); time.sleep(0.5); "
+        "sys.stderr.write('no room left'); sys.exit(3)"
+    )
+    with pytest.raises(ServiceError, match="no room left"):
+        LocalWorker(command=[sys.executable, "-c", code]).start()
