@@ -100,6 +100,7 @@ class Answer:
         patch: The answer on the volume's grid, or None where nothing is foreground.
         iou: The model's estimate for the chosen answer, before it was looked at more finely.
         box: The box it answers, or None.
+        num_points: How many points it answers.
     """
 
     views: list[View] = field(default_factory=list)
@@ -107,6 +108,7 @@ class Answer:
     patch: Patch | None = None
     iou: float = 0.0
     box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
+    num_points: int = 0
 
     @cached_property
     def nbytes(self) -> int:
@@ -175,7 +177,7 @@ class Responder:
             if cancelled is not None and cancelled():
                 raise Cancelled("The prediction was cancelled.")
             looked.append(self._look(view, prompts))
-        out = Answer(views=[], chosen=0, box=prompts.box)
+        out = Answer(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
         best = -np.inf
         for i, new in enumerate(self._best(looked, prompts)):
             score = new.score
@@ -201,7 +203,8 @@ class Responder:
         None where there is no such change: every field is asked then, as for a first prompt.
         """
         chosen = before.views[before.chosen]
-        if before.patch is None or not prompts.points or not _same_box(prompts.box, before.box):
+        is_click = len(prompts.points) == before.num_points + 1  # a scribble is several points
+        if before.patch is None or not is_click or not _same_box(prompts.box, before.box):
             return None
         *place, is_positive = prompts.points[-1]
         if not _covers(chosen.field, np.array([place])):
@@ -221,7 +224,7 @@ class Responder:
             return None
         views = [replace(v, logits=None) for v in before.views]
         views[before.chosen] = replace(new, logits=new.logits.clone())
-        return Answer(views, before.chosen, patch, new.iou, prompts.box)
+        return Answer(views, before.chosen, patch, new.iou, prompts.box, len(prompts.points))
 
     def _fitting(self, shown: Field, patch: Patch, place: Sequence[float]) -> Field:
         """The field for a corrective click: that of the answer, unless it is too coarse for it.

@@ -97,3 +97,14 @@ def test_a_correction_is_asked_in_a_field_that_fits_the_segment(responder: Respo
     assert (inside.max(0) <= high + 1).all()
     nothing = replace(before.patch, logits=-before.patch.logits.abs())
     assert responder._fitting(shown, nothing, FIRST[:3]) is shown
+
+
+def test_a_scribble_is_asked_everywhere(
+    responder: Responder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its points lie apart: the change at one of them is not all that it asks for."""
+    before = responder.answer(IndexPrompts([FIRST]), None)
+    monkeypatch.setattr("pumit.inference.responder.change_at", None)  # would fail if called
+    stroke = [(FIRST[0], FIRST[1] + i, FIRST[2], False) for i in (1, 2)]
+    answer = responder.answer(IndexPrompts([FIRST, *stroke]), before)
+    assert answer.num_points == 3
