@@ -38,6 +38,15 @@ def test_a_warning_of_vtk_is_noticed(scene, failures) -> None:
         vtk.vtkOutputWindow.GetInstance().DisplayWarningText("careful")
 
 
+def test_a_node_that_slicer_observes_twice_is_no_failure_of_ours(scene, failures) -> None:
+    import vtk
+
+    text = "Observation 33 between vtkMRMLMarkupsFiducialNode and vtkSlicerMarkupsLogic with {}"
+    window = vtk.vtkOutputWindow.GetInstance()
+    window.DisplayWarningText(text.format("priority 0 already exists."))
+    assert not failures.take()
+
+
 def test_an_exception_in_a_slot_is_noticed(slicerApp, failures) -> None:
     import qt
 
