@@ -105,7 +105,7 @@ def test_choices_reach_the_plan(train: Any) -> None:
 
 
 def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None:
-    from pumit.training.recipe_check import check_recipe
+    from pumit.training.validate import check_recipe
     from PUMITTrainLib.case_row import ClassRow
     from PUMITTrainLib.choices import Goal
 
@@ -158,7 +158,7 @@ def test_plan_that_fails_says_why_and_can_be_asked_again(train: Any) -> None:
 
 
 def test_networks_on_offer_can_be_trained(train: Any) -> None:
-    from pumit.training.trainable_networks import trainable_names
+    from pumit.training.segmentation.networks import trainable_names
 
     assert {choice.name for choice in train.logic.planning.networks} == set(trainable_names())
 

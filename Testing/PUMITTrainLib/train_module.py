@@ -101,7 +101,7 @@ def say(module: TrainModule, folder: Path, state: str = "training", **more: Any)
 
 def answerFound(module: TrainModule) -> None:
     """Answer `pumit data` with the cases that the core finds; every one is fine."""
-    from pumit.training.labelled_cases import find_cases
+    from pumit.training.data.labelled_set import find_cases
 
     call = module.programs.last
     assert call.arguments[0] == "data"

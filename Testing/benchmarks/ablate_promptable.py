@@ -31,9 +31,9 @@ from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.network import IMAGE_CHANNELS, PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder
 from pumit.networks.pumit import Anisotropy
-from pumit.training import trainer
-from pumit.training.promptable_task import DEGREE_SHARES, DEGREES, FieldBatch, PromptableTask
-from pumit.training.real_scans import RealScans
+from pumit.training.loop import trainer
+from pumit.training.promptable.labelled_scans import RealScans
+from pumit.training.promptable.task import DEGREE_SHARES, DEGREES, FieldBatch, PromptableTask
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F

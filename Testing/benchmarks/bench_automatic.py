@@ -67,7 +67,7 @@ def cases_of(kind: str, data: Path, seed: int) -> dict[str, Any]:
 def train(job: dict[str, Any]) -> dict[str, Any]:
     """Train once and measure; returns the job with Dice of each class."""
     import yaml
-    from pumit.training.finetune import finetune
+    from pumit.training.train import finetune
 
     network = NETWORKS[job["network"]]
     recipe: dict[str, Any] = {

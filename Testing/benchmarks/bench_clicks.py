@@ -27,7 +27,7 @@ from pumit.evaluation.click_scores import group_of
 from pumit.evaluation.simulated_user import click_until, labels_on, read_case, targets_of
 from pumit.inference.segmenter import Segmenter, load_segmenter
 from pumit.inference.session import InteractiveSession
-from pumit.training.finetune import finetune
+from pumit.training.train import finetune
 from pumit.volume import Volume
 
 TARGETS = 3

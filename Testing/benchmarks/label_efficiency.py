@@ -63,7 +63,7 @@ def jobs(shares: tuple[float, ...], seeds: int, starts: list[str]) -> list[dict[
 def train(job: dict[str, Any]) -> dict[str, Any]:
     """Train once and measure; returns the job with Dice per class and seconds of the CPU."""
     import yaml
-    from pumit.training.finetune import finetune
+    from pumit.training.train import finetune
 
     names = sorted(p.name.removesuffix(".nii.gz") for p in (job["data"] / "images").iterdir())
     recipe = {

@@ -19,9 +19,9 @@ from pumit.export.picture import BACKGROUND, TEXT
 from pumit.inference.loading import build_from, read_model
 from pumit.networks.mamba_mim.mamba_mim import MASK_RATIO, MambaMim
 from pumit.networks.mamba_mim.masking import random_cells, stage_masks
-from pumit.training.image_scaling import standardised
-from pumit.training.image_source import Crop, ImageSource
-from pumit.training.mamba_mim_task import VARIANCE_FLOOR, cells_of
+from pumit.training.pretraining.image_scaling import standardised
+from pumit.training.pretraining.image_source import Crop, ImageSource
+from pumit.training.pretraining.mamba_mim import VARIANCE_FLOOR, cells_of
 from torch import Tensor
 
 TITLES = ("Scan", "What the network sees", "Hidden cells filled in")

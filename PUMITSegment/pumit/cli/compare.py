@@ -30,8 +30,8 @@ def run(args: argparse.Namespace) -> int:
     since = time.time()  # torch takes seconds to load
     path, is_shipped = find_recipe(args.config)
 
-    from pumit.training.comparison import compare, compare_again
-    from pumit.training.run_control import RunStopped
+    from pumit.training.comparison.run import compare, compare_again
+    from pumit.training.run.control import RunStopped
 
     data: dict[str, Any] = {}
     if args.data is not None:

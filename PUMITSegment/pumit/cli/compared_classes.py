@@ -10,7 +10,7 @@ from pumit.errors import PumitError
 
 if TYPE_CHECKING:
     from pumit.evaluation.folder_comparison import ComparedClass
-    from pumit.training.class_values import ClassValue
+    from pumit.training.data.classes import ClassValue
 
 
 def compared_classes(text: str) -> tuple[ComparedClass, ...]:
@@ -37,9 +37,9 @@ def compared_classes(text: str) -> tuple[ComparedClass, ...]:
 
 
 def _classes_of_file(path: Path) -> tuple[ClassValue, ...]:
-    from pumit.training.class_values import classes_from
-    from pumit.training.dataset_json import classes_of_labels
-    from pumit.training.recipe_file import read_yaml
+    from pumit.training.data.classes import classes_from
+    from pumit.training.data.dataset_json import classes_of_labels
+    from pumit.training.recipes.reader import read_yaml
 
     content = read_yaml(path)  # JSON is YAML
     data, labels = content.get("data"), content.get("labels")
@@ -55,7 +55,7 @@ def _classes_of_model(text: str) -> tuple[ComparedClass, ...]:
     from pumit.models.card import classes_of
     from pumit.models.checkpoint import read_recipe
     from pumit.models.index import find_model
-    from pumit.training.class_values import ClassValue, region
+    from pumit.training.data.classes import ClassValue, region
 
     recipe, _ = read_recipe(find_model(text))
     rows = recipe.get("classes", ())

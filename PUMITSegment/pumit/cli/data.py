@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pumit.errors import PumitError
 
 if TYPE_CHECKING:
-    from pumit.training.data_survey import CaseReport, SetReport
+    from pumit.training.data.survey import CaseReport, SetReport
 
 MOST_CLASSES_SHOWN = 6
 
@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run `pumit data`; problems are its answer, not its failure."""
     from pumit.cli.progress import progress_bar
-    from pumit.training.data_survey import DataSurvey
-    from pumit.training.labelled_cases import find_cases
+    from pumit.training.data.labelled_set import find_cases
+    from pumit.training.data.survey import DataSurvey
 
     data, folder = _data(Path(args.source))
     data |= {key: getattr(args, key) for key in ("images", "labels") if getattr(args, key)}
@@ -67,8 +67,8 @@ def _data(source: Path) -> tuple[dict[str, Any], Path]:
         return {"folder": str(source)}, Path.cwd()
     if not source.is_file():
         raise PumitError(f"There is no folder or recipe {source.name!r}; check the path.")
-    from pumit.training.labelled_cases import DATA_KINDS
-    from pumit.training.recipe_file import check_keys, read_yaml
+    from pumit.training.data.labelled_set import DATA_KINDS
+    from pumit.training.recipes.reader import check_keys, read_yaml
 
     recipe = read_yaml(source)
     data = recipe.get("data")

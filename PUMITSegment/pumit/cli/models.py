@@ -88,7 +88,7 @@ def _add(args: argparse.Namespace) -> dict[str, Any]:
     """Enter a checkpoint, or the best of a run; of a run that was stopped too, or goes on still."""
     from pumit.io.run_files import LOG
     from pumit.models.user_index import CARD, register
-    from pumit.training.run_card import best_of, write_card
+    from pumit.training.model_card.write import best_of, write_card
 
     given = Path(args.name)
     best = best_of(given) if given.is_dir() else given

@@ -35,18 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit plan`."""
-    from pumit.training.recipe_file import read_yaml
+    from pumit.training.recipes.reader import read_yaml
 
     if args.check:
-        from pumit.training.recipe_check import answer, check_recipe
+        from pumit.training.validate import answer, check_recipe
 
         if str(args.config) == "-":
             answer(sys.stdin, sys.stdout)
         else:
             check_recipe(read_yaml(args.config), args.config.name)
         return 0
-    from pumit.training.planner import plan_training
-    from pumit.training.recipe_text import recipe_text
+    from pumit.training.planning.planner import plan_training
+    from pumit.training.recipes.writer import recipe_text
 
     is_folder = args.config.is_dir()
     given: dict[str, Any] = (

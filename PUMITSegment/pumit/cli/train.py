@@ -29,8 +29,8 @@ def run(args: argparse.Namespace) -> int:
     since = time.time()  # torch takes seconds to load
     path, is_shipped = find_recipe(args.config)
 
-    from pumit.training.finetune import finetune
-    from pumit.training.run_control import RunStopped
+    from pumit.training.run.control import RunStopped
+    from pumit.training.train import finetune
 
     data: dict[str, Any] = {}
     if args.data is not None:

@@ -16,14 +16,14 @@ from pumit.errors import PumitError
 from pumit.evaluation.segmentation_metrics import MetricRow, summarize
 from pumit.io.atomic import atomic_path
 from pumit.io.run_files import RECIPE, ask, read_asked, read_status
-from pumit.training.data_split import Split, split_cases
-from pumit.training.labelled_cases import find_labelled_set
-from pumit.training.recipe_file import check_keys, read_yaml
-from pumit.training.recipe_text import recipe_text
-from pumit.training.run_desk import RunDesk
-from pumit.training.run_recipe import with_absolute_paths
-from pumit.training.run_session import run_session
-from pumit.training.segmentation_plan import check_segmentation_recipe
+from pumit.training.data.labelled_set import find_labelled_set
+from pumit.training.data.split import Split, split_cases
+from pumit.training.recipes.reader import check_keys, read_yaml
+from pumit.training.recipes.writer import recipe_text
+from pumit.training.run.reporter import RunDesk
+from pumit.training.run.resolved_recipe import with_absolute_paths
+from pumit.training.run.session import run_session
+from pumit.training.segmentation.plan import check_segmentation_recipe
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,10 @@ from torch import Tensor
 from pumit.errors import ExportError, PumitError
 from pumit.inference.loading import pick_device
 from pumit.models.checkpoint import save_checkpoint
-from pumit.training.objectives import Objective, Setting, objective_kind
-from pumit.training.recipe_file import COMMON_KINDS, Kinds, check_keys, read_yaml, schedule_kinds
-from pumit.training.trainer import Schedule, train
+from pumit.training.loop.trainer import Schedule, train
+from pumit.training.pretraining.objective import BuildContext, Objective
+from pumit.training.pretraining.registry import objective_kind
+from pumit.training.recipes.reader import COMMON_KINDS, Kinds, check_keys, read_yaml, schedule_kinds
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ def pretrain(
     seed = int(recipe.get("seed", 0))
     torch.manual_seed(seed)
     kind = objective_kind(str(recipe.get("network", "promptable")))
-    objective = kind.build(recipe, Setting(target_device, workers, real_folder))
+    objective = kind.build(recipe, BuildContext(target_device, workers, real_folder))
     make_folder(output)
     target = output / f"{recipe.get('name', 'model')}.safetensors"
 

@@ -87,7 +87,7 @@ def test_a_term_without_a_recommended_colour_leaves_the_class_its_own(
 
 def test_table_and_pictures_have_the_same_colours(module: TrainModule) -> None:
     from pumit.export.classes import class_terminology
-    from pumit.training.class_values import classes_from
+    from pumit.training.data.classes import classes_from
 
     addToTable(module, 1)
     for name in ("thing", "other thing"):

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from labelled_scans import TINY_SIZES, ball_and_box, write, write_pairs
 from pumit.io.run_files import ask
-from pumit.training import segmentation_run
-from pumit.training.run_control import LOOK_SECONDS
+from pumit.training.run.control import LOOK_SECONDS
+from pumit.training.segmentation import run as segmentation_run
 
 RECIPE: dict[str, Any] = {
     "name": "made",

@@ -18,7 +18,7 @@ from pumit.models.swin_unetr_file import (
     read_swin_unetr_file,
 )
 from pumit.networks.build import build_network
-from pumit.training.initial_weights import begin_with, sizes_of_initial
+from pumit.training.segmentation.initial_weights import begin_with, sizes_of_initial
 from safetensors.torch import save_file
 from torch import Tensor, nn
 

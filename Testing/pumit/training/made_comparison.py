@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import yaml
 from pumit.io.run_files import RunStatus, write_status
-from pumit.training.comparison_rows import CaseScore, TrainingRow
-from pumit.training.run_folder import LAST, Position, Saved, save_run
-from pumit.training.schedule import Schedule
+from pumit.training.comparison.results import CaseScore, TrainingRow
+from pumit.training.recipes.schedule import Schedule
+from pumit.training.run.resume_state import LAST, Position, Saved, save_run
 
 CASES = ("case_0", "case_1", "case_2")
 RECIPE: dict[str, Any] = {

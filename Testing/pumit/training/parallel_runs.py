@@ -18,14 +18,14 @@ from pumit.errors import PumitError, VolumeError
 from pumit.io.run_files import ask
 from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
-from pumit.training import run_control
-from pumit.training.blocks import blocks_of, share
-from pumit.training.drawing_ahead import Draw
-from pumit.training.run_control import RunStopped
-from pumit.training.run_memory import MemoryShortError
-from pumit.training.run_session import run_session
-from pumit.training.schedule import Schedule
-from pumit.training.trainer import train
+from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.sharding import blocks_of, share
+from pumit.training.loop.trainer import train
+from pumit.training.recipes.schedule import Schedule
+from pumit.training.run import control as run_control
+from pumit.training.run.control import RunStopped
+from pumit.training.run.out_of_memory import MemoryShortError
+from pumit.training.run.session import run_session
 from torch import Tensor, nn
 
 PLAIN = Schedule(

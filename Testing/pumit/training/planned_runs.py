@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pumit.training.hardware import Hardware
-from pumit.training.planner import Planned, PlanRequest
-from pumit.training.presets import preset_for
-from pumit.training.segmentation_planner import plan_automatic
-from pumit.training.trial_process import MemoryTooSmallError
+from pumit.system.hardware import Hardware
+from pumit.training.planning.request import Planned, PlanRequest
+from pumit.training.planning.segmentation import plan_automatic
+from pumit.training.planning.trial_process import MemoryTooSmallError
+from pumit.training.recipes.presets import preset_for
 
 GIB = 1 << 30
 

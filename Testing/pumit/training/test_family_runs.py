@@ -17,7 +17,8 @@ from pumit.export.labelmap import write_labels
 from pumit.inference.automatic import load_automatic
 from pumit.models.checkpoint import read_recipe
 from pumit.networks.build import build_network
-from pumit.training import run_card, segmentation_run
+from pumit.training.model_card import write as run_card
+from pumit.training.segmentation import run as segmentation_run
 from pumit.volume import Volume
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import torch
 from pumit.models.tensor_file import write_tensors
-from pumit.training.drawing_ahead import Draw
-from pumit.training.run_control import RunStopped
-from pumit.training.run_desk import RunDesk
-from pumit.training.run_session import run_session
-from pumit.training.schedule import Schedule
-from pumit.training.trainer import train
+from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.trainer import train
+from pumit.training.recipes.schedule import Schedule
+from pumit.training.run.control import RunStopped
+from pumit.training.run.reporter import RunDesk
+from pumit.training.run.session import run_session
 from torch import Tensor, nn
 
 STEPS = 24

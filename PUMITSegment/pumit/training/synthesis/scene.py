@@ -10,8 +10,8 @@ from scipy import ndimage
 from torch import Tensor
 
 from pumit.preprocessing.fields import field_shape
-from pumit.training.components import components
 from pumit.training.synthesis.appearance import acquire, textured
+from pumit.training.synthesis.components import components
 from pumit.training.synthesis.grid import Grid, chance, uniform
 from pumit.training.synthesis.layout import draw_layout
 from pumit.training.synthesis.painting import any_of

@@ -10,9 +10,9 @@ from monai.losses import DiceCELoss
 from pumit.errors import PumitError
 from pumit.networks.build import build_network
 from pumit.networks.nnformer import NnFormer
-from pumit.training.blocks import blocks_of, recomputed
-from pumit.training.segmentation_source import SegmentationBatch
-from pumit.training.segmentation_task import SegmentationTask
+from pumit.training.loop.sharding import blocks_of, recomputed
+from pumit.training.segmentation.patches import SegmentationBatch
+from pumit.training.segmentation.task import SegmentationTask
 from torch import Tensor
 from torch.nn import functional as F
 

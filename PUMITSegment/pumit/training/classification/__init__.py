@@ -1,0 +1,1 @@
+"""Training of classifiers of whole images."""

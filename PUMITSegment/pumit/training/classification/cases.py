@@ -1,0 +1,124 @@
+"""Labelled images for a classifier, in three splits, wherever they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import PumitError
+from pumit.volume import Volume
+
+Labels = npt.NDArray[np.int64]
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Cases:
+    """Images with their labels.
+
+    Attributes:
+        names: What a case is called in messages, without a folder.
+        labels: Class numbers (N,), or one 0 or 1 per label (N, classes).
+        read: Gives the volume of a case by its number; raises VolumeError.
+        files: Where the cases lie, or none where they are in memory.
+    """
+
+    names: Sequence[str]
+    labels: Labels
+    read: Callable[[int], Volume]
+    files: Sequence[Path] = ()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class ClassificationData:
+    """A data set to learn from.
+
+    Attributes:
+        classes: Names, in the order of the network's outputs.
+        splits: By "train", "val" and, where there is one, "test".
+        is_stored_as_shown: Whether axes mean the same in every image without a header that says
+            so (MedMNIST); else the header turns them.
+    """
+
+    classes: tuple[str, ...]
+    splits: dict[str, Cases]
+    is_stored_as_shown: bool
+
+    @property
+    def is_multi_label(self) -> bool:
+        """Whether a case may have several of the classes, or none."""
+        return self.splits["train"].labels.ndim == 2
+
+    def counts(self) -> dict[str, list[int]]:
+        """Cases of each class in each split."""
+        return {name: _count(cases.labels, len(self.classes)) for name, cases in self._items()}
+
+    def check(self, where: str) -> None:
+        """Refuse what nothing can be learned from, or measured on.
+
+        Args:
+            where: What to call the data set in a message.
+
+        Raises:
+            PumitError: If a split lacks cases of a class that it needs.
+        """
+        counts = self.counts()
+        used = [k for k, n in enumerate(counts["train"]) if n]
+        if not self.is_multi_label and len(used) < 2:
+            raise PumitError(
+                f"All training cases of {where} are of one class, "
+                f"{self.classes[used[0]]!r}; a classifier needs at least two."
+            )
+        for name, cases in self._items():
+            found = sum(0 < n < len(cases) for n in counts[name])
+            if found == 0:
+                raise PumitError(
+                    f"The {name} cases of {where} ({len(cases)}) are too few: they need cases of "
+                    "at least two classes to tell how well these are told apart."
+                )
+            unseen = [
+                self.classes[k] for k, n in enumerate(counts[name]) if n and not counts["train"][k]
+            ]
+            if unseen:
+                raise PumitError(
+                    f"Class {unseen[0]!r} of {where} occurs in the {name} cases, but in no "
+                    "training case."
+                )
+
+    def _items(self) -> list[tuple[str, Cases]]:
+        return [(name, self.splits[name]) for name in SPLITS if name in self.splits]
+
+
+def _count(labels: Labels, classes: int) -> list[int]:
+    if labels.ndim == 2:
+        return [int(n) for n in labels.sum(0)]
+    return [int(n) for n in np.bincount(labels, minlength=classes)]
+
+
+def require_split(split: dict[str, Any] | None) -> dict[str, float]:
+    """Shares for "val" and "test", by default 15 % each.
+
+    Raises:
+        PumitError: If they cannot be used.
+    """
+    given = {"val": 0.15, "test": 0.15} if split is None else split
+    is_number = all(
+        isinstance(v, (int, float)) and not isinstance(v, bool) and 0 <= v < 1
+        for v in given.values()
+    )
+    shares = {name: float(given.get(name, 0.0)) for name in ("val", "test")} if is_number else {}
+    if not is_number or set(given) - set(shares) or shares["val"] <= 0 or sum(shares.values()) >= 1:
+        raise PumitError(
+            f"split must give the shares of val and test, such as {{val: 0.15, test: 0.15}}, got "
+            f"{split!r}."
+        )
+    return shares

@@ -1,0 +1,170 @@
+"""The objective of a classifier: the class token's logits against the label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.inference.classifier import class_probabilities
+from pumit.inference.loading import pick_precision
+from pumit.training.classification.cases import Labels
+from pumit.training.classification.prepared_images import PreparedImages
+from pumit.training.loop.prefetch import Draw
+from pumit.training.recipes.schedule import Schedule
+
+
+@dataclass
+class LabelledImages:
+    """A batch.
+
+    Attributes:
+        images: (B, C, D, H, W), C being 1 where all channels are alike.
+        labels: Class numbers (B,), or one 0 or 1 per label (B, classes).
+        cases: What the cases are called.
+    """
+
+    images: Tensor
+    labels: Tensor
+    cases: list[str]
+
+    def __len__(self) -> int:
+        return len(self.cases)
+
+    def pin_memory(self) -> LabelledImages:
+        """The same in memory that a GPU reads without waiting."""
+        return LabelledImages(self.images.pin_memory(), self.labels.pin_memory(), self.cases)
+
+
+@dataclass(frozen=True)
+class CaseDraw:
+    """Draw batches of cases, each case as probably as any other, and vary them.
+
+    Attributes:
+        images: Of the training cases.
+        labels: Theirs.
+        batch_size: Cases in a batch.
+        random_intensity: Whether an image is multiplied by a random number from 0 to 1.
+        flips: Whether each axis is reflected half of the time.
+
+    Source:
+        Yang et al., MedMNIST v2, 2023, whose regularisation of its binary shapes is
+        `random_intensity`. Differs from the source: cases are drawn with replacement, so that a
+        batch depends on its step alone and a stopped run goes on exactly; an epoch is as many
+        batches as would hold every case once.
+    """
+
+    images: PreparedImages
+    labels: Labels
+    batch_size: int
+    random_intensity: bool = False
+    flips: bool = False
+
+    def __call__(
+        self, da0: int, generator: torch.Generator, shared: torch.Generator
+    ) -> LabelledImages:
+        """Draw one; the degree of anisotropy means nothing to a fixed patch."""
+        chosen = torch.randint(len(self.images), (self.batch_size,), generator=generator).tolist()
+        images = torch.stack([self._vary(self.images[i], generator) for i in chosen])
+        return LabelledImages(
+            images,
+            torch.from_numpy(self.labels[chosen]),
+            [self.images.cases.names[i] for i in chosen],
+        )
+
+    def _vary(self, image: Tensor, generator: torch.Generator) -> Tensor:
+        if self.random_intensity:
+            image = image * torch.rand((), generator=generator)
+        if self.flips:
+            reflected = torch.rand(3, generator=generator) < 0.5
+            image = image.flip([axis + 1 for axis in range(3) if reflected[axis]])
+        return image
+
+
+class ClassificationTask(nn.Module):
+    """Draw labelled images and score the network's answers.
+
+    Args:
+        network: Maps images (B, channels, D, H, W) to logits (B, classes).
+        channels: Channels that it takes; one image channel stands for all of them.
+        draw: What draws batches.
+    """
+
+    def __init__(self, network: nn.Module, *, channels: int, draw: CaseDraw) -> None:
+        super().__init__()
+        self.network = network
+        self.channels = channels
+        self._draw = draw
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> LabelledImages:
+        """Draw a batch."""
+        return self._draw(da0, generator, shared)
+
+    def ahead(self) -> Draw:
+        """What draws the same in worker processes, without the network."""
+        return self._draw
+
+    def parameter_groups(self, schedule: Schedule) -> list[dict[str, Any]]:
+        """Weight decay on everything but biases and the vectors of norms, as in the source."""
+        trained = [p for p in self.network.parameters() if p.requires_grad]
+        return [
+            {
+                "params": [p for p in trained if p.ndim > 1],
+                "weight_decay": schedule.weight_decay,
+            },
+            {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+        ]
+
+    def forward(self, batch: LabelledImages) -> dict[str, Tensor]:
+        """Score a batch.
+
+        Returns:
+            `loss`, the cross-entropy (binary where a case may have several labels), and
+            `accuracy`, the share of right decisions.
+        """
+        device = next(self.network.parameters()).device
+        images = batch.images.to(device, non_blocking=True)
+        labels = batch.labels.to(device, non_blocking=True)
+        logits = self.network(images.expand(-1, self.channels, -1, -1, -1)).float()
+        if labels.ndim == 2:
+            loss = F.binary_cross_entropy_with_logits(logits, labels.float())
+            right = (logits > 0) == (labels > 0)
+        else:
+            loss = F.cross_entropy(logits, labels)
+            right = logits.argmax(1) == labels
+        return {"loss": loss, "accuracy": right.float().mean()}
+
+
+def probabilities_of(
+    network: nn.Module, images: PreparedImages, *, batch_size: int, is_multi_label: bool
+) -> npt.NDArray[np.float32]:
+    """Probabilities of every image, as when the network is used.
+
+    Args:
+        network: In evaluation mode, on its device.
+        images: What to classify.
+        batch_size: Images at a time.
+        is_multi_label: Whether each class is judged by itself.
+
+    Returns:
+        (N, classes), 0 to 1.
+    """
+    device = next(network.parameters()).device
+    numbers = range(len(images))
+    found = [
+        class_probabilities(
+            network,
+            torch.stack([images[i] for i in numbers[start : start + batch_size]]),
+            images.form,
+            is_multi_label=is_multi_label,
+            device=device,
+            precision=pick_precision(device),
+        )
+        for start in range(0, len(images), batch_size)
+    ]
+    return np.concatenate(found)

@@ -1,0 +1,1 @@
+"""Networks compared on the same scans for the same time."""

@@ -1,0 +1,73 @@
+"""What the trainings of a comparison have in common, in numbers and words: no name of a machine."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import torch
+
+from pumit import __version__
+from pumit.system.hardware import hardware_for
+from pumit.training.comparison.plan import PlannedComparison
+from pumit.training.comparison.recipe import Comparison
+from pumit.training.model_card.record import processor_title
+from pumit.training.run.resolved_recipe import plain
+from pumit.training.segmentation.augmentation import AugmentationSettings
+
+FACTS = "comparison.json"
+
+
+def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> dict[str, Any]:
+    """Everything that the page says beside the rows.
+
+    Args:
+        comparison: As it was asked for.
+        planned: As it is carried out.
+    """
+    used = {fact.name: fact for fact in planned.facts.cases}
+    shapes = [used[name].shape for name in planned.split.training]
+    first = planned.trainings[0].recipe
+    return plain(
+        {
+            "title": comparison.recipe.get("title", ""),
+            "training": list(planned.split.training),
+            "validation": list(planned.split.validation),
+            "classes": [c.as_model_row() for c in planned.data.classes],
+            "channels": planned.plan.channels,
+            "plan": planned.plan.as_recipe(),
+            "shapes": {"least": _each(min, shapes), "most": _each(max, shapes)},
+            "seeds": list(comparison.seeds),
+            "networks": [
+                {
+                    "name": n.name,
+                    "network": n.network,
+                    "network_sizes": n.sizes,
+                    "schedule": n.schedule,
+                    "has_initial": n.initial is not None,
+                    "share": n.share,
+                }
+                for n in comparison.networks
+            ],
+            "schedule": comparison.schedule,
+            "augmentation": vars(
+                AugmentationSettings.from_recipe(comparison.recipe.get("augmentation", {}))
+            ),
+            "threads": first["threads"],
+            "processes": comparison.processes,
+            "pictures": comparison.draws,
+            "machine": {
+                "hardware": str(hardware_for(planned.device)),
+                "processor": processor_title(),
+                "device": planned.device.type,
+                "system": platform.system(),
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "pumit": __version__,
+            },
+        }
+    )
+
+
+def _each(pick: Any, shapes: list[tuple[int, int, int]]) -> list[int]:
+    return [pick(axis) for axis in zip(*shapes, strict=True)]

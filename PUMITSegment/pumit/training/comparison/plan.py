@@ -1,0 +1,218 @@
+"""What all trainings of a comparison share: cases, split, patch, batch and intensities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pumit.errors import PumitError
+from pumit.inference.loading import pick_device
+from pumit.system.hardware import usable_cores
+from pumit.training.comparison.recipe import ComparedNetwork, Comparison
+from pumit.training.data.checks import DataFacts
+from pumit.training.data.found_cases import LabelledSet
+from pumit.training.data.split import Split
+from pumit.training.run.resolved_recipe import Recipe, plain, with_absolute_paths
+from pumit.training.segmentation.data_plan import (
+    CPU_STEP_VOXELS,
+    GPU_STEP_VOXELS,
+    MIN_BATCH,
+    PLAN_KINDS,
+    DataPlan,
+    patch_for,
+)
+from pumit.training.segmentation.initial_weights import begin_with
+from pumit.training.segmentation.networks import build_segmentation, patch_step
+from pumit.training.segmentation.plan import SegmentationPlan, look_at_cases, plan_segmentation
+
+Resolve = Callable[[str], Path]
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training of a comparison.
+
+    Attributes:
+        network: What is trained.
+        seed: Of everything random.
+        recipe: Whole, with absolute paths.
+    """
+
+    network: ComparedNetwork
+    seed: int
+    recipe: Recipe
+
+    @property
+    def title(self) -> str:
+        """What it is called in messages."""
+        return f"{self.network.name}, seed {self.seed}"
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder."""
+        return f"{self.network.slug}_{self.seed}"
+
+
+@dataclass(frozen=True)
+class PlannedComparison:
+    """A comparison that can begin.
+
+    Attributes:
+        trainings: Seed after seed, in each the networks in the recipe's order.
+        data: Cases and classes.
+        facts: What was found in them.
+        split: Who trains and who is asked at the end, for all networks.
+        plan: Of all networks.
+        device: Where they are trained.
+    """
+
+    trainings: tuple[Training, ...]
+    data: LabelledSet
+    facts: DataFacts
+    split: Split
+    plan: DataPlan
+    device: torch.device
+
+
+def plan_comparison(
+    comparison: Comparison,
+    resolve: Resolve,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> PlannedComparison:
+    """Look at all cases once and decide what the trainings share.
+
+    Where the recipe leaves the patch open, it is planned as for one network whose patch must be a
+    multiple of what each of them needs.
+
+    Args:
+        comparison: What is compared.
+        resolve: Makes paths of the recipe's texts.
+        progress: Told the number of each case that is read.
+
+    Raises:
+        PumitError: If the data cannot be used, nobody is asked at the end, or something does not
+            fit one of the networks, which is named.
+    """
+    device = _device(comparison)
+    first = comparison.training_recipe(comparison.networks[0], comparison.seeds[0])
+    data, facts = look_at_cases(first, resolve, progress=progress)
+    planner = _Planner(comparison, data, facts, device)
+    ready = planner.together()
+    if not ready.split.validation:
+        raise PumitError("A comparison needs cases that nobody trains on; give data.validation.")
+    whole: dict[str, Any] = {
+        "data": _data(comparison, ready),
+        "plan": {k: v for k, v in ready.plan.as_recipe().items() if k in PLAN_KINDS},
+        "device": str(device),
+        "threads": _threads(comparison),
+    }
+    fixed = Comparison(
+        {**comparison.recipe, **whole},
+        comparison.source,
+        comparison.networks,
+        comparison.seeds,
+        comparison.schedule,
+    )
+    _require_fit(fixed, data, facts, resolve)
+    trainings = tuple(
+        Training(
+            network, seed, plain(with_absolute_paths(fixed.training_recipe(network, seed), resolve))
+        )
+        for seed in comparison.seeds
+        for network in comparison.networks
+    )
+    return PlannedComparison(trainings, data, facts, ready.split, ready.plan, device)
+
+
+def _device(comparison: Comparison) -> torch.device:
+    device = pick_device(comparison.recipe.get("device", "auto"))
+    if device.type != "cpu" and comparison.schedule["clock"] == "processor":
+        raise PumitError(
+            f"clock: processor counts what the CPU works, and these trainings use {device.type}; "
+            "choose clock: wall, or device: cpu."
+        )
+    return device
+
+
+def _threads(comparison: Comparison) -> int:
+    shared = max(1, usable_cores() // comparison.processes)
+    return int(comparison.recipe.get("threads", shared))
+
+
+class _Planner:
+    """Plans for one network after the other."""
+
+    def __init__(
+        self, comparison: Comparison, data: LabelledSet, facts: DataFacts, device: torch.device
+    ) -> None:
+        self.comparison, self.data, self.facts = comparison, data, facts
+        self.voxels = CPU_STEP_VOXELS if device.type == "cpu" else GPU_STEP_VOXELS
+
+    def plan(self, network: ComparedNetwork, **plan: Any) -> SegmentationPlan:
+        """The plan of a network.
+
+        Args:
+            network: Of the comparison.
+            plan: Values of `plan` that are decided already.
+        """
+        seed = self.comparison.seeds[0]
+        recipe = self.comparison.training_recipe(network, seed)
+        recipe["plan"] = {**recipe.get("plan", {}), **plan}
+        recipe["data"] = {k: v for k, v in recipe["data"].items() if k != "share"}
+        try:
+            return plan_segmentation(
+                recipe, self.data, self.facts, step_voxels=self.voxels, seed=seed
+            )
+        except PumitError as error:
+            raise PumitError(f"{network.name}: {error}") from None
+
+    def together(self) -> SegmentationPlan:
+        """A plan that fits all networks, the first one's otherwise."""
+        first, *others = self.comparison.networks
+        plan = self.comparison.recipe.get("plan", {})
+        if "patch_size" in plan:
+            return self.plan(first)
+        alone = [self.plan(network) for network in (first, *others)]
+        steps = [patch_step(one.network, one.sizes) for one in alone]
+        d, h, w = (math.lcm(*axis) for axis in zip(*steps, strict=True))
+        voxels = int(plan.get("step_voxels", self.voxels))
+        patch = patch_for(alone[0].plan.median_shape, (d, h, w), voxels // MIN_BATCH)
+        return self.plan(first, patch_size=list(patch))
+
+
+def _require_fit(
+    comparison: Comparison, data: LabelledSet, facts: DataFacts, resolve: Resolve
+) -> None:
+    """Plan and build every network as its training will.
+
+    Raises:
+        PumitError: If something does not fit one of them, which is named.
+    """
+    planner = _Planner(comparison, data, facts, torch.device("cpu"))
+    for network in comparison.networks:
+        ready = planner.plan(network)
+        try:
+            built = build_segmentation(ready.network, ready.sizes)
+            if network.initial is not None:
+                path = resolve(network.initial)
+                model = str(path) if path.is_file() else network.initial
+                begin_with(built, model)
+        except PumitError as error:
+            raise PumitError(f"{network.name}: {error}") from None
+
+
+def _data(comparison: Comparison, ready: SegmentationPlan) -> dict[str, Any]:
+    """The recipe's `data` with names of who trains and who is asked."""
+    given = {k: v for k, v in comparison.recipe["data"].items() if k != "fold"}
+    return {
+        **given,
+        "classes": given.get("classes") or [c.as_row() for c in ready.data.classes],
+        "training": list(ready.split.training),
+        "validation": list(ready.split.validation),
+    }

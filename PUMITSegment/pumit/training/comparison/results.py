@@ -1,0 +1,149 @@
+"""What each finished training of a comparison came to, read from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from pumit.errors import TrainingError
+from pumit.io.atomic import atomic_path
+from pumit.io.run_files import LOG, read_log, read_status
+from pumit.training.comparison.plan import Training
+from pumit.training.run.resume_state import LAST
+
+ROWS = "rows.jsonl"
+VALIDATION = "validation.json"
+
+
+@dataclass(frozen=True)
+class CaseScore:
+    """One class of one case, as the network at the end of a training segments it.
+
+    Attributes:
+        case: Name of the case.
+        label: Name of the class.
+        dice: 0 where either the answer or the truth is empty, None where both are.
+        hd95_mm: None where either is empty, as the next.
+        assd_mm: Average symmetric surface distance.
+    """
+
+    case: str
+    label: str
+    dice: float | None
+    hd95_mm: float | None
+    assd_mm: float | None
+
+
+@dataclass(frozen=True)
+class TrainingRow:
+    """A line of `rows.jsonl`.
+
+    Attributes:
+        name: What the comparison calls the network.
+        network: What `build_network` calls it.
+        seed: Of the training.
+        steps: Optimiser steps until the budget was spent.
+        seconds: Of the training on the wall, pauses left out, in all its parts.
+        processor_seconds: The processor's of the same.
+        peak_memory_gib: Most that the training process held while it trained; of a GPU its own.
+        parameters: That are trained.
+        prediction_seconds: Mean over the cases of segmenting one, on the wall.
+        prediction_processor_seconds: The processor's of the same.
+        cases: Every class of every case that nobody trained on.
+    """
+
+    name: str
+    network: str
+    seed: int
+    steps: int
+    seconds: float
+    processor_seconds: float
+    peak_memory_gib: float | None
+    parameters: int
+    prediction_seconds: float
+    prediction_processor_seconds: float
+    cases: tuple[CaseScore, ...]
+
+    @staticmethod
+    def of(content: dict[str, Any]) -> TrainingRow:
+        """A row as a file holds it."""
+        return TrainingRow(**{**content, "cases": tuple(CaseScore(**c) for c in content["cases"])})
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a training has ended and was judged."""
+    status = read_status(folder)
+    return status is not None and status.state == "finished" and (folder / VALIDATION).is_file()
+
+
+def read_row(training: Training, folder: Path) -> TrainingRow:
+    """What a finished training came to.
+
+    Args:
+        training: Which it is.
+        folder: Of its run.
+
+    Raises:
+        TrainingError: If something of it is missing.
+    """
+    try:
+        judged = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))
+        with safe_open(str(folder / LAST), framework="pt") as handle:
+            position = json.loads(handle.metadata()["position"])
+        records, _ = read_log(folder)
+        memory = [r["memory_gib"] for r in records if "memory_gib" in r]
+        parameters = [r["plan"]["parameters"] for r in records if "plan" in r]
+        times = (position["elapsed"], position["beside"])
+        is_processor = training.recipe["schedule"]["clock"] == "processor"
+        processor, wall = times if is_processor else times[::-1]
+        asked = judged["prediction"]
+        return TrainingRow(
+            training.network.name,
+            training.network.network,
+            training.seed,
+            int(position["step"]),
+            round(wall, 1),
+            round(processor, 1),
+            max(memory, default=None),
+            int(parameters[-1]),
+            round(asked["seconds"], 4),
+            round(asked["processor_seconds"], 4),
+            tuple(
+                CaseScore(r["case"], r["label"], r["dice"], r["hd95_mm"], r["assd_mm"])
+                for r in judged["rows"]
+            ),
+        )
+    except (OSError, SafetensorError, ValueError, LookupError, TypeError) as error:
+        raise TrainingError(
+            f"What {training.title} wrote cannot be read ({type(error).__name__} at {LAST}, "
+            f"{VALIDATION} or {LOG}); remove its folder {folder.name} to train it anew."
+        ) from None
+
+
+def write_rows(path: Path, rows: Sequence[TrainingRow]) -> None:
+    """Write rows, one a line.
+
+    Raises:
+        ExportError: If it cannot be written.
+    """
+    text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def read_rows(path: Path) -> list[TrainingRow]:
+    """Rows of a file.
+
+    Raises:
+        TrainingError: If there is none, or it holds something else.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [TrainingRow.of(json.loads(line)) for line in lines]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise TrainingError(f"Cannot read {path.name} ({type(error).__name__}).") from None

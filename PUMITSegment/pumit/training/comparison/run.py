@@ -1,0 +1,292 @@
+"""Train the networks of a comparison alike, each in a process of its own, and gather the results.
+
+In the output folder: `runs/<name>_<seed>`, ordinary runs; `recipes`, what each follows;
+`rows.jsonl`, a line for each finished training; `comparison.json`, what they have in common;
+`index.html`, the page.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pumit.errors import PumitError
+from pumit.io.atomic import atomic_path
+from pumit.io.run_files import RECIPE
+from pumit.training.comparison.facts import FACTS, facts_of_comparison
+from pumit.training.comparison.plan import PlannedComparison, Training, plan_comparison
+from pumit.training.comparison.processes import TrainingProcesses, end_orphan
+from pumit.training.comparison.recipe import Comparison, read_comparison
+from pumit.training.comparison.results import (
+    ROWS,
+    TrainingRow,
+    is_finished,
+    read_row,
+    write_rows,
+)
+from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.writer import recipe_text
+from pumit.training.run.control import RunStopped
+from pumit.training.run.reporter import RunDesk
+from pumit.training.run.resolved_recipe import differences, plain, with_absolute_paths
+from pumit.training.run.session import run_session
+
+logger = logging.getLogger(__name__)
+
+RUNS = "runs"
+RECIPES = "recipes"
+LOOK_SECONDS = 0.5
+# How often a training tells and saves has no part in what comes out.
+HARMLESS = ("schedule.log_every", "schedule.checkpoint_seconds")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """How a comparison ended.
+
+    Attributes:
+        done: How many of its trainings are finished.
+        failures: What the others ended with, by their titles.
+    """
+
+    done: int
+    failures: Mapping[str, str]
+
+
+def compare(
+    path: Path,
+    output: Path,
+    *,
+    folder: Path | None = None,
+    data: Mapping[str, Any] | None = None,
+    only: Sequence[str] = (),
+    since: float | None = None,
+) -> Compared:
+    """Train all that is not finished in the output folder, and write rows and page.
+
+    A training that fails is told with its one line, and the others go on.
+
+    Args:
+        path: YAML recipe.
+        output: Folder of everything.
+        folder: Where relative paths of the recipe begin; None for its own folder.
+        data: Keys of the recipe's `data` to replace.
+        only: Names of networks that are trained now; none for all.
+        since: When the user asked for it, Unix time; None for now.
+
+    Raises:
+        PumitError: If the recipe is wrong, its data cannot be used, something does not fit one of
+            the networks, or the folder holds trainings of another recipe; before any is begun.
+        RunStopped: If it was stopped; all is saved, and the same call goes on.
+    """
+    since = time.time() if since is None else since
+    output = output.absolute()  # the trainings are started elsewhere
+    comparison = read_comparison(path, data=data)
+    chosen = _chosen(comparison, only)
+    home = path.parent if folder is None else folder
+
+    def resolve(text: str) -> Path:
+        given = Path(text).expanduser()
+        return given if given.is_absolute() else home / given
+
+    with run_session(output, since=since) as desk:
+        if desk.journal is not None:
+            desk.journal.tell(name=path.stem, task="comparison")
+        planned = plan_comparison(
+            comparison,
+            resolve,
+            progress=lambda number: _at_case(desk, number),
+        )
+        for training in planned.trainings:
+            _require_same(training, output)
+        whole = plain(with_absolute_paths(comparison.recipe, resolve))
+        desk.written(lambda: _write(output / RECIPE, recipe_text(whole)))
+        facts = json.dumps(facts_of_comparison(comparison, planned), indent=1)
+        desk.written(lambda: _write(output / FACTS, facts))
+        wanted = [t for t in planned.trainings if t.network.name in chosen]
+        trainings = _Trainings(desk, output, comparison.processes, planned)
+        failures = trainings.finish(wanted)
+        desk.state("validating", "Writing the page.")
+        desk.written(lambda: _write_page(output, comparison))
+        done, count = len(trainings.rows), len(planned.trainings)
+        named = f" {'; '.join(failures)} failed." if failures else ""
+        desk.finish(f"{done} of {count} trainings are finished.{named}")
+    return Compared(done, failures)
+
+
+def compare_again(path: Path, output: Path, *, data: Mapping[str, Any] | None = None) -> None:
+    """Write the page anew from what is finished; trains nothing, and may be asked meanwhile.
+
+    Args:
+        path: YAML recipe.
+        output: Folder of the comparison.
+        data: Keys of the recipe's `data` to replace.
+
+    Raises:
+        PumitError: If the recipe is wrong, or no training is finished.
+    """
+    comparison = read_comparison(path, data=data)
+    if not (output / FACTS).is_file() or not _write_page(output, comparison):
+        raise PumitError(f"No training of {path.name} is finished in {output.name} yet.")
+
+
+def _write_page(output: Path, comparison: Comparison) -> bool:
+    """Write the page; returns whether there was anything to show."""
+    from pumit.training.comparison.page import write_comparison_page  # draws, a second to load
+
+    return write_comparison_page(output, output / RUNS, comparison) is not None
+
+
+def _chosen(comparison: Comparison, only: Sequence[str]) -> set[str]:
+    names = [network.name for network in comparison.networks]
+    unknown = [name for name in only if name not in names]
+    if unknown:
+        raise PumitError(
+            f"{comparison.source} compares no {unknown[0]!r}; choose among {', '.join(names)}."
+        )
+    return set(only or names)
+
+
+def _at_case(desk: RunDesk, number: int) -> None:
+    desk.state("preparing", f"Looking at case {number}.")
+    desk.check()
+
+
+def _require_same(training: Training, output: Path) -> None:
+    """Refuse to mix trainings of two recipes.
+
+    Raises:
+        PumitError: If the folder holds this training by another recipe; what differs is named.
+    """
+    recipe, run = _recipe_of(training, output), output / RUNS / training.folder
+    if not (recipe.is_file() and run.is_dir()):
+        return
+    before, now = read_yaml(recipe), training.recipe
+    changes = differences(before, now, harmless=HARMLESS)
+    if changes:
+        raise PumitError(
+            f"{output.name} holds {training.title} by another recipe: {changes[0]}. Change it "
+            f"back, remove {RUNS}/{training.folder} to train it anew, or choose another folder."
+        )
+
+
+def _recipe_of(training: Training, output: Path) -> Path:
+    return output / RECIPES / f"{training.folder}.yaml"
+
+
+class _Trainings:
+    """Carries out what is not done yet.
+
+    Args:
+        desk: Where to tell, and to hear what is wanted.
+        output: Folder of the comparison.
+        processes: How many trainings run at a time.
+        planned: All of them.
+    """
+
+    def __init__(
+        self, desk: RunDesk, output: Path, processes: int, planned: PlannedComparison
+    ) -> None:
+        self.desk, self.output, self.processes, self.planned = desk, output, processes, planned
+        self.failures: dict[str, str] = {}
+        self.rows: dict[str, TrainingRow] = {}
+
+    def finish(self, wanted: Sequence[Training]) -> dict[str, str]:
+        """Train until all are finished or failed; returns what failed, with its reason.
+
+        Raises:
+            RunStopped: If it was stopped; all trainings are saved.
+        """
+        for training in self.planned.trainings:
+            if is_finished(self._folder(training)):
+                self.rows[training.title] = read_row(training, self._folder(training))
+        self._write_rows()
+        todo = [t for t in wanted if t.title not in self.rows]
+        with TrainingProcesses() as running:
+            while todo or running.count:
+                while todo and running.count < self.processes:
+                    self._begin(todo.pop(0), running)
+                for title, complaint in running.ended():
+                    self._end(title, complaint)
+                self._tell(running)
+                self._obey(running)
+                if running.count:
+                    time.sleep(LOOK_SECONDS)
+        return self.failures
+
+    def _folder(self, training: Training) -> Path:
+        return self.output / RUNS / training.folder
+
+    def _begin(self, training: Training, running: TrainingProcesses) -> None:
+        recipe = _recipe_of(training, self.output)
+        text = yaml.safe_dump(training.recipe, sort_keys=False, allow_unicode=True)
+        self.desk.written(lambda: _write(recipe, text))
+        end_orphan(self._folder(training))
+        if is_finished(self._folder(training)):
+            self._end(training.title, "")
+            return
+        self.desk.event("training", f"{training.title} begins.")
+        running.start(
+            training.title, recipe, self._folder(training), int(training.recipe["threads"])
+        )
+
+    def _end(self, title: str, complaint: str) -> None:
+        """A training's process has ended."""
+        training = next(t for t in self.planned.trainings if t.title == title)
+        if not complaint and not is_finished(self._folder(training)):
+            complaint = "It was stopped; started again, it goes on."
+        if not complaint:
+            try:
+                self.rows[title] = read_row(training, self._folder(training))
+            except PumitError as error:
+                complaint = str(error)
+        if complaint:
+            self.failures[title] = complaint
+            self.desk.event("training failed", f"{title} failed: {complaint}")
+            return
+        self._write_rows()
+        self.desk.event("trained", f"{title} is finished.")
+
+    def _write_rows(self) -> None:
+        """Every finished training, those of earlier starts too."""
+        titles = [training.title for training in self.planned.trainings]
+        rows = [self.rows[title] for title in titles if title in self.rows]
+        self.desk.written(lambda: write_rows(self.output / ROWS, rows))
+
+    def _tell(self, running: TrainingProcesses) -> None:
+        if self.desk.journal is None:
+            return
+        done, count = len(self.rows), len(self.planned.trainings)
+        sentence = f"{done} of {count} trainings are finished. {running.sentence}".strip()
+        if self.desk.journal.status.sentence != sentence:
+            self.desk.journal.tell(state="training", sentence=sentence, step=done, steps=count)
+
+    def _obey(self, running: TrainingProcesses) -> None:
+        """Pause or stop with all trainings.
+
+        Raises:
+            RunStopped: If it was stopped, once all have ended.
+        """
+        wanted = self.desk.wanted
+        if wanted == "pause":
+            running.ask("pause")
+            wanted = self.desk.pause()
+            if wanted != "stop":
+                running.ask("resume")
+        if wanted == "stop":
+            self.desk.state("training", "Stopping the trainings.")
+            running.stop()
+            raise RunStopped("Stopped. All trainings are saved; started again, they go on.")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -1,0 +1,1 @@
+"""A lab's labelled scans: found, matched, checked, split and cached."""

@@ -1,0 +1,139 @@
+"""Read a scan with its label map, and say what of it cannot be used."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import VolumeError
+from pumit.io.label_file import count_values
+from pumit.io.label_source import read_all_labels, read_scan
+from pumit.preprocessing.channels import image_channels
+from pumit.preprocessing.network_axes import NetworkAxes, Orientation
+from pumit.training.data.class_matching import class_labels
+from pumit.training.data.classes import ClassValue, region_table
+from pumit.training.data.file_pairs import LabelledCase
+from pumit.volume import Volume
+
+FOREGROUND_SAMPLES = 10_000  # voxels of a case that count for the intensities of the data set
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledVolume:
+    """A scan and its label map on the same grid.
+
+    Attributes:
+        name: Of the case.
+        volume: The scan, all channels in one.
+        labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`.
+        doubts: What of the labels may be right and is worth a look, in words.
+    """
+
+    name: str
+    volume: Volume
+    labels: npt.NDArray[np.uint8]
+    doubts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class CaseFacts:
+    """What planning needs to know of a case, without its voxels.
+
+    Attributes:
+        name: Of the case.
+        spacing_mm: Voxel size on the network's axes, depth first.
+        shape: Voxels along these.
+        channels: Image channels.
+        class_voxels: Voxels of each class, the background first; regions share voxels.
+        foreground: Sampled intensities of labelled voxels, (channels, n).
+        lowest: Smallest intensity of each channel.
+        is_integer: Whether intensities are whole numbers.
+        digest: Fingerprint of the image's voxels.
+        doubts: As of the `LabelledVolume`.
+    """
+
+    name: str
+    spacing_mm: tuple[float, float, float]
+    shape: tuple[int, int, int]
+    channels: int
+    class_voxels: tuple[int, ...]
+    foreground: npt.NDArray[np.float32]
+    lowest: tuple[float, ...]
+    is_integer: bool
+    digest: str
+    doubts: tuple[str, ...] = ()
+
+
+def read_labelled(case: LabelledCase, classes: Sequence[ClassValue]) -> LabelledVolume:
+    """Read a case.
+
+    Args:
+        case: Where it lies.
+        classes: Values of the label map and what they mean.
+
+    Raises:
+        VolumeError: If a file cannot be read, image and label map are on different grids, or the
+            label map holds what no class names. The message begins with the case's name.
+    """
+    try:
+        volume = read_scan(case.images, case.label)
+        file = read_all_labels(case.labels, volume)
+        found = class_labels(file, classes)
+    except (VolumeError, OSError) as error:
+        raise VolumeError(f"{case.name}: {one_line(error)}") from None
+    return LabelledVolume(case.name, volume, found.labels, (*file.doubts, *found.doubts))
+
+
+def one_line(error: Exception) -> str:
+    """An error's message as part of a sentence."""
+    return " ".join(str(error).split()).removesuffix(".")
+
+
+def facts_of(
+    case: LabelledVolume, *, classes: Sequence[ClassValue], orientation: Orientation
+) -> CaseFacts:
+    """Measure a case.
+
+    Args:
+        case: Scan and labels.
+        classes: Values of the label map and what they mean.
+        orientation: How the network's axes run.
+    """
+    axes = NetworkAxes.of(case.volume, orientation)
+    d, h, w = (case.volume.spacing_mm[a] for a in axes.order)
+    depth, height, width = (case.volume.shape[a] for a in axes.order)
+    count = case.volume.channels
+    channels = image_channels(case.volume, count)
+    members = region_table(classes)  # (classes, 1 + base values)
+    counts = count_values(case.labels, members.shape[1] - 1)
+    places = _labelled(case.labels, max(1, int(counts[1:].sum()) // FOREGROUND_SAMPLES))
+    samples = [c.reshape(-1)[places].astype(np.float32) for c in channels]
+    voxels = (counts[0], *(members @ counts))
+    digest = hashlib.sha256(np.ascontiguousarray(case.volume.array).data)
+    return CaseFacts(
+        case.name,
+        (d, h, w),
+        (depth, height, width),
+        count,
+        tuple(int(v) for v in voxels),
+        np.stack(samples),
+        tuple(float(c.min()) for c in channels),
+        case.volume.array.dtype.kind in "iu" or bool((np.mod(samples, 1) == 0).all()),
+        digest.hexdigest(),
+        case.doubts,
+    )
+
+
+def _labelled(labels: npt.NDArray[np.uint8], step: int) -> npt.NDArray[np.int64]:
+    """Flat places of every so many labelled voxels; slice by slice, as there may be many."""
+    found: list[npt.NDArray[np.int64]] = []
+    count = 0
+    for k, part in enumerate(labels):
+        inside = np.flatnonzero(part)
+        found.append(inside[-count % step :: step] + k * part.size)
+        count += len(inside)
+    return np.concatenate(found)

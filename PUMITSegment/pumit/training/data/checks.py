@@ -1,0 +1,135 @@
+"""Look at every case before training starts, and say all that is wrong with them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pumit.errors import VolumeError
+from pumit.preprocessing.network_axes import Orientation
+from pumit.training.data.case import CaseFacts, facts_of, read_labelled
+from pumit.training.data.file_pairs import CaseProblem
+from pumit.training.data.found_cases import LabelledSet, all_at_once
+
+SPACING_OUTLIER = 10.0  # times the median
+SHOWN_CLASSES = 6
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """A data set that can be trained on.
+
+    Attributes:
+        cases: What is known of each case.
+        channels: Image channels that the network is to see.
+        warnings: What a user should look at, in words.
+    """
+
+    cases: tuple[CaseFacts, ...]
+    channels: int
+    warnings: tuple[str, ...]
+
+
+def examine(
+    data: LabelledSet,
+    *,
+    orientation: Orientation = "anatomical",
+    progress: Callable[[int], None] | None = None,
+) -> DataFacts:
+    """Read every case once.
+
+    Args:
+        data: The data set.
+        orientation: How the network's axes run.
+        progress: Told each case's number, from 1 on.
+
+    Raises:
+        PumitError: If any case cannot be used; one message names them all.
+    """
+    facts, problems = [], []
+    for number, case in enumerate(data.cases, start=1):
+        if progress is not None:
+            progress(number)
+        try:
+            read = read_labelled(case, data.classes)
+        except VolumeError as error:
+            problems.append(str(error))
+            continue
+        facts.append(facts_of(read, classes=data.classes, orientation=orientation))
+    problems += map(str, disagreements(facts, data))
+    all_at_once(problems)
+    names = [c.label.name for c in data.classes]
+    channels = _channel_count(facts, data)
+    return DataFacts(tuple(facts), channels, (*data.doubts, *map(str, doubtful(facts, names))))
+
+
+def _channel_count(facts: Sequence[CaseFacts], data: LabelledSet) -> int:
+    """How many the recipe names, else how many most cases have."""
+    counts = [f.channels for f in facts]
+    return len(data.channels) or max(set(counts), key=counts.count)
+
+
+def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CaseProblem]:
+    """What cases contradict each other in, and keeps them from being trained on together.
+
+    Args:
+        facts: Cases that can be read.
+        data: With the channels and classes that are wanted.
+    """
+    if not facts:
+        return []
+    problems = []
+    wanted = _channel_count(facts, data)
+    for fact in facts:
+        if fact.channels != wanted and not (data.repeats_single and fact.channels == 1):
+            text = f"has {fact.channels} channels in place of {wanted}"
+            problems.append(CaseProblem(fact.name, text))
+    planar = [f.name for f in facts if 1 in f.shape]
+    if 0 < len(planar) < len(facts):
+        text = "is one slice, others are volumes; train them apart"
+        problems.append(CaseProblem(planar[0], text))
+    seen: dict[str, str] = {}
+    for fact in facts:
+        if fact.digest in seen:
+            text = f"is the same image as {seen[fact.digest]}; remove one"
+            problems.append(CaseProblem(fact.name, text))
+        seen.setdefault(fact.digest, fact.name)
+    if not any(sum(f.class_voxels[1:]) for f in facts):
+        problems.append(CaseProblem("", "every label map is empty: there is nothing to learn"))
+    return problems
+
+
+def has_no(classes: Sequence[str]) -> str:
+    """Which classes a case lacks, as a predicate."""
+    more = f" and {len(classes) - SHOWN_CLASSES} more" if len(classes) > SHOWN_CLASSES else ""
+    return f"has no {', '.join(classes[:SHOWN_CLASSES])}{more}"
+
+
+def doubtful(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[CaseProblem]:
+    """What may be right and is worth a look.
+
+    Args:
+        facts: Cases that can be read.
+        classes: Names of the classes.
+    """
+    doubts = []
+    median = np.median([f.spacing_mm for f in facts], axis=0)
+    for fact in facts:
+        doubts += [CaseProblem(fact.name, doubt) for doubt in fact.doubts]
+        ratio = np.asarray(fact.spacing_mm) / median
+        if ratio.max() >= SPACING_OUTLIER or ratio.min() <= 1 / SPACING_OUTLIER:
+            shown = " x ".join(f"{s:.3g}" for s in fact.spacing_mm)
+            typical = " x ".join(f"{s:.3g}" for s in median)
+            text = f"spacing {shown} mm where {typical} mm is usual"
+            doubts.append(CaseProblem(fact.name, text))
+        missing = [n for n, v in zip(classes, fact.class_voxels[1:], strict=True) if v == 0]
+        if len(missing) == len(classes):
+            doubts.append(CaseProblem(fact.name, "its label map is empty"))
+        elif missing:
+            doubts.append(CaseProblem(fact.name, has_no(missing)))
+    for i, name in enumerate(classes, start=1):
+        if not any(f.class_voxels[i] for f in facts):
+            doubts.append(CaseProblem("", f"no case has any {name}"))
+    return doubts

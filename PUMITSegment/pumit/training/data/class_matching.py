@@ -1,0 +1,201 @@
+"""Which segments of a label file are which class: by name where they have one, else by value."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import VolumeError
+from pumit.io.label_file import LabelFile, LabelledSegment, distinct_values
+from pumit.training.data.classes import ClassValue, base_values, has_regions, region_table
+
+SHOWN_VALUES = 6
+NEAR_NAME = 0.8  # from here on (difflib's ratio) a name may be another one misspelt
+# What programs call a segment that nobody has named.
+_GENERIC = re.compile(r"(?:segment|label|class|region|roi|structure|value)?\s*\d*")
+
+
+@dataclass(frozen=True, eq=False)
+class ClassLabels:
+    """A label file in terms of classes.
+
+    Attributes:
+        labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`.
+        doubts: What may be right and is worth a look, in words.
+    """
+
+    labels: npt.NDArray[np.uint8]
+    doubts: tuple[str, ...]
+
+
+def plain_name(name: str) -> str:
+    """A name as it is compared: no capitals, and one space for whatever divides its words."""
+    return " ".join(re.sub(r"[\s_\-]+", " ", name).split()).casefold()
+
+
+def is_generic(name: str) -> bool:
+    """Whether a segment's name says nothing, as "Segment_3" does."""
+    return _GENERIC.fullmatch(plain_name(name)) is not None
+
+
+def class_labels(file: LabelFile, classes: Sequence[ClassValue]) -> ClassLabels:
+    """Bring a label file to the numbers of classes.
+
+    Named segments belong to the class that has their name, or has it among its other names. What
+    is not named, or of which no class knows any name, is matched by value. A named segment of no
+    class is background. Where two classes overlap, the later one wins; regions may overlap.
+
+    Args:
+        file: Segments, on the grid of the scan.
+        classes: In order.
+
+    Raises:
+        VolumeError: If an unnamed value is of no class.
+    """
+    if not file.is_named or not file.segments:
+        return ClassLabels(class_indices(file.volume.array, classes), ())
+    matched, doubts = match_segments(file.segments, classes)
+    _refuse_unnamed(file)
+    if has_regions(classes):
+        labels, told = _regions(file, matched, classes)
+    else:
+        labels, told = _one_by_one(file, matched, classes)
+    return ClassLabels(labels, (*doubts, *told))
+
+
+def class_indices(
+    values: npt.NDArray[np.generic], classes: Sequence[ClassValue]
+) -> npt.NDArray[np.uint8]:
+    """Replace the values of a label map by the numbers of their classes, from 1 on.
+
+    Where there are regions, by their numbers among `base_values`.
+
+    Raises:
+        VolumeError: If a value is of no class.
+    """
+    found = distinct_values(values)
+    known = {0: 0} | {value: i for i, value in enumerate(base_values(classes), start=1)}
+    unknown = [v for v in found.tolist() if v not in known]
+    if unknown:
+        shown = ", ".join(f"{v:g}" for v in unknown[:SHOWN_VALUES])
+        more = " and more" if len(unknown) > SHOWN_VALUES else ""
+        raise VolumeError(f"no class is named for the label values {shown}{more}")
+    indices = np.array([known[v] for v in found.tolist()], dtype=np.uint8)
+    if values.dtype == np.uint8 and np.array_equal(indices, found):
+        return values.view(np.uint8)  # classes 1, 2, 3 as they are
+    if values.dtype.kind in "iu":  # none is negative, or it were unknown
+        table = np.zeros(int(found[-1]) + 1, dtype=np.uint8)
+        table[found] = indices
+        return table[values]
+    return indices[np.searchsorted(found, values)]
+
+
+def match_segments(
+    segments: Sequence[LabelledSegment], classes: Sequence[ClassValue]
+) -> tuple[dict[LabelledSegment, int | None], list[str]]:
+    """The class of each segment, counted from 0; None for the background. And doubts."""
+    by_name: dict[str, int] = {}
+    for i, c in enumerate(classes):
+        for name in (c.label.name, *c.segments):
+            by_name.setdefault(plain_name(name), i)
+    matched: dict[LabelledSegment, int | None] = {
+        s: by_name.get(plain_name(s.name)) for s in segments
+    }
+    any_name = any(i is not None for i in matched.values())
+    by_value = {c.value: i for i, c in reversed(list(enumerate(classes))) if len(c.values) == 1}
+    taken = {i for i in matched.values() if i is not None}
+    told, left = [], []
+    for segment, found in matched.items():
+        if found is not None:
+            continue
+        candidate = by_value.get(segment.value)
+        generic = is_generic(segment.name)
+        if candidate is not None and candidate not in taken and (generic or not any_name):
+            matched[segment] = candidate
+            if not generic:
+                told.append(f"{segment.name} as {classes[candidate].label.name}")
+        else:
+            left.append(segment.name)
+    doubts = [f"segments matched to classes by their values: {', '.join(told)}"] if told else []
+    if left:
+        shown = ", ".join(_with_hint(name, classes) for name in left[:SHOWN_VALUES])
+        more = f" and {len(left) - SHOWN_VALUES} more" if len(left) > SHOWN_VALUES else ""
+        doubts.append(f"segments of no class, taken as background: {shown}{more}")
+    return matched, doubts
+
+
+def _with_hint(name: str, classes: Sequence[ClassValue]) -> str:
+    names = {plain_name(n): c.label.name for c in classes for n in (c.label.name, *c.segments)}
+    near = difflib.get_close_matches(plain_name(name), names, n=1, cutoff=NEAR_NAME)
+    return f"{name} (is it {names[near[0]]}? name it under its segments)" if near else name
+
+
+def _refuse_unnamed(file: LabelFile) -> None:
+    """Voxels of which the header knows nothing are not background by mistake."""
+    layers = file.volume.array.reshape(-1, *file.volume.shape)
+    for number, layer in enumerate(layers):
+        named = {s.value for s in file.segments if s.layer == number}
+        unnamed = [v for v in distinct_values(layer).tolist() if v and v not in named]
+        if unnamed:
+            shown = ", ".join(f"{v:g}" for v in unnamed[:SHOWN_VALUES])
+            raise VolumeError(f"the file names no segment for its values {shown}; save it again")
+
+
+def _one_by_one(
+    file: LabelFile, matched: dict[LabelledSegment, int | None], classes: Sequence[ClassValue]
+) -> tuple[npt.NDArray[np.uint8], list[str]]:
+    """Each class over those before it; overlaps are counted."""
+    layers = file.volume.array.reshape(-1, *file.volume.shape)
+    if len(layers) == 1:
+        table = np.zeros(max(s.value for s in file.segments) + 1, dtype=np.uint8)
+        for segment, index in matched.items():
+            if index is not None:
+                table[segment.value] = index + 1
+        return table[layers[0].astype(np.uint16, copy=False)], []
+    labels = np.zeros(file.volume.shape, dtype=np.uint8)
+    doubts = []
+    placed = ((index, segment) for segment, index in matched.items() if index is not None)
+    for index, segment in sorted(placed, key=lambda pair: pair[0]):
+        mask = file.mask(segment)
+        counts = np.bincount(labels[mask], minlength=1)
+        for other, count in enumerate(counts.tolist()):
+            if count and other not in (0, index + 1):
+                first, second = classes[other - 1].label.name, classes[index].label.name
+                doubts.append(f"{first} and {second} share {count} voxels, given to {second}")
+        labels[mask] = index + 1
+    return labels, doubts
+
+
+def _regions(
+    file: LabelFile, matched: dict[LabelledSegment, int | None], classes: Sequence[ClassValue]
+) -> tuple[npt.NDArray[np.uint8], list[str]]:
+    """Numbers of the base values whose regions are those that a voxel lies in."""
+    members = region_table(classes)  # (classes, 1 + base values)
+    inside = np.zeros((len(classes), *file.volume.shape), dtype=bool)
+    used = [False] * len(classes)
+    for segment, index in matched.items():
+        if index is not None:
+            inside[index] |= file.mask(segment)
+            used[index] = True
+    labels = np.zeros(file.volume.shape, dtype=np.uint8)
+    left = inside.any(axis=0)
+    for column in range(1, members.shape[1]):
+        fits = left & (inside == members[:, column, None, None, None]).all(axis=0)
+        labels[fits] = column
+        left &= ~fits
+    count = int(np.count_nonzero(left))
+    if not count:
+        return labels, []
+    # What fits no value exactly goes to the smallest value of the last region that holds it.
+    for index in range(len(classes)):
+        columns = np.flatnonzero(members[index])
+        labels[left & inside[index]] = columns[0]
+    return labels, [
+        f"{count} voxels lie in a combination of regions that no value stands for; the later "
+        "region decides"
+    ]

@@ -1,0 +1,149 @@
+"""Classes read off the labels, where a recipe names none; and names that mean the same."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pumit.errors import PumitError
+from pumit.export.terminology import concept_for
+from pumit.io.label_file import LabelledSegment
+from pumit.segmentation import TISSUE, ClassLabel
+from pumit.training.data.class_matching import NEAR_NAME, plain_name
+from pumit.training.data.classes import MOST_CLASSES, ClassValue
+
+LONGEST_NAME = 64
+SHOWN_CASES = 3
+# Two names that differ in such a word mean two things, however alike they look.
+_OPPOSITES = ({"left", "right"}, {"l", "r"}, {"upper", "lower"}, {"anterior", "posterior"})
+
+
+@dataclass
+class _Found:
+    """A class so far."""
+
+    value: int
+    names: dict[str, list[str]] = field(default_factory=dict)  # spelling: cases
+    terminology: str = ""
+    color_rgb: tuple[float, float, float] | None = None
+    is_named: bool = True
+
+
+class ClassProposal:
+    """Classes that grow with every case that is looked at.
+
+    A name stands for one class, however it is spelt; a value that no file names is "class 3".
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, _Found] = {}
+        self._cases: dict[str, set[str]] = {}
+
+    def add(self, case: str, segments: Iterable[LabelledSegment]) -> None:
+        """Take in the segments of a case.
+
+        Raises:
+            PumitError: If there are more classes than a network can have.
+        """
+        for segment in segments:
+            key = plain_name(segment.name) if segment.name else self._key_of(segment.value)
+            if key not in self._found:
+                value = self._free(segment.value)
+                self._found[key] = _Found(value, is_named=bool(segment.name))
+                if len(self._found) > MOST_CLASSES:
+                    raise PumitError(
+                        f"The labels hold more than {MOST_CLASSES} classes; name those to learn "
+                        "under data.classes, or give label maps in place of images."
+                    )
+            found = self._found[key]
+            found.names.setdefault(segment.name, []).append(case)
+            found.terminology = found.terminology or _usable(segment.terminology)
+            found.color_rgb = found.color_rgb or segment.color_rgb
+            self._cases.setdefault(key, set()).add(case)
+
+    def _key_of(self, value: int) -> str:
+        """An unnamed value is of the class that has it elsewhere."""
+        return next((k for k, f in self._found.items() if f.value == value), f"class {value}")
+
+    def _free(self, value: int) -> int:
+        taken = {f.value for f in self._found.values()}
+        return value if value not in taken and value > 0 else max(taken, default=0) + 1
+
+    def classes(self) -> tuple[ClassValue, ...]:
+        """What was found so far, by value."""
+        made = []
+        for key, found in self._found.items():
+            spellings = _spellings(found.names)
+            name = _clean(spellings[0]) or key
+            label = ClassLabel(name, found.terminology, found.color_rgb)
+            others = tuple(s for s in spellings[1:] if s)
+            made.append(ClassValue(found.value, label, segments=others))
+        return tuple(sorted(made, key=lambda c: c.value))
+
+    def problems(self) -> list[str]:
+        """Names that are spelt in several ways, with the remedy."""
+        told = []
+        for found in self._found.values():
+            spellings = [s for s in _spellings(found.names) if s]
+            if len(spellings) > 1:
+                shown = ", ".join(f"{s!r} ({_some(found.names[s])})" for s in spellings[1:])
+                told.append(
+                    f"{spellings[0]!r} is also spelt {shown}: taken as one class; list the other "
+                    "spellings under its segments, or rename them"
+                )
+        return told
+
+    def doubts(self) -> list[str]:
+        """Pairs of names that may mean one class: near to each other, and never in one case."""
+        told = []
+        keys = [k for k, f in self._found.items() if f.is_named]
+        for i, one in enumerate(keys):
+            for other in keys[i + 1 :]:
+                if self._cases[one] & self._cases[other] or not may_be_same(one, other):
+                    continue
+                few, many = sorted((one, other), key=lambda k: len(self._cases[k]))
+                first, second = (_spellings(self._found[k].names)[0] for k in (few, many))
+                told.append(
+                    f"{first!r} ({_some(sorted(self._cases[few]))}) may mean {second!r}; if so, "
+                    f"name it under the segments of that class"
+                )
+        return told
+
+
+def may_be_same(one: str, other: str) -> bool:
+    """Whether two plain names may be one that is misspelt."""
+    if re.findall(r"\d+", one) != re.findall(r"\d+", other):
+        return False
+    differing = set(one.split()) ^ set(other.split())
+    if any(len(pair & differing) == 2 for pair in _OPPOSITES):
+        return False
+    return difflib.SequenceMatcher(None, one, other).ratio() >= NEAR_NAME
+
+
+def _spellings(names: dict[str, list[str]]) -> list[str]:
+    """As they were met, so that a class keeps its name; no name last."""
+    return sorted(names, key=lambda s: not s)
+
+
+def _some(cases: Sequence[str]) -> str:
+    more = f" and {len(cases) - SHOWN_CASES} more" if len(cases) > SHOWN_CASES else ""
+    return ", ".join(cases[:SHOWN_CASES]) + more
+
+
+def _clean(name: str) -> str:
+    """A name that every format can hold."""
+    text = "".join(c if c.isprintable() and c != "\\" else " " for c in name)
+    return " ".join(text.split())[:LONGEST_NAME].strip()
+
+
+def _usable(terminology: str) -> str:
+    """A terminology entry that exports understand; "tissue", which says nothing, is none."""
+    if not terminology:
+        return ""
+    try:
+        concept = concept_for(terminology)
+    except PumitError:
+        return ""
+    return "" if concept.type == TISSUE else terminology

@@ -1,0 +1,185 @@
+"""Classes of a data set: what they are called, and which values stand for them in label maps.
+
+Where a class has several values it is a region, which may hold other regions: of BraTS the whole
+tumour is 1, 2 and 3, the enhancing tumour 3 alone. One such class makes regions of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import PumitError
+from pumit.export.terminology import concept_for
+from pumit.segmentation import MOST_REGIONS, ClassLabel
+from pumit.training.recipes.reader import check_keys
+
+MOST_CLASSES = 255
+
+CLASS_KINDS: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "value": (int,),
+    "values": (list, tuple),
+    "terminology": (str,),
+    "color_rgb": (list, tuple),
+    "segments": (list, tuple),
+}
+
+
+@dataclass(frozen=True)
+class ClassValue:
+    """A class and the values that stand for it in the label maps.
+
+    Attributes:
+        value: The first of them, which of an ordinary class is the only one.
+        label: What it is called.
+        values: All of them, rising; several make it a region. May be left out where it is one.
+        segments: Other names that named segments of the class may have.
+    """
+
+    value: int
+    label: ClassLabel
+    values: tuple[int, ...] = ()
+    segments: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Put the values in order; whoever names one alone need not name it twice."""
+        object.__setattr__(self, "values", tuple(sorted({self.value, *self.values})))
+        object.__setattr__(self, "value", self.values[0])
+
+    def as_row(self) -> dict[str, Any]:
+        """As a recipe names it."""
+        row = self.as_model_row()
+        if self.segments:
+            row["segments"] = list(self.segments)
+        return row
+
+    def as_model_row(self) -> dict[str, Any]:
+        """As a checkpoint names it; see `models.card.classes_of`.
+
+        What segments were called in a lab, which may tell of a person, stays there.
+        """
+        row: dict[str, Any] = {"name": self.label.name}
+        if len(self.values) > 1:
+            row["values"] = list(self.values)
+        else:
+            row["value"] = self.value
+        if self.label.terminology:
+            row["terminology"] = self.label.terminology
+        if self.label.color_rgb is not None:
+            row["color_rgb"] = list(self.label.color_rgb)
+        return row
+
+
+def classes_from(given: Any) -> tuple[ClassValue, ...]:
+    """Classes of a recipe: `{name: value}` or `[{name, value, terminology, color_rgb}]`.
+
+    A region has a list of values: `{name: [1, 2]}` or `{name, values: [1, 2]}`.
+    """
+    if isinstance(given, Mapping):
+        rows: list[Any] = [
+            {"name": str(k), "values" if isinstance(v, (list, tuple)) else "value": v}
+            for k, v in given.items()
+        ]
+    else:
+        rows = list(given)
+    found = []
+    for number, row in enumerate(rows, start=1):
+        row = row if isinstance(row, Mapping) else {"name": row}
+        check_keys(row, CLASS_KINDS, f"class {number} of data.classes")
+        if not row.get("name"):
+            raise PumitError(f"Class {number} of data.classes needs a name.")
+        color = tuple(row["color_rgb"]) if row.get("color_rgb") is not None else None
+        label = ClassLabel(row["name"], str(row.get("terminology", "")), color)
+        if label.terminology:
+            concept_for(label.terminology)  # an unknown one shall not be found out by an export
+        made = _class(label, row, number)
+        found.append(replace(made, segments=tuple(map(str, row.get("segments", ())))))
+    return checked_classes(found)
+
+
+def _class(label: ClassLabel, row: Mapping[str, Any], number: int) -> ClassValue:
+    if "values" not in row:
+        return ClassValue(int(row.get("value", number)), label)
+    if "value" in row:
+        raise PumitError(f"The class {label.name!r} has a value and values; leave one away.")
+    return region(label, row["values"])
+
+
+def region(label: ClassLabel, values: Sequence[Any]) -> ClassValue:
+    """A class of several values.
+
+    Raises:
+        PumitError: If they are none, not whole numbers from 1 on, or one is there twice.
+    """
+    numbers = [v for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 0]
+    if not numbers or len(set(numbers)) != len(values):
+        raise PumitError(
+            f"The values of the class {label.name!r} must be different whole numbers from 1 on, "
+            f"got {list(values)}; 0 is the background."
+        )
+    return ClassValue(numbers[0], label, tuple(numbers))
+
+
+def has_regions(classes: Iterable[ClassValue]) -> bool:
+    """Whether classes may overlap, so that each is an answer of its own."""
+    return any(len(c.values) > 1 for c in classes)
+
+
+def output_channels(classes: Sequence[ClassValue]) -> int:
+    """Outputs of a network: one for each region, else one for the background and each class."""
+    return len(classes) + (not has_regions(classes))
+
+
+def base_values(classes: Iterable[ClassValue]) -> tuple[int, ...]:
+    """Values that a label map may hold beside 0, rising; without regions one for each class."""
+    return tuple(sorted({value for c in classes for value in c.values}))
+
+
+def region_table(classes: Sequence[ClassValue]) -> npt.NDArray[np.bool_]:
+    """Which class holds which value, (classes, 1 + base values); column 0 is the background."""
+    columns = (0, *base_values(classes))
+    return np.array([[value in c.values for value in columns] for c in classes])
+
+
+def checked_classes(classes: Iterable[ClassValue]) -> tuple[ClassValue, ...]:
+    """Classes in order of their values, the background left out.
+
+    Regions stay in the order they are given, but each before those that lie within it: where a
+    voxel has room for one class only, the later one stands there, as in nnU-Net.
+
+    Raises:
+        PumitError: If two share a name or their values, or there are none or too many.
+    """
+    kept = [c for c in classes if c.values != (0,)]
+    kept = _outermost_first(kept) if has_regions(kept) else sorted(kept, key=lambda c: c.value)
+    for what, keys in (
+        ("value", [", ".join(map(str, c.values)) for c in kept]),
+        ("name", [c.label.name for c in kept]),
+    ):
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            raise PumitError(f"Two classes share the {what} {twice[0]}; make them different.")
+    if not kept:
+        raise PumitError(
+            "There is no class but the background, which leaves nothing to tell it from; name at "
+            "least one under data.classes."
+        )
+    count = max(len(kept), len(base_values(kept)))
+    if not 1 <= count <= MOST_CLASSES:
+        raise PumitError(f"There must be 1 to {MOST_CLASSES} classes, got {count}.")
+    if has_regions(kept) and len(kept) > MOST_REGIONS:
+        raise PumitError(f"There can be {MOST_REGIONS} regions at most, got {len(kept)}.")
+    return tuple(kept)
+
+
+def _outermost_first(regions: Sequence[ClassValue]) -> list[ClassValue]:
+    ordered: list[ClassValue] = []
+    for added in regions:
+        within = [i for i, c in enumerate(ordered) if set(c.values) < set(added.values)]
+        ordered.insert(within[0] if within else len(ordered), added)
+    return ordered

@@ -1,0 +1,116 @@
+"""Folders as nnU-Net and the Medical Segmentation Decathlon lay them out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pumit.errors import PumitError
+from pumit.segmentation import ClassLabel
+from pumit.training.data.classes import ClassValue, checked_classes, region
+from pumit.training.data.file_pairs import CaseProblem, LabelledCase, bare_name, pair_files
+from pumit.training.data.found_cases import FoundCases, LabelledSet
+
+
+def read_dataset_json(folder: Path) -> FoundCases:
+    """Cases, classes and channels of a folder with dataset.json, imagesTr and labelsTr.
+
+    Understands version 1 and 2 of nnU-Net's file and the Decathlon's, whose channels lie in one
+    file each or together in a four-dimensional one. A label of several values is a region; regions
+    are in the order of the labels, of which nnU-Net's `regions_class_order` speaks too.
+
+    Args:
+        folder: The data set's folder.
+
+    Raises:
+        PumitError: If dataset.json is damaged, lacks its labels or has an ignored label.
+    """
+    try:
+        content = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+        channels = _channels(content)
+        classes = classes_of_labels(content["labels"])
+        rows = content.get("dataset") or content.get("training")
+        ending = str(content.get("file_ending", ".nii.gz"))
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, PumitError):
+            raise
+        raise PumitError(
+            f"dataset.json cannot be used ({type(error).__name__}: {error}); it needs labels and "
+            "channel_names (or modality)."
+        ) from None
+    if rows:
+        cases, problems = _named_cases(folder, rows, len(channels))
+    else:
+        images = f"imagesTr/{{case}}_{{channel}}{ending}"
+        pairs = pair_files(folder, images, f"labelsTr/{{case}}{ending}", channel_names=channels)
+        cases, problems = list(pairs.cases), list(pairs.problems)
+        short = [c for c in cases if channels and len(c.images) not in (1, len(channels))]
+        problems += [
+            CaseProblem(
+                c.name,
+                f"has {len(c.images)} files where dataset.json names the channels "
+                f"{', '.join(channels)}",
+            )
+            for c in short
+        ]
+        cases = [c for c in cases if c not in short]
+    data = LabelledSet(tuple(cases), classes, channels)
+    return FoundCases(data, tuple(problems), "dataset.json")
+
+
+def _channels(content: Mapping[str, Any]) -> tuple[str, ...]:
+    given = content.get("channel_names") or content.get("modality") or {}
+    if isinstance(given, Mapping):
+        return tuple(str(given[key]) for key in sorted(given, key=int))
+    return (str(given),) if isinstance(given, str) else tuple(map(str, given))
+
+
+def classes_of_labels(labels: Mapping[str, Any]) -> tuple[ClassValue, ...]:
+    """Classes and regions of a dataset.json's `labels`.
+
+    Raises:
+        PumitError: If one cannot be used.
+    """
+    found = []
+    for key, value in labels.items():
+        # The Decathlon and nnU-Net 1 write {"1": "liver"}, nnU-Net 2 {"liver": 1}.
+        number, name = (int(key), str(value)) if str(key).isdecimal() else (value, str(key))
+        if isinstance(number, (list, tuple)):
+            found.append(region(ClassLabel(name), number))
+            continue
+        if name == "ignore":
+            raise PumitError(
+                "dataset.json has a label to ignore, which is not supported; give it to the "
+                "background or leave those cases out."
+            )
+        found.append(ClassValue(int(number), ClassLabel(name)))
+    return checked_classes(found)
+
+
+def _named_cases(
+    folder: Path, rows: Any, channels: int
+) -> tuple[list[LabelledCase], list[CaseProblem]]:
+    """Cases that the file lists: `[{image, label}]`, or `{name: {images, label}}`."""
+    is_named = isinstance(rows, Mapping)
+    cases: list[LabelledCase] = []
+    problems: list[CaseProblem] = []
+    for key, row in rows.items() if is_named else enumerate(rows):
+        try:
+            label = folder / row["label"]
+            given = [folder / i for i in (row["images"] if "images" in row else [row["image"]])]
+        except (KeyError, TypeError):
+            raise PumitError(f"Entry {key} of dataset.json needs an image and a label.") from None
+        name = str(key) if is_named else bare_name(label)
+        if len(given) == 1 and not given[0].is_file():
+            # nnU-Net 1 lists case.nii.gz where the files are case_0000.nii.gz and so on.
+            stem = bare_name(given[0])
+            suffix = given[0].name[len(stem) :]
+            split = [given[0].with_name(f"{stem}_{c:04d}{suffix}") for c in range(channels or 1)]
+            given = split if split[0].is_file() else given
+        absent = [path.name for path in (*given, label) if not path.is_file()]
+        problems += [CaseProblem(name, f"there is no file {file}") for file in absent]
+        if not absent:
+            cases.append(LabelledCase(name, tuple(given), label))
+    return cases, problems

@@ -1,0 +1,260 @@
+"""Cases out of DICOM folders and Slicer scenes: each segmentation with the scan it was drawn on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from pumit.errors import VolumeError
+from pumit.io.dicom_files import DicomFile, find_dicom
+from pumit.io.file_part import with_part
+from pumit.io.label_objects import KINDS, LabelObject, label_object, read_label_object
+from pumit.io.slicer_bundle import SUFFIX, BundleNode, bundle_nodes
+from pumit.training.data.file_pairs import CaseProblem, LabelledCase, bare_name
+
+
+@dataclass
+class _Series:
+    """Files of one image series."""
+
+    files: list[DicomFile] = field(default_factory=list)
+
+    @cached_property
+    def parents(self) -> set[Path]:
+        return {file.path.parent for file in self.files}
+
+    @property
+    def folder(self) -> Path:
+        parents = sorted(self.parents)
+        common = parents[0]
+        while not all(common == p or common in p.parents for p in parents):
+            common = common.parent
+        return common
+
+    def text(self, keyword: str) -> str:
+        return str(self.files[0].header.get(keyword) or "")
+
+
+def dicom_cases(folder: Path) -> tuple[list[LabelledCase], list[CaseProblem]]:
+    """Each image series below a folder that a DICOM-SEG or RTSTRUCT refers to is a case.
+
+    A segmentation finds its scan by the series it names, else by the instances it names, else by
+    the frame of reference, if one series alone has it.
+
+    Args:
+        folder: Usually of patients; named after their folders.
+
+    Returns:
+        Cases, none where the folder holds no such objects; and what could not be paired.
+
+    Raises:
+        VolumeError: If the folder cannot be read.
+    """
+    series: dict[str, _Series] = defaultdict(_Series)
+    objects: list[LabelObject] = []
+    problems: list[CaseProblem] = []
+    for part in _parts(folder):
+        try:
+            files = find_dicom(part) if part.is_dir() else []
+        except VolumeError as error:
+            problems.append(CaseProblem(part.name, _sentence(error)))
+            continue
+        for file in files:
+            if file.is_image:
+                series[file.series_instance_uid].files.append(file)
+            elif str(file.header.get("SOPClassUID", "")) in KINDS:
+                _add_object(file.path, objects, problems)
+    if not objects and not any(p.sentence.startswith("DICOM") for p in problems):
+        return [], problems
+    return _pair(folder, series, objects, problems)
+
+
+def _parts(folder: Path) -> list[Path]:
+    """Folders that are looked through one by one, so that a damaged file hides no other patient."""
+    folders = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    loose = [p for p in folder.iterdir() if p.is_file() and not p.name.startswith(".")]
+    return [folder] if loose or not folders else folders
+
+
+def _add_object(path: Path, objects: list[LabelObject], problems: list[CaseProblem]) -> None:
+    try:
+        found = read_label_object(path)
+    except VolumeError as error:
+        problems.append(CaseProblem(bare_name(path), _sentence(error)))
+        return
+    if found is not None:
+        objects.append(found)
+
+
+def _pair(
+    folder: Path,
+    series: dict[str, _Series],
+    objects: Sequence[LabelObject],
+    problems: list[CaseProblem],
+) -> tuple[list[LabelledCase], list[CaseProblem]]:
+    by_instance = {
+        str(file.header.get("SOPInstanceUID", "")): uid
+        for uid, found in series.items()
+        for file in found.files
+    }
+    drawn: dict[str, list[LabelObject]] = defaultdict(list)
+    for item in objects:
+        uid = _scan_of(item, series, by_instance)
+        if uid:
+            drawn[uid].append(item)
+        else:
+            text = f"the {item.kind} refers to a series that is not there; add the scan's files"
+            problems.append(CaseProblem(_label_name(folder, item.path), text))
+    names: dict[str, int] = defaultdict(int)
+    patients: dict[str, str] = {}
+    cases = []
+    for uid, items in sorted(drawn.items(), key=lambda pair: pair[1][0].path):
+        scan = series[uid]
+        for group in _apart(items):
+            stem = _case_name(folder, scan.folder, group[0].path)
+            names[stem] += 1
+            name = stem if names[stem] == 1 else f"{stem} {names[stem]}"
+            number = scan.text("PatientID")
+            # Who it is stays unsaid; the first case of a patient stands for all.
+            patient = patients.setdefault(number, name) if number else ""
+            labels = [item.path for item in group]
+            image = _scan_path(scan, uid, series)
+            cases.append(LabelledCase(name, (image,), labels[0], patient, tuple(labels[1:])))
+    labelled = {_top(folder, series[uid].folder) for uid in drawn}
+    for uid, scan in series.items():
+        top = _top(folder, scan.folder)
+        if uid not in drawn and top not in labelled and len(scan.files) > 1:
+            labelled.add(top)
+            problems.append(CaseProblem(top, "has no DICOM-SEG or RTSTRUCT"))
+    return cases, problems
+
+
+def _apart(items: Sequence[LabelObject]) -> list[list[LabelObject]]:
+    """Objects of one scan that name different segments belong together; others are two readings."""
+    groups: list[list[LabelObject]] = []
+    for item in sorted(items, key=lambda o: (o.written, o.path)):
+        names = {s.name.casefold() for s in item.segments}
+        free = (g for g in groups if not names & {s.name.casefold() for o in g for s in o.segments})
+        group = next(free, None)
+        if group is None:
+            groups.append([item])
+        else:
+            group.append(item)
+    return groups
+
+
+def _scan_of(
+    item: LabelObject, series: dict[str, _Series], by_instance: dict[str, str]
+) -> str | None:
+    if item.series:
+        return item.series if item.series in series else None
+    named = {by_instance[i] for i in item.instances if i in by_instance}
+    if len(named) == 1:
+        return named.pop()
+    same = [
+        uid
+        for uid, scan in series.items()
+        if item.frame_of_reference and scan.text("FrameOfReferenceUID") == item.frame_of_reference
+    ]
+    return same[0] if len(same) == 1 else None
+
+
+def _scan_path(scan: _Series, uid: str, series: dict[str, _Series]) -> Path:
+    """The scan's folder; with the series where the folder holds others too."""
+    folder = scan.folder
+    others = {p for other, found in series.items() if other != uid for p in found.parents}
+    is_shared = any(folder == path or folder in path.parents for path in others)
+    return with_part(folder, uid) if is_shared else folder
+
+
+def _top(folder: Path, path: Path) -> str:
+    """Name of the first folder below the data set's."""
+    parts = path.relative_to(folder).parts
+    return parts[0] if parts else folder.name
+
+
+def _case_name(folder: Path, scan: Path, label: Path) -> str:
+    """The patient's folder; where all lie in one, the label's name."""
+    if scan != folder and scan.relative_to(folder).parts:
+        return scan.relative_to(folder).parts[0]
+    return bare_name(label)
+
+
+def _label_name(folder: Path, label: Path) -> str:
+    """Unlike a case's name, which a patient's other segmentation may have."""
+    parts = label.relative_to(folder).parts
+    return bare_name(label) if len(parts) == 1 else f"{parts[0]} {bare_name(label)}"
+
+
+def zip_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProblem]]:
+    """Zips that hold a DICOM series and its DICOM-SEG or RTSTRUCT, a patient each.
+
+    Args:
+        files: `.zip`; those without a segmentation are problems where others have one.
+    """
+    cases: list[LabelledCase] = []
+    problems: list[CaseProblem] = []
+    for path in files:
+        try:
+            found = label_object(path)
+        except VolumeError as error:
+            problems.append(CaseProblem(path.stem, _sentence(error)))
+            continue
+        if found is None:
+            problems.append(CaseProblem(path.stem, "the zip holds no DICOM-SEG or RTSTRUCT"))
+        else:
+            cases.append(LabelledCase(path.stem, (path,), path))
+    return cases, problems
+
+
+def bundle_cases(files: Sequence[Path]) -> tuple[list[LabelledCase], list[CaseProblem]]:
+    """Each segmentation of Slicer scenes with the volume whose geometry it has.
+
+    Args:
+        files: `.mrb`.
+    """
+    cases: list[LabelledCase] = []
+    problems: list[CaseProblem] = []
+    for path in files:
+        stem = path.name[: -len(SUFFIX)]
+        try:
+            nodes = bundle_nodes(path)
+        except VolumeError as error:
+            problems.append(CaseProblem(stem, _sentence(error)))
+            continue
+        labels = [n for n in nodes if n.kind != "volume"]
+        if not labels:
+            problems.append(CaseProblem(stem, "the scene holds no segmentation"))
+        for node in labels:
+            name = stem if len(labels) == 1 else f"{stem} {node.name}"
+            scan = _volume_of(node, nodes)
+            if scan is None:
+                text = f"the scene does not say on which volume {node.name!r} was drawn"
+                problems.append(CaseProblem(name, f"{text}; name both under data.cases"))
+            elif scan.transform != node.transform:
+                text = f"{node.name!r} and {scan.name!r} are under different transforms"
+                problems.append(CaseProblem(name, f"{text}; harden them in Slicer"))
+            else:
+                image = with_part(path, _unique(scan, nodes))
+                label = with_part(path, _unique(node, nodes))
+                cases.append(LabelledCase(name, (image,), label))
+    return cases, problems
+
+
+def _unique(node: BundleNode, nodes: Sequence[BundleNode]) -> str:
+    is_alone = sum(n.name == node.name for n in nodes) == 1
+    return node.name if is_alone and node.name else node.identifier
+
+
+def _volume_of(node: BundleNode, nodes: Sequence[BundleNode]) -> BundleNode | None:
+    volumes = [n for n in nodes if n.kind == "volume"]
+    named = [n for n in volumes if n.identifier == node.reference]
+    found = named or (volumes if len(volumes) == 1 else [])
+    return found[0] if found else None
+
+
+def _sentence(error: VolumeError) -> str:
+    return " ".join(str(error).split()).removesuffix(".")

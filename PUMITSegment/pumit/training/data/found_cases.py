@@ -1,0 +1,66 @@
+"""A labelled data set, and what was found wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pumit.errors import PumitError
+from pumit.training.data.classes import ClassValue
+from pumit.training.data.file_pairs import (
+    CaseProblem,
+)
+from pumit.training.data.file_pairs import LabelledCase as LabelledCase
+
+SHOWN_PROBLEMS = 12
+
+
+@dataclass(frozen=True)
+class LabelledSet:
+    """A data set.
+
+    Attributes:
+        cases: In order of their names, which differ.
+        classes: In order of their values; the i-th from 1 on is the network's class i.
+        channels: Names of the image channels, such as "CT"; empty where nobody says.
+        repeats_single: Whether a case of one channel stands for all channels.
+        doubts: What a user should look at, in words.
+    """
+
+    cases: tuple[LabelledCase, ...]
+    classes: tuple[ClassValue, ...]
+    channels: tuple[str, ...]
+    repeats_single: bool = False
+    doubts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FoundCases:
+    """What a recipe's `data` leads to, with all that is wrong with it.
+
+    Attributes:
+        data: The data set; its classes are empty where nobody names them.
+        problems: Of cases that cannot be used, which are not in the data set.
+        layout: How the cases were found, in words, such as the patterns.
+        origins: Case to its folder, as the recipe names it, and its name there; those that are
+            listed have none.
+    """
+
+    data: LabelledSet
+    problems: tuple[CaseProblem, ...]
+    layout: str
+    origins: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def all_at_once(problems: Iterable[str], what: str = "The data cannot be used") -> None:
+    """Raise one error that lists all problems, if there are any.
+
+    Raises:
+        PumitError: With the first dozen of them in words, and how many more there are.
+    """
+    found = list(problems)
+    if not found:
+        return
+    shown = "; ".join(found[:SHOWN_PROBLEMS])
+    more = f"; and {len(found) - SHOWN_PROBLEMS} more" if len(found) > SHOWN_PROBLEMS else ""
+    raise PumitError(f"{what}: {shown}{more}.")

@@ -1,0 +1,310 @@
+"""Which scans, labels and classes a data set has, found in a folder or named one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pumit.errors import PumitError, VolumeError
+from pumit.io.file_part import file_exists
+from pumit.io.label_source import announced_segments
+from pumit.io.slicer_bundle import SUFFIX, is_bundle
+from pumit.training.data.class_proposal import ClassProposal
+from pumit.training.data.classes import checked_classes, classes_from
+from pumit.training.data.dataset_json import read_dataset_json
+from pumit.training.data.dicom_cases import bundle_cases, dicom_cases, zip_cases
+from pumit.training.data.file_pairs import (
+    IMAGE_PATTERN,
+    LABEL_PATTERN,
+    CaseProblem,
+    Pairs,
+    bare_name,
+    guess_pairs,
+    pair_files,
+)
+from pumit.training.data.file_pairs import LabelledCase as LabelledCase
+from pumit.training.data.found_cases import FoundCases, LabelledSet, all_at_once
+from pumit.training.recipes.reader import Kinds, check_keys
+
+# What a recipe's `data` says of where cases come from, and of who trains and who validates.
+DATA_KINDS: Kinds = {
+    "folder": (str,),
+    "images": (str,),
+    "labels": (str,),
+    "folders": (list,),
+    "cases": (list,),
+    "leave_out": (list,),
+    "classes": (dict, list),
+    "channels": (list,),
+    "repeat_single_channel": (bool,),
+    "patient": (str,),
+    "training": (list,),
+    "validation": (list, int, float),
+    "fold": (str,),
+    "share": (int, float),
+}
+FOLDER_KINDS: Kinds = {
+    "folder": (str,),
+    "images": (str,),
+    "labels": (str,),
+    "leave_out": (list,),
+    "patients": (dict,),
+}
+CASE_KINDS: Kinds = {
+    "name": (str,),
+    "image": (str, list),
+    "images": (list,),
+    "label": (str, list),
+    "patient": (str, int),
+}
+
+
+def find_labelled_set(data: Mapping[str, Any], resolve: Callable[[str], Path]) -> LabelledSet:
+    """Find the cases of a recipe's `data`, and read off the labels which classes there are.
+
+    Args:
+        data: See `find_cases`; without `classes` these are proposed, which reads all labels.
+        resolve: Makes paths of texts.
+
+    Raises:
+        PumitError: If anything is missing, with all that is wrong at once.
+    """
+    found = find_cases(data, resolve)
+    all_at_once(map(str, found.problems))
+    if not found.data.cases:
+        raise PumitError("The data set holds no case; check data.folder and its patterns.")
+    return found.data if found.data.classes else with_proposed_classes(found.data)
+
+
+def find_cases(data: Mapping[str, Any], resolve: Callable[[str], Path]) -> FoundCases:
+    """Find the cases of a recipe's `data`, and what is wrong with them.
+
+    Its keys are `folder` (see `cases_of_folder`) with the patterns `images` and `labels`; or
+    `folders` (a list of `{folder, images, labels, leave_out, patients}`) and `cases` (a list of
+    `{name, image, label, patient}`), which add up; and `classes`, `channels`,
+    `repeat_single_channel` and `leave_out` (names of cases that are passed over). Where there is
+    more than one source, the cases of a folder are called after its number, too:
+    `folder2-case`. Its own name may be a patient's, and names of cases stand in a run's log.
+
+    Args:
+        data: Keys and values; their names and kinds are checked already.
+        resolve: Makes paths of texts.
+
+    Raises:
+        PumitError: If nothing can be looked at: no folder, or a damaged dataset.json.
+    """
+    classes = classes_from(data["classes"]) if "classes" in data else ()
+    channels = tuple(str(c) for c in data.get("channels", ()))
+    repeats = bool(data.get("repeat_single_channel", False))
+    if ("folder" in data) == bool({"folders", "cases"} & data.keys()):
+        raise PumitError(
+            "The recipe's data needs either a folder (`--data FOLDER` gives it too), or folders "
+            "and cases."
+        )
+    if "folder" in data:
+        found = _of_row(data, resolve, repeats_single=repeats)
+    else:
+        found = _of_sources(data, resolve, repeats_single=repeats)
+    left_out = {str(name) for name in data.get("leave_out", ())}
+    kept = [case for case in found.data.cases if case.name not in left_out]
+    names = [case.name for case in kept]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    problems = [p for p in found.problems if p.case not in left_out]
+    problems += [CaseProblem(name, "is there twice; rename or remove one") for name in twice]
+    kept = sorted((c for c in kept if c.name not in twice), key=lambda case: case.name)
+    made = LabelledSet(
+        tuple(kept), classes or found.data.classes, channels or found.data.channels, repeats
+    )
+    return FoundCases(made, tuple(problems), found.layout, found.origins)
+
+
+def cases_of_folder(
+    folder: Path, patterns: tuple[str, str] | None = None, *, repeats_single: bool = False
+) -> FoundCases:
+    """Find the cases of a folder, however they lie in it.
+
+    In this order: pairs of the patterns where they are given, nnU-Net's or the Decathlon's
+    dataset.json, pairs of the usual patterns, DICOM series with DICOM-SEG or RTSTRUCT, Slicer
+    scenes (`.mrb`), zips of DICOM. A single `.mrb` or zip may stand in place of a folder.
+
+    Args:
+        folder: The folder.
+        patterns: Of images and labels, see `case_patterns.pair_files`.
+        repeats_single: Whether a case may have the first channel alone.
+
+    Raises:
+        PumitError: If there is no such folder, or it holds nothing that is known.
+    """
+    if folder.is_file() and is_bundle(folder):
+        return _found(*bundle_cases([folder]), "a Slicer scene")
+    if folder.is_file() and folder.suffix.lower() == ".zip":
+        return _found(*zip_cases([folder]), "a DICOM zip")
+    if not folder.is_dir():
+        raise PumitError(f"There is no folder {folder.name!r}; correct data.folder.")
+    if patterns is not None:
+        return _of_pairs(pair_files(folder, *patterns, repeats_single=repeats_single), folder)
+    if (folder / "dataset.json").is_file():
+        return read_dataset_json(folder)
+    pairs = guess_pairs(folder, repeats_single=repeats_single)
+    if pairs is not None:
+        return _of_pairs(pairs, folder)
+    cases, problems = dicom_cases(folder)
+    if cases or problems:
+        return _found(cases, problems, "DICOM series with their segmentations")
+    scenes = sorted(p for p in folder.iterdir() if p.name.lower().endswith(SUFFIX))
+    if scenes:
+        return _found(*bundle_cases(scenes), "Slicer scenes")
+    zips = sorted(p for p in folder.iterdir() if p.suffix.lower() == ".zip")
+    if zips:
+        return _found(*zip_cases(zips), "DICOM zips")
+    usual = pair_files(folder, IMAGE_PATTERN, LABEL_PATTERN)
+    return _of_pairs(usual, folder)
+
+
+def _of_row(
+    row: Mapping[str, Any], resolve: Callable[[str], Path], *, repeats_single: bool
+) -> FoundCases:
+    """Cases of a folder with the patterns that a recipe gives for it."""
+    patterns = None
+    if {"images", "labels"} & row.keys():
+        patterns = (row.get("images", IMAGE_PATTERN), row.get("labels", LABEL_PATTERN))
+    return cases_of_folder(resolve(row["folder"]), patterns, repeats_single=repeats_single)
+
+
+def _of_sources(
+    data: Mapping[str, Any], resolve: Callable[[str], Path], *, repeats_single: bool
+) -> FoundCases:
+    """Cases of several folders together with those that are listed; one that fails is said."""
+    listed = data.get("cases", ())
+    cases, problems = _listed_cases(listed, resolve)
+    layouts = ["listed cases"] if listed else []
+    sets: list[LabelledSet] = []
+    origins: dict[str, tuple[str, str]] = {}
+    rows = checked_folders(data.get("folders", ()))
+    is_alone = len(rows) == 1 and not listed
+    for number, row in enumerate(rows, start=1):
+        try:
+            found = _of_row(row, resolve, repeats_single=repeats_single)
+        except PumitError as error:
+            problems.append(CaseProblem("", str(error).removesuffix(".")))
+            continue
+        named = _as_row_says(found, row, "" if is_alone else f"folder{number}-")
+        cases += named.data.cases
+        problems += named.problems
+        origins |= named.origins
+        layouts.append(found.layout)
+        sets.append(found.data)
+    classes = list(dict.fromkeys(s.classes for s in sets if s.classes))
+    if len(classes) > 1 and "classes" not in data:
+        text = "the folders name their classes differently; name them in data.classes"
+        problems.append(CaseProblem("", text))
+    channels = {s.channels for s in sets}
+    made = LabelledSet(
+        tuple(cases),
+        classes[0] if len(classes) == 1 else (),
+        channels.pop() if len(channels) == 1 else (),
+    )
+    return FoundCases(made, tuple(problems), "; ".join(dict.fromkeys(layouts)), origins)
+
+
+def _as_row_says(found: FoundCases, row: Mapping[str, Any], prefix: str) -> FoundCases:
+    """Cases of a folder without those that its row leaves out, with its patients and new names."""
+    left_out = {str(name) for name in row.get("leave_out", ())}
+    patients = row.get("patients", {})
+    cases = [case for case in found.data.cases if case.name not in left_out]
+    problems = [problem for problem in found.problems if problem.case not in left_out]
+    told = [*(case.name for case in cases), *(problem.case for problem in problems)]
+    renamed = [
+        replace(c, name=prefix + c.name, patient=str(patients.get(c.name, c.patient)))
+        for c in cases
+    ]
+    return FoundCases(
+        replace(found.data, cases=tuple(renamed)),
+        tuple(replace(p, case=p.case and prefix + p.case) for p in problems),
+        found.layout,
+        {prefix + name: (row["folder"], name) for name in told},
+    )
+
+
+def checked_folders(rows: Any) -> list[Mapping[str, Any]]:
+    """The rows of `folders`.
+
+    Raises:
+        PumitError: If one of them is none, or a key is misspelt.
+    """
+    for number, row in enumerate(rows, start=1):
+        where = f"folder {number} of data.folders"
+        if not isinstance(row, Mapping) or "folder" not in row:
+            raise PumitError(f"{where} needs the key folder.")
+        check_keys(row, FOLDER_KINDS, where)
+    return list(rows)
+
+
+def _found(cases: list[LabelledCase], problems: list[CaseProblem], layout: str) -> FoundCases:
+    return FoundCases(LabelledSet(tuple(cases), (), ()), tuple(problems), layout)
+
+
+def _of_pairs(pairs: Pairs, folder: Path) -> FoundCases:
+    if not pairs.cases and not pairs.problems:
+        raise PumitError(
+            f"No files in {folder.name!r} are called like {pairs.patterns[0]!r} and "
+            f"{pairs.patterns[1]!r}; correct data.images and data.labels, or give a folder with "
+            "dataset.json, DICOM or Slicer scenes."
+        )
+    # Numbers are nnU-Net's and name nothing.
+    channels = () if all(c.isdecimal() for c in pairs.channels) else pairs.channels
+    layout = f"images {pairs.patterns[0]}, labels {pairs.patterns[1]}"
+    return FoundCases(LabelledSet(pairs.cases, (), channels), pairs.problems, layout)
+
+
+def with_proposed_classes(data: LabelledSet) -> LabelledSet:
+    """A data set with the classes that its labels hold.
+
+    Raises:
+        PumitError: If labels cannot be read, or nothing is labelled.
+    """
+    proposal, problems = ClassProposal(), []
+    for case in data.cases:
+        try:
+            for label in case.labels:
+                proposal.add(case.name, announced_segments(label))
+        except VolumeError as error:
+            problems.append(f"{case.name}: {' '.join(str(error).split()).removesuffix('.')}")
+    all_at_once(problems)
+    found = proposal.classes()
+    if not found:
+        raise PumitError(
+            "every label map is empty: there is nothing to learn; name the classes under "
+            "data.classes."
+        )
+    doubts = (*data.doubts, *proposal.problems(), *proposal.doubts())
+    classes = checked_classes(found)
+    return LabelledSet(data.cases, classes, data.channels, data.repeats_single, doubts)
+
+
+def _listed_cases(
+    rows: Any, resolve: Callable[[str], Path]
+) -> tuple[list[LabelledCase], list[CaseProblem]]:
+    cases: list[LabelledCase] = []
+    problems: list[CaseProblem] = []
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, Mapping):
+            raise PumitError(f"Case {number} in data.cases needs the keys image and label.")
+        check_keys(row, CASE_KINDS, f"case {number} of data.cases")
+        given = row.get("images", row.get("image", []))
+        images = tuple(resolve(str(i)) for i in (given if isinstance(given, list) else [given]))
+        drawn = row.get("label", [])
+        labels = tuple(resolve(str(i)) for i in (drawn if isinstance(drawn, list) else [drawn]))
+        if not images or not labels:
+            name = str(row.get("name", f"case {number}"))
+            problems.append(CaseProblem(name, "needs the keys image and label"))
+            continue
+        name = str(row.get("name", bare_name(images[0])))
+        absent = [path.name for path in (*images, *labels) if not file_exists(path)]
+        problems += [CaseProblem(name, f"there is no file {file}") for file in absent]
+        if not absent:
+            patient = str(row.get("patient", ""))
+            cases.append(LabelledCase(name, images, labels[0], patient, labels[1:]))
+    return cases, problems

@@ -1,0 +1,174 @@
+"""Which cases train and which validate: by name, by fold or by a share, never within a patient."""
+
+from __future__ import annotations
+
+import difflib
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pumit.errors import PumitError
+from pumit.training.data.found_cases import all_at_once
+from pumit.training.data.patients import (
+    Groups,
+    about_guess,
+    guessed_pattern,
+    matched_patients,
+    told_patients,
+)
+
+VALIDATION_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Split:
+    """Names of cases.
+
+    Attributes:
+        training: Trained on.
+        validation: Validated on.
+        warnings: What a user should know of it, in words.
+    """
+
+    training: tuple[str, ...]
+    validation: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def split_cases(
+    names: Sequence[str],
+    data: Mapping[str, Any],
+    *,
+    seed: int,
+    patients: Mapping[str, str] | None = None,
+) -> Split:
+    """Divide a data set.
+
+    Of a recipe's `data` it reads `validation` (names, or a share of the patients; none or 0 trains
+    on all), `training` (names, where not all others), `fold` ("2 of 5"), `share` (part of the
+    training patients that are used; a smaller share is contained in a larger one) and `patient` (a
+    regular expression whose first group, or all that it matches in a name, is the patient).
+    Without `patient` the patients are those that the data tell, else they are guessed from the
+    names, and that is said.
+
+    Args:
+        names: Of all cases.
+        data: Keys and values; their names and kinds are checked already.
+        seed: Of the choice.
+        patients: Case to patient, where the data tell.
+
+    Raises:
+        PumitError: If a name is unknown, a value cannot be used, or nothing is left to train on.
+    """
+    if len(names) == 1:
+        only = tuple(names)
+        return Split(only, only, (f"{names[0]} is the only case: it is validated on as well",))
+    groups, notes = patients_of(names, data.get("patient"), patients or {})
+    validation = _held_out(names, data, groups, seed)
+    taken = set(validation)
+    if "training" in data:
+        training = _known(names, data["training"], "data.training")
+        all_at_once(
+            f"{name} is to be trained and validated on" for name in training if name in taken
+        )
+    else:
+        training = [name for name in names if name not in taken]
+    training = _share(training, groups, data.get("share", 1.0), seed)
+    if not training:
+        raise PumitError("No case is left to train on; validate on fewer of them.")
+    # Cases are named, not patients: what the data tell may be an identifier, and notes are logged.
+    crossing = [g for g in groups.values() if {*g} & taken and {*g} & {*training}]
+    if not validation:
+        notes.append("nobody is validated on: how good the model is stays unknown")
+    notes += [f"{', '.join(g)} are of one patient, trained and validated on" for g in crossing]
+    return Split(tuple(sorted(training)), tuple(sorted(validation)), tuple(notes))
+
+
+def patients_of(
+    names: Sequence[str], pattern: str | None, told: Mapping[str, str]
+) -> tuple[Groups, list[str]]:
+    """Cases of each patient in order of the names, and what to say of it.
+
+    Args:
+        names: Of all cases.
+        pattern: A recipe's `data.patient`, which comes first.
+        told: Case to patient, where the data tell.
+
+    Raises:
+        PumitError: If the pattern cannot be used.
+    """
+    if pattern is not None:
+        return matched_patients(names, pattern), []
+    known = {name: patient for name, patient in told.items() if patient}
+    if known:
+        return told_patients(names, known), []
+    guess = guessed_pattern(names)
+    if guess is None:
+        return {name: [name] for name in names}, []
+    groups = matched_patients(names, guess)
+    return groups, [about_guess(groups)]
+
+
+def _held_out(
+    names: Sequence[str], data: Mapping[str, Any], patients: Groups, seed: int
+) -> list[str]:
+    """Names of the cases that are validated on."""
+    chosen = data.get("validation", VALIDATION_SHARE)
+    if isinstance(chosen, (list, tuple)):
+        if "fold" in data:
+            raise PumitError("Give either data.fold or a list data.validation, not both.")
+        return _known(names, chosen, "data.validation") if chosen else []
+    groups = _shuffled(patients, seed)
+    if "fold" in data:
+        held = groups[_fold(data["fold"], len(groups)) :: _folds(data["fold"])]
+    else:
+        if not 0 <= chosen < 1:
+            raise PumitError(f"data.validation must be a share from 0 to below 1, got {chosen}.")
+        # A single patient can only be trained on.
+        held = groups[: max(1, round(len(groups) * chosen))] if chosen and len(groups) > 1 else []
+    return [name for group in held for name in group]
+
+
+def _shuffled(patients: Mapping[str, list[str]], seed: int) -> list[list[str]]:
+    groups = [patients[p] for p in sorted(patients)]
+    random.Random(seed).shuffle(groups)
+    return groups
+
+
+def _folds(text: str) -> int:
+    match = re.fullmatch(r"\s*(\d+)\s*(?:of|/)\s*(\d+)\s*", str(text))
+    if match is None or not 1 <= int(match[1]) <= int(match[2]) or int(match[2]) < 2:
+        raise PumitError(f"data.fold must be like '1 of 5', got {text!r}.")
+    return int(match[2])
+
+
+def _fold(text: str, groups: int) -> int:
+    folds = _folds(text)
+    if folds > groups:
+        raise PumitError(f"data.fold {text!r} needs {folds} patients, there are {groups}.")
+    return int(re.findall(r"\d+", str(text))[0]) - 1
+
+
+def _known(names: Sequence[str], chosen: Sequence[Any], where: str) -> list[str]:
+    problems = []
+    for name in map(str, chosen):
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            problems.append(f"{where} names {name!r}" + (f" (near: {near[0]!r})" if near else ""))
+    all_at_once(problems, "There are no such cases")
+    if not chosen:
+        raise PumitError(f"{where} is empty; name cases or leave it out.")
+    return list(dict.fromkeys(map(str, chosen)))
+
+
+def _share(
+    training: list[str], patients: Mapping[str, list[str]], share: float, seed: int
+) -> list[str]:
+    if not 0 < share <= 1:
+        raise PumitError(f"data.share must be above 0 and at most 1, got {share}.")
+    groups = [[n for n in group if n in training] for group in _shuffled(patients, seed + 1)]
+    groups = [group for group in groups if group]
+    kept = groups[: max(1, round(len(groups) * share))]
+    return [name for group in kept for name in group]

@@ -1,0 +1,271 @@
+"""All that is to be said of a data set before it is trained on, case by case."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pumit.errors import ExportError, PumitError, VolumeError
+from pumit.export.classes import class_colors
+from pumit.io.label_source import read_all_labels, read_scan
+from pumit.training.data.case import CaseFacts, LabelledVolume, facts_of, one_line
+from pumit.training.data.checks import disagreements, doubtful, has_no
+from pumit.training.data.class_matching import class_labels
+from pumit.training.data.class_proposal import ClassProposal
+from pumit.training.data.classes import ClassValue, has_regions, region_table
+from pumit.training.data.file_pairs import CaseProblem, LabelledCase
+from pumit.training.data.found_cases import FoundCases
+from pumit.training.data.thumbnail import write_thumbnail
+from pumit.volume import Triple, Volume
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class CaseReport:
+    """What is known of a case.
+
+    Attributes:
+        case: Its name.
+        patient: Whose scan it is, where the data tell.
+        thumbnail: File of its picture.
+        spacing_mm: Voxel size in array order (d, h, w); None where the scan cannot be read.
+        shape: Voxels in that order.
+        channels: Image channels.
+        classes: Voxels of each class.
+        problems: What keeps it from being trained on, in words.
+        doubts: What may be right and is worth a look, in words.
+        images: Its files as a recipe names them, for programs; of no use in a log.
+        label: Its label files, likewise.
+        folder: Where it was found, as the recipe names it; empty for one that is listed.
+        in_folder: Its name there.
+    """
+
+    case: str
+    patient: str = ""
+    thumbnail: str | None = None
+    spacing_mm: tuple[float, float, float] | None = None
+    shape: tuple[int, int, int] | None = None
+    channels: int = 0
+    classes: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)
+    label: list[str] = field(default_factory=list)
+    folder: str = ""
+    in_folder: str = ""
+
+    def as_row(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class SetReport:
+    """What is known of all cases together.
+
+    Attributes:
+        cases: How many there are.
+        usable: How many have no problem.
+        layout: How they were found, in words.
+        classes: As a recipe names them.
+        colors: Class to the colour it is shown in, each part in 0..1.
+        voxels: Class to its voxels in all cases.
+        in_cases: Class to how many cases have it.
+        channels: Names of the image channels, where they are known.
+        problems: All of them, each beginning with its case.
+        doubts: All of them.
+        found_late: What only the whole set shows of a case: `{case: {problems, doubts}}`.
+    """
+
+    cases: int
+    usable: int
+    layout: str
+    classes: list[dict[str, Any]]
+    colors: dict[str, Triple]
+    voxels: dict[str, int]
+    in_cases: dict[str, int]
+    channels: list[str]
+    problems: list[str]
+    doubts: list[str]
+    found_late: dict[str, dict[str, list[str]]]
+
+    def as_row(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+class DataSurvey:
+    """Looks at every case once; one that cannot be read hides no other.
+
+    Args:
+        found: Cases, and what is wrong with those that are none.
+        thumbnails: Folder for pictures; None for none.
+    """
+
+    def __init__(self, found: FoundCases, *, thumbnails: Path | None = None) -> None:
+        self._found = found
+        self._thumbnails = thumbnails
+        self._proposal = None if found.data.classes else ClassProposal()
+        self._reports: list[CaseReport] = []
+        self._facts: list[CaseFacts] = []
+        self._digests: dict[str, str] = {}
+        early: dict[str, list[str]] = defaultdict(list)
+        for problem in found.problems:
+            early[problem.case].append(problem.sentence)
+        self._early = {name: told for name, told in early.items() if name}
+        self._of_all = early.get("", [])
+
+    def __len__(self) -> int:
+        """How many reports there are."""
+        return len({c.name for c in self._found.data.cases} | self._early.keys())
+
+    def reports(self) -> Iterator[CaseReport]:
+        """Each case in order of the names."""
+        cases = {case.name: case for case in self._found.data.cases}
+        for number, name in enumerate(sorted(cases.keys() | self._early.keys())):
+            report = CaseReport(name, problems=list(self._early.get(name, ())))
+            report.folder, report.in_folder = self._found.origins.get(name, ("", ""))
+            if name in cases:
+                self._look_at(cases[name], number, report)
+            self._reports.append(report)
+            yield report
+
+    @property
+    def classes(self) -> tuple[ClassValue, ...]:
+        """Those of the recipe, or what the labels hold so far."""
+        return self._found.data.classes if self._proposal is None else self._proposal.classes()
+
+    def _look_at(self, case: LabelledCase, number: int, report: CaseReport) -> None:
+        report.patient = case.patient
+        report.images = [str(path) for path in case.images]
+        report.label = [str(path) for path in case.labels]
+        try:
+            volume = read_scan(case.images, case.label)
+        except (VolumeError, OSError) as error:
+            report.problems.append(one_line(error))
+            return
+        report.spacing_mm, report.shape = volume.spacing_mm, volume.shape
+        report.channels = volume.channels
+        read = self._labels(case, volume, report)
+        if read is None:
+            self._draw(report, number, volume, None)
+            return
+        self._draw(report, number, volume, read)
+        facts = facts_of(read, classes=self.classes, orientation="anatomical")
+        if facts.digest in self._digests:
+            text = f"is the same image as {self._digests[facts.digest]}; remove one"
+            report.problems.append(text)
+        self._digests.setdefault(facts.digest, case.name)
+        names = [c.label.name for c in self.classes]
+        report.classes = dict(zip(names, facts.class_voxels[1:], strict=True))
+        report.doubts += facts.doubts
+        if not sum(report.classes.values()):
+            report.doubts.append("its label map is empty")
+        elif self._proposal is None:
+            missing = [name for name, count in report.classes.items() if not count]
+            report.doubts += [has_no(missing)] if missing else []
+        else:
+            report.classes = {name: n for name, n in report.classes.items() if n}
+        self._facts.append(facts)
+
+    def _labels(
+        self, case: LabelledCase, volume: Volume, report: CaseReport
+    ) -> LabelledVolume | None:
+        """Labels in terms of classes; None where they cannot be used, which is reported."""
+        try:
+            file = read_all_labels(case.labels, volume)
+            if self._proposal is not None:
+                self._proposal.add(case.name, file.segments)
+            if not self.classes:
+                report.doubts.append("its label map is empty")
+                return None
+            found = class_labels(file, self.classes)
+        except (PumitError, OSError) as error:
+            report.problems.append(one_line(error))
+            return None
+        return LabelledVolume(case.name, volume, found.labels, (*file.doubts, *found.doubts))
+
+    def _draw(
+        self, report: CaseReport, number: int, volume: Volume, read: LabelledVolume | None
+    ) -> None:
+        if self._thumbnails is None:
+            return
+        safe = re.sub(r"[^\w\-]+", "_", report.case)[:60]
+        path = self._thumbnails / f"{number:04d}_{safe}.png"
+        labels = None if read is None else self._shown(read)
+        try:
+            write_thumbnail(path, volume, labels, list(self._colors().values()))
+        except ExportError as error:
+            logger.warning("no picture of a case: %s", error)
+            return
+        report.thumbnail = str(path)
+
+    def _shown(self, read: LabelledVolume) -> Any:
+        """Labels as numbers of classes; of regions that overlap the innermost."""
+        if not has_regions(self.classes):
+            return read.labels
+        members = region_table(self.classes)
+        innermost = [max((i for i, m in enumerate(c, start=1) if m), default=0) for c in members.T]
+        return np.array(innermost, dtype=np.uint8)[read.labels]
+
+    def _colors(self) -> dict[str, Triple]:
+        return class_colors([c.label for c in self.classes])
+
+    def summary(self) -> SetReport:
+        """What all cases together show; after all reports."""
+        classes, proposal = self.classes, self._proposal
+        names = [c.label.name for c in classes]
+        late = self._late(names)
+        problems = [f"{r.case}: {text}" for r in self._reports for text in r.problems]
+        problems += [*self._of_all, *(str(p) for p in late[0])]
+        doubts = [f"{r.case}: {text}" for r in self._reports for text in r.doubts]
+        doubts += map(str, late[1])
+        if proposal is not None:
+            problems += proposal.problems()
+            doubts += proposal.doubts()
+        by_case: dict[str, dict[str, list[str]]] = {}
+        for kind, told in zip(("problems", "doubts"), late, strict=True):
+            for item in told:
+                if item.case:
+                    row = by_case.setdefault(item.case, {"problems": [], "doubts": []})
+                    row[kind].append(item.sentence)
+        bad = {r.case for r in self._reports if r.problems} | {p.case for p in late[0]}
+        usable = sum(r.case not in bad for r in self._reports)
+        counts = [r.classes for r in self._reports]
+        return SetReport(
+            len(self._reports),
+            usable,
+            self._found.layout,
+            [c.as_row() for c in classes],
+            self._colors(),
+            {n: sum(c.get(n, 0) for c in counts) for n in names},
+            {n: sum(c.get(n, 0) > 0 for c in counts) for n in names},
+            list(self._found.data.channels),
+            problems,
+            doubts,
+            by_case,
+        )
+
+    def _late(self, names: list[str]) -> tuple[list[CaseProblem], list[CaseProblem]]:
+        """Problems and doubts that no case shows alone."""
+        if not self._facts:
+            return ([CaseProblem("", "no case can be used")] if self._reports else [], [])
+        known = {(r.case, text) for r in self._reports for text in (*r.problems, *r.doubts)}
+        by_case = {r.case: r.classes for r in self._reports}
+        facts = [
+            replace(f, class_voxels=(0, *(by_case[f.name].get(n, 0) for n in names)))
+            for f in self._facts
+        ]
+        found = disagreements(facts, self._found.data), doubtful(facts, names)
+        problems, doubts = (
+            [p for p in told if (p.case, p.sentence) not in known] for told in found
+        )
+        return problems, doubts

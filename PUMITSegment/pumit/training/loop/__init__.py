@@ -1,0 +1,1 @@
+"""The training loop: steps, optimizers, precision, several devices, exact resume."""

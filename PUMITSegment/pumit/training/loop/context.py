@@ -1,0 +1,123 @@
+"""What every kind of `pumit train` is told: recipe, folders, schedule and device."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pumit import __version__
+from pumit.training.loop.distributed import rank, world
+from pumit.training.loop.state import OnBest, State
+from pumit.training.recipes import reader as recipe_file
+from pumit.training.recipes.reader import Kinds
+from pumit.training.recipes.schedule import Schedule
+from pumit.training.run import resolved_recipe as run_recipe
+from pumit.training.run.reporter import RunDesk
+
+# Keys that mean the same whatever `pumit train` trains; each task adds its own.
+COMMON_KINDS: Kinds = {
+    **recipe_file.COMMON_KINDS,
+    "task": (str,),
+    "data": (dict,),
+    "register": (bool,),
+    "folds": (int,),
+    "final_model": (bool,),
+}
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A recipe and the circumstances it is followed in.
+
+    Attributes:
+        recipe: The whole recipe; of its keys only those of `COMMON_KINDS` are checked.
+        source: The recipe's file name, for messages.
+        folder: Where relative paths of the recipe begin.
+        output: Folder of the results.
+        schedule: Length and rates.
+        device: Where the network is trained.
+        workers: Processes that draw batches ahead.
+        seed: Of everything random.
+        desk: Where the run reports, and hears that it shall pause or stop.
+        given: The recipe as the user gave it, to know a changed one.
+    """
+
+    recipe: dict[str, Any]
+    source: str
+    folder: Path
+    output: Path
+    schedule: Schedule
+    device: torch.device
+    workers: int
+    seed: int
+    desk: RunDesk = field(default_factory=RunDesk)
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name of the model that is made."""
+        return str(self.recipe.get("name", "model"))
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and progress."""
+        return rank() == 0
+
+    def path(self, text: str) -> Path:
+        """A path of the recipe; a relative one begins at the recipe's folder."""
+        path = Path(text).expanduser()
+        return path if path.is_absolute() else self.folder / path
+
+    def report(self, record: dict[str, Any]) -> None:
+        """Write one JSON line to standard output and to `log.jsonl`, in the first process."""
+        self.desk.report(record)
+
+    def keeping(self, keep: OnBest, target: Path) -> OnBest:
+        """What keeps the best model so far in a file, and says that it is there."""
+
+        def kept(state: State, step: int, found: dict[str, float]) -> None:
+            keep(state, step, found)
+            self.desk.best(target, step)
+
+        return kept
+
+    def settle(self, **planned: Any) -> None:
+        """Keep the recipe in the output folder with all that was decided; before training begins.
+
+        Args:
+            planned: Keys of the recipe that were decided or changed; None leaves one out.
+        """
+        if self.is_first:
+            full = run_recipe.full_recipe(self.recipe, self.schedule, planned)
+            self.desk.written(lambda: run_recipe.settle(self.output, self.given, full))
+            circumstances = {
+                "pumit": __version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+                "system": platform.platform(terse=True),
+                "device": str(self.device),
+                "threads": torch.get_num_threads(),
+                "workers": self.workers,
+                "processes": world(),
+            }
+            told = ", ".join(f"{key} {value}" for key, value in circumstances.items())
+            self.desk.event("set up", f"Set up: {told}.", **circumstances)
+
+    def at_case(self, doing: str, number: int) -> None:
+        """Between two cases that are prepared: say which one is next; pause or stop here.
+
+        Args:
+            doing: Such as "Looking at".
+            number: Of the case, from 1 on.
+
+        Raises:
+            RunStopped: If the run shall end.
+        """
+        self.desk.state("preparing", f"{doing} case {number}.")
+        if world() == 1:  # several have to agree, which they do between steps
+            self.desk.check()

@@ -1,0 +1,149 @@
+"""The repeated blocks of a network: computed again in the backward pass, or shared out.
+
+What is not in a block (patch embedding, heads, a convolutional decoder) is small beside the blocks
+of a large transformer and stays whole in every process, so that a task may call any part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from inspect import signature
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from pumit.errors import PumitError
+from pumit.training.loop.distributed import world
+
+TOO_OLD = "parallel: fsdp needs PyTorch 2.7 or newer; use ddp."
+
+
+def blocks_of(network: nn.Module) -> list[nn.Module]:
+    """Members of every module list called `blocks`; those within another block are part of it."""
+    found: list[nn.Module] = []
+    for name, child in network.named_children():
+        if name == "blocks" and isinstance(child, nn.ModuleList):
+            found += list(child)
+        else:
+            found += blocks_of(child)
+    return found
+
+
+@contextmanager
+def recomputed(network: nn.Module, *, enabled: bool) -> Iterator[None]:
+    """Within it, blocks remember only what they were given, and are computed again for gradients.
+
+    Raises:
+        PumitError: If the network has no blocks.
+    """
+    blocks = _blocks(network, "activation_checkpointing") if enabled else []
+    for block in blocks:
+        block.forward = _again(block.forward)
+    try:
+        yield
+    finally:
+        for block in blocks:
+            del block.forward  # that of the class is back
+
+
+def _again(forward: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return run
+
+
+def share_out(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
+    """Keep a share of every block's matrices in each process, whole only while it is computed.
+
+    Args:
+        network: Whose blocks; everything else stays whole.
+        device: Where it lies.
+        in_half: Whether blocks are gathered in bfloat16. Copies that autocast made of their
+            weights would else be remembered for the backward pass, all at once.
+
+    Raises:
+        PumitError: If there is one process, no block, or too old a PyTorch.
+
+    Source:
+        Zhao et al., PyTorch FSDP, VLDB 2023; torch's `fully_shard`.
+    """
+    if world() == 1:
+        raise PumitError("parallel: fsdp needs several processes; start with torchrun, or use ddp.")
+    try:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    except ImportError:
+        raise PumitError(TOO_OLD) from None
+    if "ignored_params" not in signature(fully_shard).parameters:
+        raise PumitError(TOO_OLD)
+    mesh = init_device_mesh(device.type, (world(),))
+    policy = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16 if in_half else None,
+        reduce_dtype=torch.float32,
+        cast_forward_inputs=False,
+    )
+    for block in _blocks(network, "parallel: fsdp"):
+        # Norms are computed in single precision, and vectors are small.
+        vectors = {p for p in block.parameters() if p.ndim <= 1}
+        # Each is a root of its own: a task calls parts of a network, never all of it at once.
+        fully_shard(
+            block, mesh=mesh, reshard_after_forward=True, mp_policy=policy, ignored_params=vectors
+        )
+
+
+def _blocks(network: nn.Module, wanted_by: str) -> list[nn.Module]:
+    blocks = blocks_of(network)
+    if not blocks:
+        raise PumitError(f"{wanted_by} works on a network's blocks, and this network has none.")
+    return blocks
+
+
+def is_shared_out(tensor: Tensor) -> bool:
+    """Whether this process holds only a share of a tensor."""
+    return hasattr(tensor, "full_tensor")
+
+
+def share(tensor: Tensor) -> Tensor:
+    """What of a tensor this process holds, to read and to write."""
+    return tensor.to_local() if is_shared_out(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor gathered from all processes, each of which must ask for it."""
+    return tensor.full_tensor() if is_shared_out(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def shared_out_like(tensor: Tensor, pattern: Tensor) -> Tensor:
+    """A whole tensor on the device of another, and shared out as it is."""
+    tensor = tensor.to(pattern.device)
+    if not is_shared_out(pattern):
+        return tensor
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(pattern, DTensor)
+    return distribute_tensor(tensor, pattern.device_mesh, pattern.placements, src_data_rank=None)
+
+
+@torch.no_grad()
+def clip_gradients(network: nn.Module, largest: float) -> Tensor:
+    """Shrink the gradients to a largest norm, 0 for none; returns the norm that they had."""
+    limit = largest if largest > 0 else float("inf")
+    gradients = [p.grad for p in network.parameters() if p.grad is not None]
+    shares = [share(g) for g in gradients if is_shared_out(g)]
+    if not shares:
+        return nn.utils.clip_grad_norm_(network.parameters(), limit)
+    square = torch.stack([s.float().square().sum() for s in shares]).sum()
+    dist.all_reduce(square)
+    rest = [g for g in gradients if not is_shared_out(g)]
+    if rest:
+        square += torch.stack([g.float().square().sum() for g in rest]).sum()
+    norm = square.sqrt()
+    torch._foreach_mul_(shares + rest, (limit / (norm + 1e-6)).clamp(max=1.0))
+    return norm

@@ -1,0 +1,314 @@
+"""The state of a run: taken up from its folder, validated, saved."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pumit.errors import CheckpointError
+from pumit.io.run_files import Word
+from pumit.training.loop.distributed import Meeting, largest, rank, start_alike
+from pumit.training.loop.ema import WeightAverage
+from pumit.training.loop.precision import is_half
+from pumit.training.loop.sharding import share_out, shared_out_like, whole
+from pumit.training.loop.throughput import Progress
+from pumit.training.recipes.schedule import Schedule
+from pumit.training.run.control import RunStopped
+from pumit.training.run.reporter import RunDesk
+from pumit.training.run.resume_state import (
+    LAST,
+    Position,
+    Saved,
+    load_network,
+    optimizer_states,
+    parameter_names,
+    read_run,
+    save_run,
+    step_saved,
+)
+
+logger = logging.getLogger(__name__)
+
+State = dict[str, Tensor]
+Report = Callable[[dict[str, Any]], None]
+Validate = Callable[[State], dict[str, float]]
+OnBest = Callable[[State, int, dict[str, float]], None]
+
+
+class Wanted(IntEnum):
+    """What a run is asked for, the weightier the larger."""
+
+    NOTHING = 0
+    PAUSE = 1
+    FINISH = 2
+    STOP = 3
+
+    @staticmethod
+    def of(word: Word | None) -> Wanted:
+        """What a word of `control` means to a run that works."""
+        return Wanted.NOTHING if word in (None, "resume") else Wanted[word.upper()]
+
+
+class Run:
+    """What changes while a network is trained.
+
+    Args:
+        network: What is trained; moved to the device, alike in every process.
+        folder: Where an earlier part of the run may be.
+        schedule: Length and manner.
+        device: Where to train.
+        optimizer_of: Makes the optimiser of the network as it lies in this process.
+        desk: Where the run reports and hears what is wanted.
+
+    Attributes:
+        position: How far it is.
+        average: Running average of the weights.
+        progress: What the next line of the log will tell.
+        meeting: Where processes settle what gradients do not.
+
+    Raises:
+        CheckpointError: If the folder holds something else than the start of this run.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        folder: Path,
+        schedule: Schedule,
+        device: torch.device,
+        optimizer_of: Callable[[nn.Module], torch.optim.Optimizer],
+        desk: RunDesk | None = None,
+    ) -> None:
+        self.network, self.schedule, self.device = network.to(device), schedule, device
+        self.desk = RunDesk() if desk is None else desk
+        self.path = folder / LAST
+        saved = read_run(self.path, schedule)
+        if saved is not None:
+            load_network(network, saved)
+        start_alike(network)
+        if schedule.parallel == "fsdp":
+            share_out(network, device, in_half=is_half(device, schedule.precision))
+        self.optimizer = optimizer_of(network)
+        self.average = WeightAverage(network, schedule.average)
+        self.position = Position()
+        if saved is not None:
+            self._take_up(saved)
+        self._require_one_folder()
+        self.meeting = Meeting()
+        position = self.position
+        self.desk.begin(
+            before=position.elapsed,
+            beside=position.beside,
+            step=position.step,
+            steps=schedule.steps,
+            is_processor=schedule.clock == "processor",
+        )
+        if position.step:
+            # What the log says of later steps was not saved, and is done again.
+            self.desk.event("continued", f"Going on at step {position.step}.", step=position.step)
+        self.progress = Progress(device, self.desk.clock)
+        self._saved = self.desk.clock.look()
+        self._save_seconds = self._validation_seconds = 0.0
+        self.is_over = bool(schedule.seconds) and self.is_spent
+        if self.is_over:
+            logger.warning("the budget of %g seconds was used up before", schedule.seconds)
+
+    def _take_up(self, saved: Saved) -> None:
+        """Go on from where a run was saved; the network has its weights already."""
+        average = self.average.state
+        self.average.state = {
+            k: shared_out_like(saved.average[k].to(v.dtype), v) for k, v in average.items()
+        }
+        parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
+        content = self.optimizer.state_dict()
+        states = optimizer_states(saved, parameter_names(self.network, self.optimizer))
+        content["state"] = {
+            i: {
+                k: shared_out_like(v, parameters[i]) if v.shape == parameters[i].shape else v
+                for k, v in state.items()
+            }
+            for i, state in states.items()
+        }
+        self.optimizer.load_state_dict(content)
+        self.position = saved.position
+
+    def _require_one_folder(self) -> None:
+        step = self.position.step
+        most, least = largest(torch.tensor([step, -step], device=self.device))
+        if most != -least:
+            raise CheckpointError(
+                "The processes see different output folders; give one that all of them reach."
+            )
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the budget of seconds is used up."""
+        seconds = self.schedule.seconds
+        return seconds is not None and self.position.elapsed > seconds
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is wanted of it now; to finish only where there is a model to finish with."""
+        wanted = Wanted.of(self.desk.wanted)
+        if wanted is Wanted.FINISH and self.position.best is None:
+            self.desk.control.obeyed()
+            self.desk.event("no model", "There is no validated model yet; the training goes on.")
+            return Wanted.NOTHING
+        return wanted
+
+    def finishes(self) -> bool:
+        """Whether it shall end with the best model that it has; all processes agree."""
+        has_model = self.position.best is not None
+        (is_so,) = self.meeting.any_of([has_model and self.desk.wanted == "finish"])
+        if is_so:
+            self.desk.event("finishing", f"Finishing with step {self.position.best_step}.")
+        return is_so
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of this run until now, its parts before a stop included."""
+        return self.desk.clock.look()
+
+    @property
+    def is_save_due(self) -> bool:
+        """Whether the last save is long ago."""
+        return self.elapsed - self._saved > self.schedule.checkpoint_seconds
+
+    @property
+    def kept(self) -> str:
+        """What of the run is saved, as a sentence."""
+        step = step_saved(self.path)
+        return "Nothing was saved yet." if step is None else f"{LAST} holds step {step}."
+
+    def averaged(self) -> State:
+        """The averaged weights; where they are shared out, every process asks for them."""
+        return {k: whole(v) for k, v in self.average.state.items()}
+
+    def left_seconds(self) -> float | None:
+        """Until the end, by what steps, validations and saves took so far; None where unknown."""
+        schedule, done, step_seconds = self.schedule, self.position.step, self.progress.step_seconds
+        if not step_seconds:
+            return None
+        per_step = step_seconds + self._save_seconds / max(schedule.checkpoint_seconds, 1.0)
+        steps = (schedule.steps - done) * per_step
+        every = schedule.validate_every
+        validations = (schedule.steps // every - done // every) if every else 1
+        left = steps + validations * self._validation_seconds
+        if schedule.seconds is not None:
+            left = min(left, max(schedule.seconds - self.elapsed, 0.0) + self._validation_seconds)
+        return round(left, 1)
+
+    def validate(self, validate: Validate, report: Report, on_best: OnBest | None) -> None:
+        """Score the averaged weights in the first process, and keep the best.
+
+        Where it may take long it is saved before that it is still to be done, lest a kill
+        meanwhile costs the steps before it.
+
+        Raises:
+            RunStopped: If the run was stopped meanwhile; it is saved, and will be done again.
+        """
+        self.position.owes_validation = True
+        if self._may_lose_steps():
+            self.save(None)
+        began = self.elapsed
+        state = self.averaged()
+
+        def work() -> None:
+            step = self.position.step
+            self.desk.validating(step)
+            found = validate(state)
+            finite = {k: v for k, v in found.items() if math.isfinite(v)}  # JSON has no NaN
+            report({"step": step, "validation": finite})
+            score = finite.get("score")
+            if score is not None and (self.position.best is None or score > self.position.best):
+                if on_best is not None:
+                    self.desk.written(lambda: on_best(state, step, found))
+                self.position.best, self.position.best_step = score, step
+
+        try:
+            self._alone(work)
+        except RunStopped:
+            self.save(None)
+            raise
+        self.position.owes_validation = False
+        self._validation_seconds = self.elapsed - began
+        self.progress.rest(self._validation_seconds)
+        self.desk.training()
+
+    def _may_lose_steps(self) -> bool:
+        """Whether the next save is too far if a validation comes first; all processes agree."""
+        unsaved = self.elapsed - self._saved
+        known = self._validation_seconds
+        is_long = not known or unsaved + known > self.schedule.checkpoint_seconds
+        (is_so,) = self.meeting.any_of([is_long and rank() == 0])
+        return is_so
+
+    def _alone(self, work: Callable[[], None]) -> None:
+        """Do something in the first process; a stop meanwhile stops all.
+
+        Raises:
+            RunStopped: In every process.
+        """
+        stops: list[RunStopped] = []
+
+        def stoppable() -> None:
+            try:
+                work()
+            except RunStopped as stop:
+                stops.append(stop)
+
+        self.meeting.first_alone(stoppable)
+        (is_stopped,) = self.meeting.any_of([bool(stops)])
+        if is_stopped:
+            raise stops[0] if stops else RunStopped
+
+    def obey(self, wanted: Wanted) -> None:
+        """Pause or stop, as the processes have agreed; all is saved.
+
+        Raises:
+            RunStopped: If the run shall end.
+        """
+        if wanted is Wanted.PAUSE:
+
+            def pause() -> None:
+                if self.desk.pause() == "stop":
+                    raise RunStopped
+
+            self._alone(pause)
+        elif wanted is Wanted.STOP:
+            raise RunStopped
+
+    def save(self, on_checkpoint: Callable[[State, int], None] | None) -> None:
+        """Write everything that the run needs to go on; waits for room where the disk is full.
+
+        Raises:
+            ExportError: If it cannot be written; the save before is still whole.
+            RunStopped: If the run was stopped while it waited for room.
+        """
+        began = self.elapsed
+        names = parameter_names(self.network, self.optimizer)
+        states = self.optimizer.state_dict()["state"]
+        optimizer = {
+            names[i]: {k: whole(torch.as_tensor(v)) for k, v in state.items() if v is not None}
+            for i, state in states.items()
+        }
+        network = {k: whole(v.detach()) for k, v in self.network.state_dict().items()}
+        average = self.averaged()
+
+        def work() -> None:
+            saved = Saved(network, average, optimizer, self.position)
+            self.desk.written(lambda: save_run(self.path, saved, self.schedule))
+            if on_checkpoint is not None:
+                self.desk.written(lambda: on_checkpoint(average, self.position.step))
+
+        self._alone(work)
+        self._saved = self.elapsed
+        self._save_seconds = self._saved - began
+        self.progress.rest(self._save_seconds)

@@ -1,0 +1,176 @@
+"""One step of the optimiser, in all processes together."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pumit.errors import PumitError, TrainingError
+from pumit.training.loop.distributed import average_gradients, buffers_alike, largest, rank, world
+from pumit.training.loop.nonfinite import first_not_finite
+from pumit.training.loop.optimizers import set_rate
+from pumit.training.loop.precision import half_precision
+from pumit.training.loop.sharding import clip_gradients, is_shared_out
+from pumit.training.loop.state import Run, Wanted
+from pumit.training.loop.task import Task, cases_of, voxels_of
+from pumit.training.run.out_of_memory import MemoryShortError, WorkerLostError, memory_short
+
+logger = logging.getLogger(__name__)
+
+MOST_SKIPPED = 5  # steps in a row whose gradient cannot be used
+MOST_NAMED = 8  # cases in a message
+REMEDY = "lower learning_rate, or use precision: fp32."
+
+
+class Step:
+    """Draw, score, step.
+
+    Args:
+        task: What scores batches.
+        run: What is stepped.
+        stream: Batches in their order, `accumulate` of them to a step.
+        seed: Of the run.
+    """
+
+    def __init__(self, task: Task, run: Run, stream: Iterator[Any], seed: int) -> None:
+        self.task, self.run, self.stream, self.seed = task, run, stream, seed
+
+    def take(self) -> tuple[bool, Wanted]:
+        """Take a step; returns whether it is time to save, and what is wanted of the run.
+
+        Raises:
+            TrainingError: If a loss is not finite, or gradients were not for several steps.
+            MemoryShortError: If there is not enough memory for it.
+        """
+        run, position, schedule = self.run, self.run.position, self.run.schedule
+        losses, cases = self._gradients_everywhere()
+        parameters = [p for p in run.network.parameters() if not is_shared_out(p)]
+        average_gradients(parameters, run.meeting)
+        norm = clip_gradients(run.network, schedule.clip)
+        run.progress.add({"norm": norm})
+        run.progress.steps += 1
+        flags = torch.stack(
+            [~torch.isfinite(losses).all(), ~(norm <= schedule.largest_norm)]
+        ).float()
+        is_first = rank() == 0  # whose clock and saves count; a pause is over in it alone
+        known = torch.tensor(
+            [
+                run.elapsed if is_first else 0.0,
+                float(is_first and run.is_save_due),
+                float(run.wanted),
+            ],
+            device=run.device,
+        )
+        # One question to a GPU, and one to the other processes, answers all there is to know.
+        found = largest(torch.cat([flags, known]))
+        has_bad_loss, is_useless, elapsed, is_save_due, wanted = found
+        if has_bad_loss:
+            raise TrainingError(self._about_loss(losses.tolist(), cases))
+        buffers_alike(run.network)
+        if is_useless:
+            self._skip(float(norm))
+        else:
+            position.skipped = 0
+            set_rate(run.optimizer, schedule.rate_at(position.step, position.elapsed))
+            run.optimizer.step()
+            run.average.update(run.network, position.step)
+        position.step += 1
+        position.elapsed, position.beside = elapsed, run.desk.clock.beside
+        return bool(is_save_due), Wanted(int(wanted))
+
+    def _gradients_everywhere(self) -> tuple[Tensor, list[list[str]]]:
+        """`_gradients`; where they fail in one process, all stop, each with one line."""
+        found: tuple[Tensor, list[list[str]]] | None = None
+        complaint: PumitError | None = None
+        try:
+            found = self._gradients()
+        except PumitError as error:
+            complaint = error
+        except (RuntimeError, MemoryError) as error:
+            complaint = memory_short(error)
+            if complaint is None:
+                raise
+        kinds = (PumitError, MemoryShortError, WorkerLostError)
+        failed = self.run.meeting.any_of([isinstance(complaint, kind) for kind in kinds])
+        has_failed, is_short, has_lost = failed
+        # All go on alike with less memory, so what one lacks all lack.
+        if has_lost and not isinstance(complaint, WorkerLostError):
+            raise WorkerLostError("Another process lost one that prepares patches.")
+        if is_short and not isinstance(complaint, MemoryShortError):
+            raise MemoryShortError("Another process has not enough memory.")
+        if complaint is not None:
+            raise complaint
+        if has_failed or found is None:
+            raise TrainingError(f"{self._here}: another process stopped; its message says why.")
+        return found
+
+    def _gradients(self) -> tuple[Tensor, list[list[str]]]:
+        """Gradients of a step's batches; returns their losses and the names of their cases."""
+        run, count = self.run, self.run.schedule.accumulate
+        losses, cases = [], []
+        run.optimizer.zero_grad(set_to_none=True)
+        for part in range(count):
+            asked = time.monotonic()
+            batch = next(self.stream)
+            waited = time.monotonic() - asked
+            index = run.position.step * count + part
+            torch.manual_seed((self.seed * 1_000_003 + index) * 64 + rank() + 1)
+            result = self._forward(batch)
+            torch.autograd.backward(result["loss"] / count)
+            losses.append(result["loss"].detach().float().reshape(()))
+            cases.append(cases_of(batch))
+            voxels = voxels_of(batch)
+            run.progress.add(result, fields=len(batch), voxels=voxels, waited=waited)
+        return torch.stack(losses), cases
+
+    def _forward(self, batch: Any) -> dict[str, Tensor]:
+        def forward() -> dict[str, Tensor]:
+            with half_precision(self.run.device, self.run.schedule.precision):
+                return self.task.forward(batch)
+
+        try:
+            return forward()
+        except PumitError:
+            raise
+        except (RuntimeError, ValueError) as error:
+            if memory_short(error) is not None:
+                raise
+            # Some losses refuse what is not a number before there is a loss to look at. What they
+            # were given is computed again, which one of several processes cannot do alone.
+            layer = first_not_finite(self.run.network, forward) if world() == 1 else None
+            if layer is None:
+                raise
+            about = self._about_loss([math.nan], [cases_of(batch)])
+            raise TrainingError(f"{about} The first such number is in {layer}.") from None
+
+    @property
+    def _here(self) -> str:
+        return f"Step {self.run.position.step + 1}"
+
+    def _skip(self, norm: float) -> None:
+        position, kind = self.run.position, "too large" if math.isfinite(norm) else "not finite"
+        position.skipped += 1
+        logger.warning("step %d: the gradient is %s; skipped", position.step + 1, kind)
+        if position.skipped > MOST_SKIPPED:
+            raise TrainingError(
+                f"{self._here}: the gradient is {kind} (norm {norm:.3g}), as in the "
+                f"{MOST_SKIPPED} steps before. {self.run.kept} Look at the data, {REMEDY}"
+            )
+
+    def _about_loss(self, losses: Sequence[float], cases: Sequence[list[str]]) -> str:
+        """What to say of a loss that is not finite."""
+        bad = [c for loss, c in zip(losses, cases, strict=True) if not math.isfinite(loss)]
+        if not bad:
+            return f"{self._here}: the loss of another process is not finite. {self.run.kept}"
+        names = [name for part in bad for name in part]
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        of = f" of {', '.join(names[:MOST_NAMED])}{more}" if names else ""
+        return (
+            f"{self._here}: the loss{of} is not finite. {self.run.kept} Look at the data, {REMEDY}"
+        )

@@ -1,0 +1,110 @@
+"""The one training loop: any task that maps a batch to a dictionary with `loss`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pumit.training.loop.distributed import rank
+from pumit.training.loop.optimizers import optimizer_for, optimizer_of_groups
+from pumit.training.loop.prefetch import StepDraws, batches
+from pumit.training.loop.sharding import recomputed
+from pumit.training.loop.state import OnBest, Report, Run, State, Validate, Wanted
+from pumit.training.loop.step import Step
+from pumit.training.loop.task import Task
+from pumit.training.recipes.schedule import Schedule
+from pumit.training.run.reporter import RunDesk
+
+__all__ = ["Schedule", "Task", "train"]
+
+
+def train(
+    task: Task,
+    folder: Path,
+    schedule: Schedule,
+    *,
+    seed: int = 0,
+    degrees: Mapping[int, float],
+    report: Report,
+    on_checkpoint: Callable[[State, int], None] | None = None,
+    validate: Validate | None = None,
+    on_best: OnBest | None = None,
+    device: torch.device | None = None,
+    workers: int = 0,
+    desk: RunDesk | None = None,
+) -> State:
+    """Train until the schedule ends, saving on the way and resuming from `folder`.
+
+    A run that is asked to finish ends at once where a validation has found a best model.
+
+    Every process of a `torchrun` draws its own fields, of the same degree at the same step. What
+    is reported, validated and saved, the first process does.
+
+    Args:
+        task: Network and objective.
+        folder: For `last.safetensors` (weights, average, optimiser), reached by every process.
+        schedule: Length and manner.
+        seed: Of everything random.
+        degrees: Share of steps per degree of anisotropy.
+        report: Called with a progress record every `log_every` steps, and with what a validation
+            found as {"step": ..., "validation": {...}}.
+        on_checkpoint: Called with the averaged weights and the step at every save.
+        validate: Called with the averaged weights every `validate_every` steps and at the end.
+        on_best: Called with the averaged weights, the step and what was found, where a
+            validation's `score` is the highest so far.
+        device: Where to train; None stays on the CPU.
+        workers: Processes that draw batches ahead; the same batches, however many.
+        desk: Where the run hears that it shall pause or stop; None for nowhere.
+
+    Returns:
+        The averaged weights. With `parallel: fsdp` the task's network stays shared out.
+
+    Raises:
+        RunStopped: If it was stopped; it is saved.
+        MemoryShortError: If there is not enough memory.
+        TrainingError: If a loss is not finite, or gradients are not for several steps in a row.
+        CheckpointError: If the folder holds something else than the start of this run.
+        ExportError: If a save cannot be written; the one before is still whole.
+    """
+    device = torch.device("cpu") if device is None else device
+
+    def optimizer_of(network: nn.Module) -> torch.optim.Optimizer:
+        groups = getattr(task, "parameter_groups", None)
+        if groups is None:
+            return optimizer_for(network, schedule)
+        return optimizer_of_groups(groups(schedule), network, schedule)
+
+    run = Run(task.network, folder, schedule, device, optimizer_of, desk)
+    if run.finishes():
+        return run.averaged()
+    if run.position.owes_validation and validate is not None:
+        run.validate(validate, report, on_best)
+        run.save(on_checkpoint)
+    if run.is_over:
+        return run.averaged()
+    draw = task.ahead() if workers else task.draw
+    draws = StepDraws(draw, seed=seed, rank=rank(), degrees=degrees)
+    indices = range(run.position.step * schedule.accumulate, schedule.steps * schedule.accumulate)
+    stream = batches(draws, indices, workers=workers, pinned=device.type == "cuda")
+    step = Step(task, run, stream, seed)
+    with recomputed(run.network, enabled=schedule.activation_checkpointing):
+        while run.position.step < schedule.steps:
+            is_save_due, wanted = step.take()
+            done = run.position.step
+            if done % schedule.log_every == 0:
+                record = run.progress.line(done)
+                if rank() == 0:
+                    report({**record, "left_seconds": run.left_seconds()})
+            is_last = done == schedule.steps or run.is_spent
+            is_validation_due = schedule.validate_every and done % schedule.validate_every == 0
+            if validate is not None and (is_last or is_validation_due):
+                run.validate(validate, report, on_best)
+            if is_save_due or is_last or wanted:
+                run.save(on_checkpoint)
+            run.obey(wanted)
+            if is_last or (wanted is Wanted.FINISH and run.finishes()):
+                break
+    return run.averaged()

@@ -1,0 +1,1 @@
+"""The model card of a run, written from what lies in its folder."""

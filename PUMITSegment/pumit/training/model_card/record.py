@@ -1,0 +1,308 @@
+"""A model card as data: what a run's folder and its best checkpoint say of a model."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from pumit.io.run_files import RECIPE, read_log
+from pumit.models.card import kind_of
+from pumit.models.checkpoint import Checkpoint
+from pumit.models.user_index import description_of
+from pumit.training.model_card.facts import (
+    CaseFact,
+    ClassFact,
+    Scores,
+    case_facts,
+    case_numbers,
+    class_facts,
+    without_paths,
+)
+
+TASK_OF_KIND = {
+    "automatic": "segments its classes in a whole scan, with nobody clicking",
+    "promptable": "segments what a person points at: clicks, boxes, scribbles",
+    "classifier": "tells which class a whole scan belongs to",
+}
+# What a recipe says of its data without telling whose they are.
+_TOLD_OF_DATA = ("classes", "channels", "repeat_single_channel", "fold", "share", "split")
+_CPU_INFO = Path("/proc/cpuinfo")
+# A run may end this much before its budget: no step is begun that would not fit.
+_ENDED = 0.97
+
+
+@dataclass(frozen=True)
+class CardPicture:
+    """A picture of the card.
+
+    Attributes:
+        file: Beside the card.
+        title: What it shows, in a sentence.
+    """
+
+    file: str
+    title: str
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """A run's log, in its parts.
+
+    Attributes:
+        data: What was found in the data; empty where nobody wrote it down.
+        steps: Progress records with a loss, in rising order of their steps.
+        validations: Records with what a validation found, in rising order.
+        learning_rate: Of the trial that was kept, where several were tried.
+    """
+
+    data: dict[str, Any]
+    steps: tuple[dict[str, Any], ...]
+    validations: tuple[dict[str, Any], ...]
+    learning_rate: float | None = None
+
+    @staticmethod
+    def read(folder: Path, *, learning_rate: float | None = None) -> RunLog:
+        """Read the log of a run's folder.
+
+        A run that was killed does some steps again; then the later record counts. Where several
+        learning rates were tried, the others' records are left out.
+        """
+        records, _ = read_log(folder)
+        tried = {r["learning_rate"] for r in records if "learning_rate" in r and "step" in r}
+        if len(tried) > 1:
+            records = [r for r in records if r.get("learning_rate", learning_rate) == learning_rate]
+        data = [r["data"] for r in records if isinstance(r.get("data"), dict)]
+        steps = [r for r in records if "loss" in r and isinstance(r.get("step"), int)]
+        checks = [r for r in records if isinstance(r.get("validation"), dict)]
+        return RunLog(data[-1] if data else {}, _latest(steps), _latest(checks), learning_rate)
+
+    @property
+    def last_step(self) -> int:
+        """The last step that is known to be done."""
+        return max((int(r.get("step", 0)) for r in (*self.steps, *self.validations)), default=0)
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took so far."""
+        return max((float(r.get("seconds", 0.0)) for r in self.steps), default=0.0)
+
+
+def _latest(records: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    kept: list[dict[str, Any]] = []
+    for record in records:
+        while kept and kept[-1].get("step", 0) >= record.get("step", 0):
+            kept.pop()
+        kept.append(record)
+    return tuple(kept)
+
+
+@dataclass(frozen=True)
+class RunCard:
+    """What a model card says.
+
+    Attributes:
+        name: Of the model.
+        version: Its own version.
+        kind: What it does.
+        description: One sentence.
+        licence: Of the weights, as the user chose it; "" where nobody did.
+        made: Day it was made, ISO 8601.
+        file: File name of the checkpoint.
+        sha256: Fingerprint of the weights.
+        network: Name of the network.
+        parameters: How many numbers were learned.
+        begun_with: What the training began with; "" for random weights.
+        classes: What it answers with; none of a promptable model.
+        channels: Names of the image channels, where they have any.
+        plan: Spacing, patch, intensities; empty where the network needs none.
+        schedule: How it was trained.
+        settings: The rest of the recipe.
+        step: Of the best checkpoint.
+        steps: Steps done.
+        planned_steps: Steps that were planned.
+        is_stopped_early: Whether it was stopped before its schedule or its time ended.
+        seconds: How long it took.
+        hardware: On what.
+        memory_gib: Most memory that was used.
+        fold: Which part of the data validated, such as "1 of 5"; "" where they were not folded.
+        cases: The data.
+        counts: Cases by class or role, where the log names none.
+        remarks: How many remarks the check of the data had.
+        metrics: What the last validation of the best checkpoint found.
+        scores: What was measured case by case at the end; None where the run was stopped before.
+        further_scores: Of other splits, such as the test cases.
+        curves: Picture of the training; None where it could not be drawn.
+        worst: Pictures of the worst cases.
+    """
+
+    name: str
+    version: str
+    kind: str
+    description: str
+    licence: str
+    made: str
+    file: str
+    sha256: str
+    network: str
+    parameters: int
+    begun_with: str
+    classes: tuple[ClassFact, ...]
+    channels: tuple[str, ...]
+    plan: dict[str, Any]
+    schedule: dict[str, Any]
+    settings: dict[str, Any]
+    step: int | None
+    steps: int
+    planned_steps: int
+    is_stopped_early: bool
+    seconds: float
+    hardware: str
+    memory_gib: float | None
+    fold: str
+    cases: tuple[CaseFact, ...]
+    counts: dict[str, Any]
+    remarks: int
+    metrics: dict[str, Any]
+    scores: Scores | None = None
+    further_scores: tuple[Scores, ...] = ()
+    curves: CardPicture | None = None
+    worst: tuple[CardPicture, ...] = ()
+
+    def of_role(self, role: str) -> list[CaseFact]:
+        """Cases that were for training, validation or test."""
+        return [case for case in self.cases if role in case.role]
+
+
+def gather(
+    folder: Path,
+    best: Path,
+    checkpoint: Checkpoint,
+    log: RunLog,
+    device: torch.device,
+    numbers: Mapping[str, str],
+) -> RunCard:
+    """Put together what is known before anything is measured or drawn.
+
+    Args:
+        folder: The run's.
+        best: The checkpoint's file.
+        checkpoint: What it holds.
+        log: The run's.
+        device: Where it was trained.
+        numbers: Name of a case to "case 7".
+    """
+    recipe = checkpoint.recipe
+    given = read_recipe_file(folder)
+    training = dict(recipe.get("training", {}))
+    schedule = {k: v for k, v in dict(training.get("schedule", {})).items() if v is not None}
+    data = given.get("data", {})
+    counts = training.get("cases")
+    planned = int(schedule.get("steps", log.last_step))
+    memory = [r["memory_gib"] for r in log.steps if "memory_gib" in r]
+    return RunCard(
+        name=str(recipe.get("name", best.stem)),
+        version=str(recipe.get("version", "0")),
+        kind=kind_of(recipe),
+        description=description_of(recipe),
+        licence=str(recipe.get("licence", "")),
+        made=date.today().isoformat(),
+        file=best.name,
+        sha256=checkpoint.sha256,
+        network=str(recipe.get("network", "")),
+        parameters=sum(math.prod(t.shape) for t in checkpoint.state.values()),
+        begun_with=begun_with(training.get("initial")),
+        classes=class_facts(recipe),
+        channels=tuple(str(c) for c in training.get("channels", ())),
+        plan=dict(recipe.get("plan", recipe.get("input", {}))),
+        schedule=schedule,
+        settings=settings_of(given),
+        step=recipe.get("step"),
+        steps=log.last_step,
+        planned_steps=planned,
+        is_stopped_early=_is_stopped(log, schedule, planned),
+        seconds=log.seconds,
+        hardware=hardware_of(device),
+        memory_gib=max(memory, default=None),
+        fold=str(data.get("fold", "")) if isinstance(data, dict) else "",
+        cases=case_facts(log.data, numbers),
+        counts=dict(counts) if isinstance(counts, dict) else {},
+        remarks=len(log.data.get("warnings", ())),
+        metrics=dict(recipe.get("metrics", {})),
+    )
+
+
+def numbers_of(log: RunLog) -> dict[str, str]:
+    """What the card calls each case of a log."""
+    names = [n for role in ("training", "validation", "test") for n in log.data.get(role, ())]
+    return case_numbers([str(name) for name in names])
+
+
+def read_recipe_file(folder: Path) -> dict[str, Any]:
+    """The recipe of a run's folder; empty where there is none that can be read."""
+    try:
+        content = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def settings_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe without its data and without paths: what somebody else may read."""
+    left_out = {"data", "schedule", "card", "name", "version", "initial", "eva02", "output"}
+    told = {k: v for k, v in recipe.items() if k not in left_out and "folder" not in k}
+    data = recipe.get("data", {})
+    if isinstance(data, Mapping):
+        told |= {"data": {k: v for k, v in data.items() if k in _TOLD_OF_DATA}}
+        if isinstance(data.get("classes"), (list, tuple)):
+            told["data"]["classes"] = [_without_segments(row) for row in data["classes"]]
+    clean: dict[str, Any] = without_paths({k: v for k, v in told.items() if "cases" not in k})
+    return clean
+
+
+def _without_segments(row: Any) -> Any:
+    """A class without what its segments are called in the lab."""
+    if not isinstance(row, Mapping):
+        return row
+    return {key: value for key, value in row.items() if key != "segments"}
+
+
+def begun_with(initial: Any) -> str:
+    """A model that a training began with, by its name in the index or its fingerprint."""
+    if isinstance(initial, Mapping):
+        name, sha256 = str(initial.get("name", "")), str(initial.get("sha256", ""))[:16]
+        told = f"weights {sha256}" if sha256 else ""
+        return f"{name} ({told})" if name and told else name or told
+    return ""
+
+
+def _is_stopped(log: RunLog, schedule: Mapping[str, Any], planned: int) -> bool:
+    seconds = schedule.get("seconds")
+    spent = bool(seconds) and log.seconds >= _ENDED * float(seconds or 0)
+    return 0 < log.last_step < planned and not spent
+
+
+def hardware_of(device: torch.device) -> str:
+    """What a network is trained on here, without the name of the machine."""
+    threads = torch.get_num_threads()
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_properties(device).name)
+    what = "" if device.type == "cpu" else f"{device.type}, "
+    return f"{what}{threads} CPU thread{'s' if threads > 1 else ''} ({processor_title()})"
+
+
+def processor_title() -> str:
+    """What the processor of this machine is called by who made it."""
+    processor = platform.processor() or platform.machine()
+    if _CPU_INFO.is_file():
+        lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+        models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        processor = models[0] if models else processor
+    return processor

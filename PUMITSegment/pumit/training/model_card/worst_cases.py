@@ -1,0 +1,140 @@
+"""Pictures of the cases that a model does worst, under their numbers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pumit.errors import PumitError, VolumeError
+from pumit.evaluation.class_error_picture import ClassMasks, write_class_error_picture
+from pumit.evaluation.error_picture import Stage, write_error_picture
+from pumit.evaluation.simulated_user import clicked
+from pumit.inference.automatic import load_automatic
+from pumit.inference.segmenter import load_segmenter
+from pumit.inference.session import InteractiveSession
+from pumit.segmentation import Mask
+from pumit.training.data.case import LabelledVolume, read_labelled
+from pumit.training.data.classes import region_table
+from pumit.training.data.labelled_set import find_labelled_set
+from pumit.training.model_card.facts import CaseScore, ClassFact, Scores
+from pumit.training.model_card.record import CardPicture
+
+logger = logging.getLogger(__name__)
+
+PICTURES = "pictures"
+MOST = 3
+CLICKS = 3
+DEFAULT_OVERLAP = 0.75
+
+
+def draw_worst_cases(
+    folder: Path,
+    best: Path,
+    recipe: Mapping[str, Any],
+    scores: Scores,
+    numbers: Mapping[str, str],
+    classes: Sequence[ClassFact],
+    device: str,
+) -> tuple[CardPicture, ...]:
+    """Draw the worst cases of a segmentation run, each through its largest error.
+
+    A scan that cannot be read any more is left out, and the log says so without naming it.
+
+    Args:
+        folder: Of the run, where `pictures/` is made.
+        best: Checkpoint to ask.
+        recipe: Of the run's folder; its paths are absolute.
+        scores: Cases, the worst first.
+        numbers: Name of a case to "case 7".
+        classes: For their colours.
+        device: Where to compute.
+    """
+    model = load_automatic(best, device)
+    settings = recipe.get("validation", {})
+    overlap = float(settings.get("final_overlap", DEFAULT_OVERLAP))
+    flips = bool(settings.get("flips", False))
+
+    def draw(read: LabelledVolume, truths: Sequence[Mask], score: CaseScore, path: Path) -> str:
+        with torch.inference_mode():
+            answer = model.segment(read.volume, overlap=overlap, averages_flips=flips)
+        masks = [
+            ClassMasks(fact.name, fact.color_rgb, truth, answer.mask(i))
+            for i, (fact, truth) in enumerate(zip(classes, truths, strict=True), start=1)
+        ]
+        write_class_error_picture(read.volume, masks, path, title=score.case)
+        return (
+            f"mean Dice {score.values['mean']:.2f}: planes through its largest error; broken "
+            "lines are the label, whole ones the answer"
+        )
+
+    return _drawn(folder, recipe, scores, numbers, draw)
+
+
+def draw_worst_clicks(
+    folder: Path,
+    best: Path,
+    recipe: Mapping[str, Any],
+    scores: Scores,
+    numbers: Mapping[str, str],
+    classes: Sequence[ClassFact],
+    device: str,
+) -> tuple[CardPicture, ...]:
+    """The same of a promptable run: of each case the worst structure, after one click and more."""
+    model = load_segmenter(best, device=device)
+    names = [fact.name for fact in classes]
+
+    def draw(read: LabelledVolume, truths: Sequence[Mask], score: CaseScore, path: Path) -> str:
+        asked = {k: v for k, v in score.values.items() if k in names and v is not None}
+        worst = min(asked, key=lambda name: asked[name])
+        target = truths[names.index(worst)]
+        session = InteractiveSession(model)
+        session.set_volume(read.volume)
+        stages = []
+        for number, (mask, _) in enumerate(clicked(session, target, CLICKS), start=1):
+            if number in (1, CLICKS):
+                title = f"{number} click{'s' if number > 1 else ''}"
+                stages.append(Stage(title, mask.copy(), tuple(session.prompts())))
+        if not stages:
+            raise VolumeError("the label is empty")
+        write_error_picture(read.volume, target, stages, path, title=f"{score.case}: {worst}")
+        return (
+            f"{worst}, Dice after one click {asked[worst]:.2f}: planes through the largest error; "
+            "green is the label, red the answer, + and x are the clicks"
+        )
+
+    return _drawn(folder, recipe, scores, numbers, draw)
+
+
+Draw = Callable[[LabelledVolume, Sequence[Mask], CaseScore, Path], str]
+
+
+def _drawn(
+    folder: Path,
+    recipe: Mapping[str, Any],
+    scores: Scores,
+    numbers: Mapping[str, str],
+    draw: Draw,
+) -> tuple[CardPicture, ...]:
+    """Draw the worst cases one by one; what draws one says what is to be seen."""
+    data = find_labelled_set(recipe["data"], Path)
+    by_number = {numbers[case.name]: case for case in data.cases if case.name in numbers}
+    members = region_table(data.classes)
+    (folder / PICTURES).mkdir(exist_ok=True)
+    pictures = []
+    for rank, score in enumerate(scores.cases[:MOST], start=1):
+        if score.case not in by_number or score.values.get("mean") is None:
+            continue
+        file = f"{PICTURES}/worst_{rank}.png"
+        try:
+            read = read_labelled(by_number[score.case], data.classes)
+            truths = [held[read.labels] for held in members]
+            title = draw(read, truths, score, folder / file)
+        except PumitError as error:
+            logger.warning("%s cannot be drawn (%s)", score.case, type(error).__name__)
+            continue
+        pictures.append(CardPicture(file, f"{score.case}, {title}."))
+    return tuple(pictures)

@@ -1,0 +1,130 @@
+"""The model card of a training, made from its folder: `card.md`, `card.json` and their pictures."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from pumit.errors import CheckpointError, PumitError
+from pumit.inference.loading import pick_device
+from pumit.io.atomic import atomic_path
+from pumit.io.run_files import read_status
+from pumit.models.checkpoint import load_checkpoint
+from pumit.models.user_index import CARD, CARD_DATA
+from pumit.training.model_card.curves import write_curves
+from pumit.training.model_card.facts import case_numbers
+from pumit.training.model_card.images import classified_facts, numbered
+from pumit.training.model_card.record import (
+    CardPicture,
+    RunCard,
+    RunLog,
+    gather,
+    numbers_of,
+    read_recipe_file,
+)
+from pumit.training.model_card.scores import ANSWERS, answered_names, fold_of, scores_of
+from pumit.training.model_card.text import card_text
+from pumit.training.model_card.worst_cases import draw_worst_cases, draw_worst_clicks
+
+logger = logging.getLogger(__name__)
+
+CURVES = "curves.png"
+NUMBERS = "case_numbers.json"
+
+
+def best_of(folder: Path) -> Path:
+    """The best checkpoint of a run so far.
+
+    Raises:
+        CheckpointError: If it has none: it is written by the first validation.
+    """
+    status = read_status(folder)
+    name = str(read_recipe_file(folder).get("name") or (status and status.name) or "model")
+    told = status.model if status is not None and status.model else ""
+    for path in (folder / told, folder / f"{name}.safetensors"):
+        if path.is_file():
+            return path
+    raise CheckpointError(
+        f"The run in {folder.name} has no model yet; its first validation makes one."
+    )
+
+
+def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None) -> Path:
+    """Write a model card into a run's folder, from what the run left there.
+
+    The card can be handed on: cases are numbered, and nothing in it tells who a patient is. Which
+    number is which case stays in `case_numbers.json`.
+
+    Args:
+        folder: Of the run: `log.jsonl`, and where there are any `recipe.yaml` and
+            `validation.json`.
+        best_checkpoint: The model that the card is about.
+        device: Where the worst cases are computed again; None for where the recipe trained.
+
+    Returns:
+        `card.md`.
+
+    Raises:
+        PumitError: If the checkpoint cannot be read, or the card not be written.
+    """
+    checkpoint = load_checkpoint(best_checkpoint)
+    rate = checkpoint.recipe.get("training", {}).get("learning_rate")
+    log = RunLog.read(folder, learning_rate=rate)
+    recipe = read_recipe_file(folder)
+    classified = classified_facts(recipe) if (folder / ANSWERS).is_file() else {}
+    numbers = numbers_of(log) or case_numbers([*answered_names(folder), *classified])
+    target = pick_device(device or str(recipe.get("device", "auto")))
+    card = gather(folder, best_checkpoint, checkpoint, log, target, numbers)
+    if classified:
+        card = replace(card, cases=numbered(classified, numbers))
+    scores = scores_of(folder, numbers)
+    card = replace(
+        card,
+        fold=card.fold or fold_of(folder),
+        scores=scores[0] if scores else None,
+        further_scores=tuple(scores[1:]),
+        curves=_curves(folder, log, card),
+    )
+    if scores and scores[0].split == "validation" and "data" in recipe:
+        worst = _worst(folder, best_checkpoint, recipe, card, numbers, str(target))
+        card = replace(card, worst=worst)
+    _write_json(folder / NUMBERS, {number: name for name, number in numbers.items()})
+    _write_json(folder / CARD_DATA, asdict(card))
+    with atomic_path(folder / CARD) as temporary:
+        temporary.write_text(card_text(card), encoding="utf-8")
+    return folder / CARD
+
+
+def _curves(folder: Path, log: RunLog, card: RunCard) -> CardPicture | None:
+    is_drawn = write_curves(
+        log, folder / CURVES, schedule=card.schedule, classes=card.classes, best_step=card.step
+    )
+    title = "Losses, learning rate and validation over the steps of the training."
+    return CardPicture(CURVES, title) if is_drawn else None
+
+
+def _worst(
+    folder: Path,
+    best: Path,
+    recipe: dict[str, Any],
+    card: RunCard,
+    numbers: dict[str, str],
+    device: str,
+) -> tuple[CardPicture, ...]:
+    """Pictures of the worst cases; none where the data are not to be found any more."""
+    draw = {"automatic": draw_worst_cases, "promptable": draw_worst_clicks}.get(card.kind)
+    if draw is None or card.scores is None:
+        return ()
+    try:
+        return draw(folder, best, recipe, card.scores, numbers, card.classes, device)
+    except PumitError as error:
+        logger.warning("the worst cases cannot be drawn (%s)", type(error).__name__)
+        return ()
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""What a training will need: memory, time and sizes, estimated before it starts."""

@@ -1,0 +1,196 @@
+"""How long a planned run will take and what room it needs, from what its parts cost here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pumit.inference.sliding_window import SlidingWindow
+from pumit.preprocessing.resize import resized_shape
+from pumit.system.hardware import Hardware
+from pumit.training.data.case import CaseFacts
+from pumit.training.planning.segmentation_trial import SegmentationCost
+from pumit.training.planning.step_cost import StepCost
+from pumit.training.planning.steps import StepPlan, TimeParts
+from pumit.training.segmentation.data_plan import Shape
+from pumit.training.segmentation.plan import SegmentationPlan
+from pumit.training.segmentation.prepared_cases import MEMORY_BYTES
+from pumit.training.segmentation.validation import KEPT_BYTES
+
+REFLECTIONS = 8
+WORST_DRAWN = 3  # cases that the model card shows, which are predicted once more for it
+SCORE_BYTES = 1 << 30  # most that the scores of a scan take at once
+# Of the processor time, lost to other programs while steps were measured; worth a word.
+BUSY = 0.3
+OTHER_BYTES = 20 << 20  # logs, pictures and the model card
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will take.
+
+    Attributes:
+        seconds: From its start to its last judgement.
+        memory_gib: Of the GPU where it trains on one, else of the main memory.
+        disk_gib: In the output folder.
+        sentence: All of it in words.
+        parts: Seconds of each part.
+    """
+
+    seconds: float
+    memory_gib: float
+    disk_gib: float
+    sentence: str
+    parts: dict[str, float]
+
+    def as_record(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def grid_shape(fact: CaseFacts, plan: SegmentationPlan) -> Shape:
+    """Voxels of a case as the network sees it."""
+    return resized_shape(fact.shape, fact.spacing_mm, plan.plan.spacing_mm)
+
+
+def chosen_facts(plan: SegmentationPlan, names: Sequence[str]) -> list[CaseFacts]:
+    """What was found in some of the cases."""
+    return [fact for fact in plan.facts.cases if fact.name in set(names)]
+
+
+def time_parts(
+    plan: SegmentationPlan,
+    cost: SegmentationCost,
+    *,
+    overlap: float,
+    final_overlap: float,
+    flips: bool,
+    starting: float,
+) -> TimeParts:
+    """What the parts of a run take, from what was measured of each.
+
+    Args:
+        plan: Cases, split and patch.
+        cost: What was measured.
+        overlap: Of windows in a validation.
+        final_overlap: Of windows in the last judgement.
+        flips: Whether that averages reflections.
+        starting: Seconds until the cases are read.
+    """
+    training = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.training)]
+    asked = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.validation)]
+    voxels = sum(map(math.prod, asked))
+
+    def windows(part: float) -> int:
+        return sum(map(SlidingWindow(plan.plan.patch_size, part).count, asked))
+
+    turns = REFLECTIONS if flips else 1
+    judged = windows(final_overlap) * cost.window_seconds * turns
+    drawn = min(WORST_DRAWN, len(asked)) / max(1, len(asked))
+    return TimeParts(
+        starting,
+        sum(map(math.prod, training)) * cost.preparing_seconds,
+        cost.step.seconds,
+        windows(overlap) * cost.window_seconds + voxels * cost.asking_seconds,
+        judged * (1 + drawn) + voxels * (cost.judging_seconds + drawn * cost.asking_seconds),
+    )
+
+
+def memory_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> tuple[int, int]:
+    """Main memory, and memory where the network is trained: the same on a CPU."""
+    channels, classes = plan.plan.channels, len(plan.data.classes)
+    training = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.training)]
+    asked = chosen_facts(plan, plan.split.validation)
+    prepared = sum(map(math.prod, training)) * (4 * channels + 1)
+    if prepared > MEMORY_BYTES:  # then they are mapped, and the system drops what it needs
+        prepared = max(math.prod(s) for s in training) * (4 * channels + 1)
+    kept = min(KEPT_BYTES, sum(math.prod(f.shape) * (4 * channels + 1) for f in asked))
+    largest = max((math.prod(grid_shape(f, plan)) for f in asked), default=0)
+    scores = min(SCORE_BYTES, 4 * largest * (classes + 2))
+    held = (cost.process_bytes or 0) + prepared + kept + scores
+    if cost.peak_bytes == cost.process_bytes:
+        return held, held
+    return held, cost.peak_bytes or 0
+
+
+def disk_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> int:
+    """What the output folder grows to, while a checkpoint is replaced."""
+    training = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.training)]
+    prepared = sum(map(math.prod, training)) * (4 * plan.plan.channels + 1)
+    # To go on: weights, average and two moments of AdamW, old and new; models in half precision.
+    checkpoints = cost.step.parameters * (2 * 4 * 4 + 3 * 2)
+    return checkpoints + (prepared if prepared > MEMORY_BYTES else 0) + OTHER_BYTES
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes that a run needs: of the main memory, of the memory where it trains, on disk."""
+
+    main: int
+    on_device: int
+    disk: int
+
+
+def estimate_of(
+    parts: TimeParts, steps: StepPlan, room: Room, hardware: Hardware, *, tried: StepCost, runs: int
+) -> Estimate:
+    """The estimate of a run, or of several one after another.
+
+    Args:
+        parts: What its parts take.
+        steps: Length and rhythm.
+        room: Memory and disk.
+        hardware: The machine.
+        tried: The steps that were measured.
+        runs: How many trainings.
+    """
+    free = hardware.memory_bytes if hardware.kind == "cpu" else hardware.device_bytes
+    of = f" of {spoken_bytes(free)} free" if free is not None else ""
+    where = "memory" if hardware.kind == "cpu" else "GPU memory"
+    validations = f"{steps.validations} validation{'s' if steps.validations > 1 else ''}"
+    pieces = [
+        f"{spoken(parts.starting + parts.preparing)} for reading and preparing",
+        f"{spoken(steps.steps * parts.step)} for {steps.steps} steps",
+        f"{spoken(steps.validations * parts.validation)} for {validations}",
+        f"{spoken(parts.judging)} for the last judgement",
+    ]
+    several = f" for each of {runs} trainings" if runs > 1 else ""
+    sentence = (
+        f"About {spoken(steps.seconds * runs)}: {', '.join(pieces)}{several}; "
+        f"{spoken_bytes(room.on_device)} of {where}{of}; {spoken_bytes(room.disk * runs)} on disk. "
+        f"Measured with {tried.steps} steps on {hardware}."
+    )
+    if tried.busy > BUSY:
+        sentence += (
+            f" Other programs used {tried.busy:.0%} of the processor time meanwhile: without them "
+            "more fits into the time."
+        )
+    return Estimate(
+        round(steps.seconds * runs, 1),
+        round(room.on_device / 2**30, 2),
+        round(room.disk * runs / 2**30, 3),
+        sentence,
+        {
+            **{k: round(v, 4) for k, v in asdict(parts).items()},
+            "main_memory_gib": round(room.main / 2**30, 2),
+        },
+    )
+
+
+def spoken(seconds: float) -> str:
+    """A duration as one says it."""
+    if seconds < 90:
+        count = max(1, round(seconds))
+        return f"{count} second{'s' if count > 1 else ''}"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} minutes"
+    hours = round(seconds / 1800) / 2
+    return f"{hours:g} hours"
+
+
+def spoken_bytes(count: float) -> str:
+    """An amount of memory as one says it."""
+    gib = count / 2**30
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{max(1, round(gib * 1024))} MiB"

@@ -1,0 +1,223 @@
+"""Fit the steps of an automatic network to the time and the memory that there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pumit.errors import TrainingError
+from pumit.training.data.checks import DataFacts
+from pumit.training.data.found_cases import LabelledSet
+from pumit.training.planning.estimate import (
+    Estimate,
+    Room,
+    disk_bytes,
+    estimate_of,
+    memory_bytes,
+    time_parts,
+)
+from pumit.training.planning.request import PlanRequest
+from pumit.training.planning.segmentation_trial import SegmentationCost, read_cost
+from pumit.training.planning.steps import StepPlan, TimeParts, fit, schedule_of, voxels_that_fit
+from pumit.training.planning.trial_process import MemoryTooSmallError
+from pumit.training.recipes.presets import Preset
+from pumit.training.segmentation.plan import SegmentationPlan, plan_segmentation
+
+TRIALS = 6  # of ever smaller or larger steps
+MEMORY_SHARE = 0.85  # of what is free
+# A cosine of so few steps has not learnt much; said, not forbidden.
+FEW_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """What fits.
+
+    Attributes:
+        plan: Patch, batch, split and sizes.
+        schedule: Of the recipe.
+        estimate: What it takes.
+        notes: What a user should know of it.
+    """
+
+    plan: SegmentationPlan
+    schedule: dict[str, Any]
+    estimate: Estimate
+    notes: list[str]
+
+
+def fit_to_machine(
+    request: PlanRequest,
+    recipe: dict[str, Any],
+    data: LabelledSet,
+    facts: DataFacts,
+    *,
+    looked: float,
+) -> Fitting:
+    """Choose patch, batch and length by trying real steps.
+
+    Args:
+        request: Preset and machine.
+        recipe: All but patch, batch and schedule.
+        data: Cases and classes.
+        facts: What was found in them.
+        looked: Seconds that reading all cases took.
+
+    Raises:
+        TrainingError: If even the smallest step does not fit into the memory.
+    """
+    search = _Search(request, recipe, data, facts, looked)
+    voxels = request.numbers.step_voxels
+    for _ in range(TRIALS):
+        wanted = search.attempt(voxels)
+        if wanted == voxels:
+            break
+        voxels = wanted
+    return search.result()
+
+
+class _Search:
+    """Attempts with ever smaller or larger steps, of which the best is kept."""
+
+    def __init__(
+        self,
+        request: PlanRequest,
+        recipe: dict[str, Any],
+        data: LabelledSet,
+        facts: DataFacts,
+        looked: float,
+    ) -> None:
+        self.request, self.recipe, self.data, self.facts = request, recipe, data, facts
+        self.looked = looked
+        self.kept: tuple[SegmentationPlan, SegmentationCost, TimeParts] | None = None
+        self.notes: list[str] = []
+        self._tried: set[tuple[Any, ...]] = set()
+        self._has_shrunk = False
+
+    def attempt(self, voxels: int) -> int:
+        """Try steps of so many voxels; returns how many to try next, the same to stop."""
+        plan = self._plan(voxels)
+        size = (*plan.plan.patch_size, plan.plan.batch_size)
+        if size in self._tried:
+            return voxels
+        self._tried.add(size)
+        try:
+            cost, starting = self._measure(plan)
+            enough = self._has_room(plan, cost)
+        except MemoryTooSmallError:
+            enough, cost = False, None
+        if not enough or cost is None:
+            return self._smaller(voxels, plan)
+        parts = self._parts(plan, cost, starting)
+        self.kept = (plan, cost, parts)
+        if "steps" in self.recipe.get("schedule", {}):
+            return voxels
+        free = replace(self._budget(), most_steps=10**9)
+        wanted = voxels_that_fit(voxels, fit(parts, free), self._budget())
+        if wanted < voxels:
+            self._has_shrunk = True
+        return voxels if wanted > voxels and self._has_shrunk else wanted
+
+    def result(self) -> Fitting:
+        """What fits best."""
+        if self.kept is None:
+            raise TrainingError(
+                "Even the smallest step does not fit into the memory that is free; close other "
+                "programs, or give narrower network_sizes or a smaller plan.patch_size."
+            )
+        plan, cost, parts = self.kept
+        given = self.recipe.get("schedule", {})
+        steps = fit(
+            parts,
+            self._budget(),
+            steps=given.get("steps"),
+            validate_every=given.get("validate_every"),
+        )
+        if steps.steps < FEW_STEPS and "steps" not in given:
+            self.notes.append(
+                f"only {steps.steps} steps fit into the time, which is hardly enough to learn "
+                "anything; choose a longer preset or a GPU"
+            )
+        schedule = schedule_of(self.request.numbers, steps, parts, given)
+        main, on_device = memory_bytes(plan, cost)
+        recipe = self.recipe
+        estimate = estimate_of(
+            parts,
+            steps,
+            Room(main, on_device, disk_bytes(plan, cost)),
+            self.request.hardware,
+            tried=cost.step,
+            runs=int(recipe.get("folds", 1)) + bool(recipe.get("final_model", False)),
+        )
+        return Fitting(plan, schedule, estimate, self.notes)
+
+    def _budget(self) -> Preset:
+        """The preset, with the time that the recipe gives in place of its own."""
+        numbers = self.request.numbers
+        seconds = self.recipe.get("schedule", {}).get("seconds")
+        return replace(numbers, seconds=float(seconds)) if seconds else numbers
+
+    def _plan(self, voxels: int) -> SegmentationPlan:
+        return plan_segmentation(
+            self.recipe, self.data, self.facts, step_voxels=voxels, seed=int(self.recipe["seed"])
+        )
+
+    def _measure(self, plan: SegmentationPlan) -> tuple[SegmentationCost, float]:
+        numbers = self.request.numbers
+        length = StepPlan(1000, 1, numbers.seconds, numbers.seconds)
+        given = self.recipe.get("schedule", {})
+        schedule = schedule_of(numbers, length, TimeParts(0, 0, 1, 0, 0), given)
+        native = np.median([f.spacing_mm for f in plan.facts.cases], axis=0)
+        found = self.request.trial.ask(
+            {
+                "task": "segmentation",
+                "recipe": {**self.recipe, "schedule": schedule},
+                "sizes": plan.sizes,
+                "plan": plan.plan.as_recipe(),
+                "native_spacing_mm": [float(s) for s in native],
+                "device": str(self.request.hardware.device),
+                "threads": self.request.threads,
+            }
+        )
+        return read_cost(found), self.looked + float(found["starting"])
+
+    def _has_room(self, plan: SegmentationPlan, cost: SegmentationCost) -> bool:
+        main, on_device = memory_bytes(plan, cost)
+        hardware = self.request.hardware
+        limits = [(main, hardware.memory_bytes)]
+        if hardware.device_bytes is not None:
+            limits.append((on_device, hardware.device_bytes))
+        return all(free is None or need <= MEMORY_SHARE * free for need, free in limits)
+
+    def _smaller(self, voxels: int, plan: SegmentationPlan) -> int:
+        half = self._plan(voxels // 2).plan
+        was, now = (f"{p.batch_size} patches of {_times(p.patch_size)}" for p in (plan.plan, half))
+        if (half.patch_size, half.batch_size) == (plan.plan.patch_size, plan.plan.batch_size):
+            if self.kept is None:
+                raise TrainingError(
+                    f"A step of {was} does not fit into the memory that is free, and a smaller one "
+                    "is not possible; close other programs, or give narrower network_sizes."
+                )
+            return voxels
+        self._has_shrunk = True
+        self.notes.append(
+            f"the memory is too small for steps of {was}: {now} are planned, where they fit"
+        )
+        return voxels // 2
+
+    def _parts(self, plan: SegmentationPlan, cost: SegmentationCost, starting: float) -> TimeParts:
+        validation = self.recipe["validation"]
+        return time_parts(
+            plan,
+            cost,
+            overlap=float(validation["overlap"]),
+            final_overlap=float(validation["final_overlap"]),
+            flips=bool(validation["flips"]),
+            starting=starting,
+        )
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

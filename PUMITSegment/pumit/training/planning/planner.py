@@ -1,0 +1,88 @@
+"""`pumit plan`: a full recipe for a data set and a machine, and what it takes, before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pumit.errors import PumitError
+from pumit.inference.loading import pick_device
+from pumit.system.hardware import hardware_for
+from pumit.training.loop.context import COMMON_KINDS
+from pumit.training.planning.request import Planned, PlanRequest
+from pumit.training.planning.trial_process import TrialProcess
+from pumit.training.recipes.presets import preset_for
+from pumit.training.recipes.reader import check_keys, schedule_kinds
+
+# Goal to the task of its recipe.
+GOALS = {"automatic": "segmentation", "clicks": "promptable"}
+
+
+def plan_training(
+    given: Mapping[str, Any],
+    resolve: Callable[[str], Path],
+    *,
+    source: str,
+    preset: str,
+    goal: str | None = None,
+    device: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Planned:
+    """Plan a training for the data and the machine at hand.
+
+    Args:
+        given: A recipe; it needs no more than `data`.
+        resolve: Makes paths of its texts.
+        source: Its file's name, for messages.
+        preset: One of `presets.NAMES`.
+        goal: One of `GOALS`; None takes that of the recipe's task.
+        device: "auto", "cpu", "cuda" or "cuda:1", if not what the recipe says.
+        progress: Told each case's number while they are read.
+
+    Raises:
+        PumitError: If the recipe or its data cannot be used, or the machine is too small.
+    """
+    task = GOALS[_goal(given, goal, source)]
+    check_keys({k: v for k, v in given.items() if k in COMMON_KINDS}, COMMON_KINDS, source)
+    check_keys(given.get("schedule", {}), schedule_kinds(), "schedule")
+    hardware = hardware_for(pick_device(device or given.get("device", "auto")))
+    numbers = preset_for(preset, hardware.kind)
+    with TrialProcess(task) as trial:
+        request = PlanRequest(
+            {**given, "task": task},
+            source,
+            resolve,
+            preset,
+            numbers,
+            hardware,
+            int(given.get("threads", torch.get_num_threads())),
+            trial,
+            progress,
+        )
+        if task == "promptable":
+            from pumit.training.planning.promptable import plan_better_clicks
+
+            return plan_better_clicks(request)
+        from pumit.training.planning.segmentation import plan_automatic
+
+        return plan_automatic(request)
+
+
+def _goal(given: Mapping[str, Any], goal: str | None, source: str) -> str:
+    """What is to be learnt."""
+    tasks = {task: name for name, task in GOALS.items()}
+    if goal is None:
+        task = given.get("task", "segmentation")
+        if task not in tasks:
+            raise PumitError(f"task in {source} must be {' or '.join(tasks)} to be planned.")
+        return tasks[task]
+    if goal not in GOALS:
+        raise PumitError(f"There is no goal {goal!r}; choose {' or '.join(GOALS)}.")
+    if given.get("task", GOALS[goal]) != GOALS[goal]:
+        raise PumitError(
+            f"{source} has task: {given['task']}, which is not the goal {goal!r}; leave one away."
+        )
+    return goal

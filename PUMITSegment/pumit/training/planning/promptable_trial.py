@@ -1,0 +1,113 @@
+"""What fine-tuning a promptable model costs: some steps, and some clicks as in a validation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pumit.evaluation.simulated_user import click_until
+from pumit.inference.loading import read_model
+from pumit.inference.session import InteractiveSession
+from pumit.training.data.checks import DataFacts
+from pumit.training.data.classes import base_values, classes_from
+from pumit.training.data.found_cases import LabelledSet
+from pumit.training.data.split import Split
+from pumit.training.planning.step_cost import StepCost, measure_steps, peak_bytes
+from pumit.training.promptable.labelled_scans import scan_of
+from pumit.training.promptable.plan import ClickPlan, build_click_task, structures_of, validating
+from pumit.training.promptable.recipe import ClickSettings
+from pumit.training.promptable.validation import CLICKS, generated_scan
+from pumit.training.recipes.schedule import Schedule
+from pumit.volume import Volume
+
+MOST_VOXELS = 1 << 24  # of the made-up case: opening a larger one takes longer in proportion
+
+
+@dataclass(frozen=True)
+class ClickCost:
+    """What was measured.
+
+    Attributes:
+        step: Of training.
+        opening_seconds: Of a scan before its first click, per voxel.
+        asking_seconds: Of one structure, with all its clicks.
+        scene_seconds: Of a generated scan with its click.
+        peak_bytes: Most memory held, of the GPU where it trains.
+        process_bytes: Most main memory held.
+    """
+
+    step: StepCost
+    opening_seconds: float
+    asking_seconds: float
+    scene_seconds: float
+    peak_bytes: int | None
+    process_bytes: int | None
+
+
+def read_click_cost(found: Mapping[str, Any]) -> ClickCost:
+    """What a trial's answer says."""
+    known = {field.name: found[field.name] for field in fields(ClickCost)}
+    return ClickCost(**{**known, "step": StepCost(**found["step"])})
+
+
+def try_clicks(request: Mapping[str, Any]) -> ClickCost:
+    """Measure a planned run.
+
+    Args:
+        request: `recipe` as planned, `initial` as the path of the model to begin with, `shape` and
+            `spacing_mm` of a usual case, `device` and `threads`.
+    """
+    torch.set_num_threads(int(request["threads"]))
+    device = torch.device(request["device"])
+    recipe = request["recipe"]
+    path = Path(request["initial"])
+    data = LabelledSet((), classes_from(recipe["data"]["classes"]), ())
+    nobody = Split((), ())
+    settings = ClickSettings.from_recipe(recipe, "recipe")
+    plan = ClickPlan(
+        settings, path, read_model(path, "promptable"), data, DataFacts((), 1, ()), nobody
+    )
+    image, labels = _case(request["shape"], len(base_values(data.classes)))
+    d, h, w = (float(s) for s in request["spacing_mm"])
+    scan = scan_of(image, (d, h, w), labels, structures_of(data.classes))
+    task, degrees = build_click_task(plan, [scan], device, seed=0)
+    step = measure_steps(task, Schedule(**recipe["schedule"]), device, degrees=degrees)
+    session = InteractiveSession(validating(plan, device))
+    began = time.perf_counter()
+    session.set_volume(Volume(image, (d, h, w)))
+    opened = time.perf_counter()
+    click_until(session, labels == 1, CLICKS)
+    asked = time.perf_counter()
+    volume, target = generated_scan(0)
+    session.set_volume(volume)
+    click_until(session, target, 1)
+    ended = time.perf_counter()
+    return ClickCost(
+        step,
+        (opened - began) / image.size,
+        asked - opened,
+        ended - asked,
+        peak_bytes(device),
+        peak_bytes(torch.device("cpu")),
+    )
+
+
+def _case(
+    shape: Sequence[int], values: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
+    """A made-up scan of noise with all classes side by side in its middle."""
+    shrunk = min(1.0, (MOST_VOXELS / np.prod(shape)) ** (1 / 3))
+    size = [max(1, round(n * shrunk)) for n in shape]
+    labels = np.zeros(size, dtype=np.uint8)
+    middle = tuple(slice(n // 4, max(n // 4 + 1, 3 * n // 4)) for n in size)
+    columns = np.arange(labels[middle].shape[-1]) * values // labels[middle].shape[-1]
+    labels[middle] = 1 + columns.astype(np.uint8)
+    noise = np.random.default_rng(0).normal(0, 30, size) + 100.0 * labels
+    return noise.astype(np.float32), labels

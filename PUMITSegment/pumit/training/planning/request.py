@@ -1,0 +1,55 @@
+"""What a planner is given, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pumit.system.hardware import Hardware
+from pumit.training.planning.estimate import Estimate
+from pumit.training.planning.trial_process import TrialProcess
+from pumit.training.recipes.presets import Preset
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What is to be planned.
+
+    Attributes:
+        given: Keys of the user's recipe, which stay as they are.
+        source: Its file's name, for messages.
+        resolve: Makes paths of its texts.
+        preset: Name of the preset.
+        numbers: What that stands for on this machine.
+        hardware: The machine.
+        threads: Of torch.
+        trial: Where steps are tried.
+        progress: Told each case's number while they are read.
+    """
+
+    given: Mapping[str, Any]
+    source: str
+    resolve: Callable[[str], Path]
+    preset: str
+    numbers: Preset
+    hardware: Hardware
+    threads: int
+    trial: TrialProcess
+    progress: Callable[[int], None] | None = None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A recipe that `pumit train` follows to the letter.
+
+    Attributes:
+        recipe: Every value.
+        estimate: What it will take.
+        warnings: What a user should look at, in words.
+    """
+
+    recipe: dict[str, Any]
+    estimate: Estimate
+    warnings: tuple[str, ...]

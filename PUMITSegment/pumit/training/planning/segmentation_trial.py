@@ -1,0 +1,172 @@
+"""What an automatic network costs: some steps, and a made-up case asked as in a validation."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import SimpleITK
+import torch
+from torch import nn
+
+from pumit.inference.automatic import NetworkPlan
+from pumit.inference.sliding_window import SlidingWindow
+from pumit.training.data.classes import ClassValue, base_values, classes_from
+from pumit.training.data.labelled_set import LabelledCase
+from pumit.training.planning.step_cost import StepCost, measure_steps, peak_bytes
+from pumit.training.recipes.schedule import Schedule
+from pumit.training.segmentation.data_plan import DataPlan, Shape
+from pumit.training.segmentation.networks import build_segmentation
+from pumit.training.segmentation.plan import build_task
+from pumit.training.segmentation.prepared_cases import PreparedCase, prepare_all
+from pumit.training.segmentation.validation import SegmentationValidation
+
+LONGER = 1.5  # times the patch, along the depth, is the case that is asked: two windows
+WINDOWS = 2  # the first warms up
+
+
+@dataclass(frozen=True)
+class SegmentationCost:
+    """What was measured.
+
+    Attributes:
+        step: Of training.
+        window_seconds: Of the network on one window.
+        preparing_seconds: Of reading a case and bringing it onto the network's grid, per voxel of
+            that grid.
+        asking_seconds: Of a case in a validation beside its windows, per voxel.
+        judging_seconds: Of a case in the last judgement beside its windows, per voxel.
+        peak_bytes: Most memory held, of the GPU where it trains.
+        process_bytes: Most main memory held.
+    """
+
+    step: StepCost
+    window_seconds: float
+    preparing_seconds: float
+    asking_seconds: float
+    judging_seconds: float
+    peak_bytes: int | None
+    process_bytes: int | None
+
+
+def read_cost(found: dict[str, Any]) -> SegmentationCost:
+    """What a trial's answer says."""
+    known = {field.name: found[field.name] for field in fields(SegmentationCost)}
+    return SegmentationCost(**{**known, "step": StepCost(**found["step"])})
+
+
+def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
+    """Measure a planned run.
+
+    Args:
+        request: `recipe` as planned, `sizes` of its network, `plan` as `DataPlan.as_recipe` has it,
+            `native_spacing_mm` of a usual case, `device` and `threads`.
+    """
+    torch.set_num_threads(int(request["threads"]))
+    device = torch.device(request["device"])
+    recipe = request["recipe"]
+    classes = classes_from(recipe["data"]["classes"])
+    plan = _plan(request["plan"])
+    schedule = Schedule(**recipe["schedule"])
+    torch.manual_seed(0)
+    network = build_segmentation(recipe["network"], request["sizes"])
+    with tempfile.TemporaryDirectory() as folder:
+        case, shape = _case(Path(folder), plan, classes, request["native_spacing_mm"])
+        network_plan = NetworkPlan.from_recipe({"plan": plan.as_recipe()})
+        voxels = math.prod(shape)
+        began = time.perf_counter()
+        prepared = prepare_all(
+            [case], classes, network_plan, folder=Path(folder) / "prepared", voxels=voxels
+        )
+        preparing = (time.perf_counter() - began) / voxels
+        steps = measure_steps(
+            build_task(recipe, network, plan, classes, _larger(prepared, plan)), schedule, device
+        )
+        second = build_segmentation(recipe["network"], request["sizes"]).to(device)
+        validation = SegmentationValidation(
+            second, network_plan, [case], classes, overlap=0.0, averages_flips=False
+        )
+        window = _window_seconds(validation, plan, device)
+        count = SlidingWindow(plan.patch_size, 0.0).count(shape)
+        began = time.perf_counter()
+        validation(second.state_dict())
+        asked = time.perf_counter()
+        validation.rows()
+        judged = time.perf_counter()
+    asking = max(asked - began - count * window, 0.0) / voxels
+    judging = max(judged - asked - count * window, 0.0) / voxels
+    own = peak_bytes(torch.device("cpu"))
+    return SegmentationCost(steps, window, preparing, asking, judging, peak_bytes(device), own)
+
+
+def _plan(content: dict[str, Any]) -> DataPlan:
+    lists = {k: tuple(v) for k, v in content.items() if k in ("spacing_mm", "patch_size")}
+    return DataPlan(**{**content, **lists, "median_shape": tuple(content["median_shape"])})
+
+
+def _case(
+    folder: Path, plan: DataPlan, classes: Sequence[ClassValue], native: Sequence[float]
+) -> tuple[LabelledCase, Shape]:
+    """A made-up case in files, all classes side by side in it, and its shape for the network."""
+    d, h, w = plan.patch_size
+    longest = max(int(LONGER * d), 1) if plan.median_shape[0] > 1 else 1
+    shape = (longest, h, w)
+    here = [
+        max(1, round(n * spacing / own))
+        for n, spacing, own in zip(shape, plan.spacing_mm, native, strict=True)
+    ]
+    rng = np.random.default_rng(0)
+    values = base_values(classes)
+    labels = np.zeros(here, dtype=np.uint8)
+    # A middle of stripes, one for each value.
+    middle = tuple(slice(n // 4, max(n // 4 + 1, 3 * n // 4)) for n in here)
+    columns = np.arange(labels[middle].shape[-1]) * len(values) // labels[middle].shape[-1]
+    labels[middle] = np.array(values, dtype=np.uint8)[columns]
+    files = []
+    for channel in range(plan.channels):
+        image = rng.integers(0, 1000, here, dtype=np.int16) + 300 * (labels > 0).astype(np.int16)
+        files.append(_write(folder / f"trial_{channel}.nii.gz", image, native))
+    label = _write(folder / "labels.nii.gz", labels, native)
+    return LabelledCase("trial", tuple(files), label), shape
+
+
+def _write(path: Path, array: Any, spacing: Sequence[float]) -> Path:
+    image = SimpleITK.GetImageFromArray(array)
+    image.SetSpacing([float(s) for s in reversed(spacing)])
+    SimpleITK.WriteImage(image, str(path), True)
+    return path
+
+
+def _larger(prepared: Sequence[PreparedCase], plan: DataPlan) -> list[PreparedCase]:
+    """The cases, made as large as a turned patch may need, where the real ones are."""
+    wanted = [min(m, 2 * p) for m, p in zip(plan.median_shape, plan.patch_size, strict=True)]
+    larger = []
+    for case in prepared:
+        more = [(0, max(0, n - s)) for n, s in zip(wanted, case.labels.shape, strict=True)]
+        image = np.pad(case.image, [(0, 0), *more], mode="wrap")
+        labels = np.pad(case.labels, more, mode="constant")
+        larger.append(PreparedCase(case.name, image, labels, case.places, case.lowest))
+    return larger
+
+
+def _window_seconds(
+    validation: SegmentationValidation, plan: DataPlan, device: torch.device
+) -> float:
+    """Time of the network on one window, as prediction asks it."""
+    network: nn.Module = validation.segmenter.network
+    precision = validation.segmenter.precision
+    x = torch.randn(1, plan.channels, *plan.patch_size, device=device)
+    times = []
+    is_half = precision != torch.float32
+    with torch.inference_mode(), torch.autocast(device.type, precision, enabled=is_half):
+        for _ in range(WINDOWS):
+            began = time.perf_counter()
+            network(x).float().cpu()
+            times.append(time.perf_counter() - began)
+    return times[-1]

@@ -1,0 +1,107 @@
+"""The process in which a planned training is tried out: its memory is measured, ours stays free."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pumit
+from pumit.errors import TrainingError
+
+logger = logging.getLogger(__name__)
+
+LONGEST_SECONDS = 600.0  # a step of such a length could not be trained with
+
+
+class MemoryTooSmallError(TrainingError):
+    """A plan that does not fit into the memory."""
+
+
+class TrialProcess:
+    """Runs `pumit.training.planning.trial`; begins at once, so that it loads while cases are read.
+
+    Args:
+        task: Of the recipes that are to be tried.
+    """
+
+    def __init__(self, task: str) -> None:
+        self._task = task
+        self._process: subprocess.Popen[str] | None = self._launch()
+
+    def __enter__(self) -> TrialProcess:
+        """Nothing more: the process has begun."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the process, where it was not asked."""
+        self.close()
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What a planned training costs.
+
+        Args:
+            request: See `cost_trial.answer`.
+
+        Raises:
+            MemoryTooSmallError: If the memory is too small for it.
+            TrainingError: If it cannot be tried.
+        """
+        process, self._process = self._process or self._launch(), None
+        try:
+            said, complaints = process.communicate(json.dumps(request) + "\n", LONGEST_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise TrainingError(
+                f"Trying the plan took more than {LONGEST_SECONDS / 60:g} minutes; give a smaller "
+                "patch_size or batch_size."
+            ) from None
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+        # What ends a process unasked is the system, for want of memory.
+        if process.returncode < 0 or (process.returncode and "memory" in complaints.lower()):
+            raise MemoryTooSmallError("The memory is too small for this plan.")
+        lines = said.splitlines()
+        if process.returncode or not lines:
+            logger.warning("the trial failed:\n%s", complaints)
+            reason = " ".join((complaints.strip().splitlines() or ["no answer"])[-1].split())
+            raise TrainingError(f"The plan cannot be tried here: {reason}.")
+        found: dict[str, Any] = json.loads(lines[-1])
+        if found.get("out_of_memory"):
+            raise MemoryTooSmallError("The memory is too small for this plan.")
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def _launch(self) -> subprocess.Popen[str]:
+        root = str(Path(pumit.__file__).resolve().parent.parent)
+        paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        windows: dict[str, Any] = {}
+        if sys.platform == "win32":
+            windows = {"creationflags": subprocess.CREATE_NO_WINDOW}
+        return subprocess.Popen(
+            [sys.executable, "-m", "pumit.training.planning.trial", self._task],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            cwd=root,
+            **windows,
+        )

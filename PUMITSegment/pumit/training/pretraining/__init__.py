@@ -1,0 +1,1 @@
+"""Objectives without labels: tokenizer, masked images, contrast; and their images."""

@@ -1,0 +1,188 @@
+"""MambaMIM: the voxels of hidden cells, each cell by its own mean and contrast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pumit.errors import PumitError
+from pumit.networks.build import RECIPES, build_network
+from pumit.networks.mamba_mim.mamba_mim import MASK_RATIO, MambaMim
+from pumit.networks.mamba_mim.masking import random_cells
+from pumit.training.loop.prefetch import Draw
+from pumit.training.pretraining import image_recipe
+from pumit.training.pretraining.image_scaling import standardised
+from pumit.training.pretraining.image_source import ImageBatch, ImageSource
+from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind, begin_with
+from pumit.training.recipes.reader import Kinds
+
+VARIANCE_FLOOR = 1e-6  # of intensities in [0, 1]: a cell of air has no contrast to divide by
+
+Triple = tuple[int, int, int]
+
+
+def draw_hidden(
+    source: ImageSource,
+    stride: Triple,
+    ratio: float,
+    da0: int,
+    generator: torch.Generator,
+    shared: torch.Generator,
+) -> ImageBatch:
+    """Draw images and which of their cells to hide.
+
+    Args:
+        source: Draws images, made of whole cells.
+        stride: Voxels of a cell.
+        ratio: Part of the cells to hide.
+        da0: Degree of anisotropy.
+        generator: Of this process and step, on the CPU.
+        shared: In the same state in every process.
+    """
+    batch = source.draw(da0, generator, shared)
+    grid = [n // step for n, step in zip(batch.image.shape[2:], stride, strict=True)]
+    visible = random_cells(len(batch), grid, ratio=ratio, generator=generator)
+    batch.is_masked = ~visible.flatten(1)
+    return batch
+
+
+class MambaMimTask(nn.Module):
+    """Draw images, hide cells, and score how they are filled in.
+
+    Args:
+        network: The network to train; it reads one channel or all three.
+        source: Draws images, made of whole cells of the network.
+        mask_ratio: Part of the cells that are hidden.
+
+    Source:
+        Tang et al., MambaMIM, 2024, sections 2 and 3.2.
+
+    Differs from the source: intensities are standardised for the network by one affine map, as
+    fine-tuning's z-scores are.
+    """
+
+    def __init__(
+        self, network: MambaMim, source: ImageSource, *, mask_ratio: float = MASK_RATIO
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.source = source
+        self.mask_ratio = mask_ratio
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
+        """Draw a batch of one degree; see `draw_hidden`."""
+        stride = self.network.stride
+        return draw_hidden(self.source, stride, self.mask_ratio, da0, generator, shared)
+
+    def ahead(self) -> Draw:
+        """What draws in worker processes."""
+        return partial(draw_hidden, self.source, self.network.stride, self.mask_ratio)
+
+    def forward(self, batch: ImageBatch) -> dict[str, Tensor]:
+        """Score a batch.
+
+        Returns:
+            `loss`, the mean squared error of the hidden cells, each in its own standard deviations;
+            1 for an answer that knows nothing, but where there is only air. For the log `mse`, the
+            same in intensities of the range 0 to 1; `mse_mean`, that of filling every hidden cell
+            with its true mean; and `psnr`, the former in decibels below that range.
+        """
+        assert batch.is_masked is not None
+        batch = batch.to(next(self.network.parameters()).device)
+        assert batch.is_masked is not None
+        image = batch.image[:, : self.network.in_channels]
+        grid = self.network.grid(image.shape[2:])
+        visible = ~batch.is_masked.view(len(batch), 1, *grid)
+        answer = self.network(standardised(image), visible)
+        with torch.autocast(image.device.type, enabled=False):
+            truth = cells_of(image, grid)[batch.is_masked]  # (M, C * voxels)
+            filled = cells_of(answer.float(), grid)[batch.is_masked]
+            mean = truth.mean(1, keepdim=True)
+            deviation = (truth.var(1, keepdim=True, correction=0) + VARIANCE_FLOOR).sqrt()
+            loss = (filled - (truth - mean) / deviation).square().mean()
+            with torch.no_grad():
+                mse = (filled * deviation + mean - truth).square().mean()
+                mse_mean = (truth - mean).square().mean()
+        return {"loss": loss, "mse": mse, "mse_mean": mse_mean, "psnr": -10 * mse.log10()}
+
+
+def cells_of(image: Tensor, grid: Triple) -> Tensor:
+    """Cells of (B, C, D, H, W) in raster order, each with all its voxels: (B, N, C * voxels)."""
+    batch, channels, *size = image.shape
+    split = [m for n, cells in zip(size, grid, strict=True) for m in (cells, n // cells)]
+    parts = image.reshape(batch, channels, *split)  # (B, C, d, D / d, h, H / h, w, W / w)
+    cells = parts.permute(0, 2, 4, 6, 1, 3, 5, 7)
+    return cells.reshape(batch, grid[0] * grid[1] * grid[2], -1)
+
+
+KINDS: Kinds = {**image_recipe.KINDS, "mask_ratio": (float,)}
+DEGREES = {0: 1.0}  # thick slices are too few for four halvings
+
+
+def check(recipe: Mapping[str, Any], name: str) -> None:
+    """Raise PumitError for keys that cannot be used, reading no data."""
+    image_recipe.check(recipe, name)
+    ratio = recipe.get("mask_ratio", MASK_RATIO)
+    if not 0 < ratio < 1:
+        raise PumitError(f"mask_ratio in {name} must lie between 0 and 1, got {ratio}.")
+    with torch.device("meta"):  # takes no memory
+        network = _network(recipe)
+    for crop in image_recipe.crops_of(recipe):
+        for da0 in _degrees(recipe):
+            try:
+                grid = network.grid(crop.shape(da0))
+            except ValueError as error:
+                raise PumitError(
+                    f"A crop in {name} does not fit at degree {da0} of anisotropy: {error}"
+                ) from None
+            if bool(random_cells(1, grid, ratio=ratio).all()):
+                raise PumitError(
+                    f"A mask_ratio of {ratio} in {name} hides none of the cells of a crop at "
+                    f"degree {da0} of anisotropy; make the crop or the ratio larger."
+                )
+
+
+def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
+    """Build network, data and task of a recipe.
+
+    Raises:
+        PumitError: If its data or weights are missing, or the network takes no such images.
+    """
+    name = str(recipe["network"])
+    network = _network(recipe)
+    if "initial" in recipe:
+        begin_with(network, recipe["initial"], (name,))
+    task = MambaMimTask(
+        network,
+        image_recipe.image_source(recipe, setting),
+        mask_ratio=float(recipe.get("mask_ratio", MASK_RATIO)),
+    )
+    content = {
+        "network": name,
+        "sizes": {**RECIPES[name].sizes, **recipe.get("network_sizes", {})},
+        "kind": "encoder",
+        "plan": image_recipe.window_plan(recipe),
+    }
+    return Objective(task, _degrees(recipe), content)
+
+
+def _network(recipe: Mapping[str, Any]) -> MambaMim:
+    name = str(recipe["network"])
+    network = build_network(name, **recipe.get("network_sizes", {}))
+    assert isinstance(network, MambaMim)
+    if network.in_channels not in (1, 3):
+        raise PumitError(f"in_channels of {name} is 1 or 3, got {network.in_channels}.")
+    return network
+
+
+def _degrees(recipe: Mapping[str, Any]) -> dict[int, float]:
+    """Degrees of anisotropy with a share above zero."""
+    given = image_recipe.degrees({"degrees": DEGREES, **recipe})
+    return {da0: share for da0, share in given.items() if share > 0}
+
+
+MAMBA_MIM_OBJECTIVE = ObjectiveKind(KINDS, check, build)

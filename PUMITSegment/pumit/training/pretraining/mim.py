@@ -1,0 +1,178 @@
+"""Masked image modelling of the universal ViT: the soft visual tokens of hidden patches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.errors import CheckpointError, PumitError
+from pumit.inference.loading import build_from, read_model
+from pumit.models.index import find_model
+from pumit.networks.build import RECIPES, build_network
+from pumit.networks.pumit.anisotropy import Anisotropy
+from pumit.networks.pumit.mim import MASK_RATIO, MaskedImageModel, random_mask
+from pumit.networks.pumit.tokenizer import VisualTokenizer
+from pumit.training.loop.prefetch import Draw
+from pumit.training.pretraining import image_recipe
+from pumit.training.pretraining.image_source import ImageBatch, ImageSource
+from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind, begin_with
+from pumit.training.recipes.reader import Kinds
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def imagenet_normalised(image: Tensor) -> Tensor:
+    """Intensities in [0, 1], (B, 3, D, H, W), as networks trained on photographs expect them."""
+    mean, std = (
+        torch.tensor(v, dtype=image.dtype, device=image.device).view(1, 3, 1, 1, 1)
+        for v in (IMAGENET_MEAN, IMAGENET_STD)
+    )
+    return (image - mean) / std
+
+
+def draw_masked(
+    source: ImageSource,
+    ratio: float,
+    da0: int,
+    generator: torch.Generator,
+    shared: torch.Generator,
+) -> ImageBatch:
+    """Draw images and which of their patches to hide."""
+    batch = source.draw(da0, generator, shared)
+    batch.is_masked = random_mask(len(batch), batch.patches, ratio=ratio, generator=generator)
+    return batch
+
+
+class MimTask(nn.Module):
+    """Draw images, hide patches, and score the predicted tokens.
+
+    Args:
+        network: The network to train.
+        tokenizer: Turns images into soft tokens; it is not trained.
+        source: Draws images.
+        mask_ratio: Share of patches that are hidden.
+
+    Source:
+        PUMIT, section "MIM Pre-training", eq. 6.
+    """
+
+    def __init__(
+        self,
+        network: MaskedImageModel,
+        tokenizer: VisualTokenizer,
+        source: ImageSource,
+        *,
+        mask_ratio: float = MASK_RATIO,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        # Not a part of this module: it is neither trained nor saved with it.
+        self._tokenizer = [tokenizer.eval().requires_grad_(False)]
+        self.source = source
+        self.mask_ratio = mask_ratio
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ImageBatch:
+        """Draw a batch of one degree with its masks."""
+        return draw_masked(self.source, self.mask_ratio, da0, generator, shared)
+
+    def ahead(self) -> Draw:
+        """What draws in worker processes."""
+        return partial(draw_masked, self.source, self.mask_ratio)
+
+    def forward(self, batch: ImageBatch) -> dict[str, Tensor]:
+        """Cross entropy of the predicted tokens.
+
+        Returns:
+            `loss`, and for the log `kl` (what is left above the tokens' own entropy, nats),
+            `kl_marginal` (the same for an answer that knows only how often each token occurs in
+            this batch) and `top1` (share of patches whose likeliest token is right).
+        """
+        assert batch.is_masked is not None
+        device = next(self.network.parameters()).device
+        batch = batch.to(device)
+        tokenizer = self._tokenizer[0].to(device)
+        anisotropy = Anisotropy(batch.da0)
+        with torch.no_grad():
+            soft = tokenizer.tokenize(batch.image * 2 - 1, anisotropy).probabilities.float()
+        truth = soft.flatten(2).transpose(1, 2)[batch.is_masked]  # (M, K)
+        logits = self.network(imagenet_normalised(batch.image), anisotropy, batch.is_masked)
+        loss = F.cross_entropy(logits.float(), truth)
+        own = -(truth * truth.clamp_min(1e-30).log()).sum(1).mean()
+        mean = truth.mean(0)
+        marginal = -(mean * mean.clamp_min(1e-30).log()).sum()
+        right = (logits.argmax(1) == truth.argmax(1)).float().mean()
+        return {
+            "loss": loss,
+            "kl": loss.detach() - own,
+            "kl_marginal": marginal - own,
+            "top1": right,
+        }
+
+
+KINDS: Kinds = {
+    **image_recipe.KINDS,
+    "tokenizer": (str,),
+    "mask_ratio": (float,),
+    "eva02": (str,),
+}
+
+
+def check(recipe: Mapping[str, Any], name: str) -> None:
+    """Raise PumitError for keys that cannot be used, reading no data."""
+    image_recipe.check(recipe, name)
+    ratio = recipe.get("mask_ratio", MASK_RATIO)
+    if not 0 < ratio < 1:
+        raise PumitError(f"mask_ratio in {name} must lie between 0 and 1, got {ratio}.")
+    if "initial" in recipe and "eva02" in recipe:
+        raise PumitError(f"{name} has both initial and eva02; begin with one of them.")
+
+
+def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
+    """Build network, tokenizer, data and task of a recipe.
+
+    Raises:
+        PumitError: If its data or weights are missing, or the tokenizer has another codebook.
+    """
+    name = str(recipe["network"])
+    sizes = {**RECIPES[name].sizes, **recipe.get("network_sizes", {})}
+    network = build_network(name, **sizes)
+    assert isinstance(network, MaskedImageModel)
+    if "initial" in recipe:
+        begin_with(network, recipe["initial"], (name,))
+    if "eva02" in recipe:
+        from pumit.models.eva02_file import load_eva02
+
+        load_eva02(network, Path(recipe["eva02"]).expanduser())
+    path = find_model(recipe.get("tokenizer", "tokenizer"))
+    checkpoint = read_model(path, "tokenizer")
+    tokenizer = build_from(checkpoint, path, setting.device)
+    assert isinstance(tokenizer, VisualTokenizer)
+    tokens = tokenizer.quantizer.codebook.shape[0]
+    if tokens != sizes["num_tokens"]:
+        raise CheckpointError(
+            f"The tokenizer {path.name} has {tokens} tokens, the network predicts "
+            f"{sizes['num_tokens']}; set num_tokens in network_sizes."
+        )
+    task = MimTask(
+        network,
+        tokenizer,
+        image_recipe.image_source(recipe, setting),
+        mask_ratio=float(recipe.get("mask_ratio", MASK_RATIO)),
+    )
+    content = {
+        "network": name,
+        "sizes": sizes,
+        "kind": "encoder",
+        "tokenizer": {"name": checkpoint.recipe.get("name"), "sha256": checkpoint.sha256},
+        "plan": image_recipe.window_plan(recipe),
+    }
+    return Objective(task, image_recipe.degrees(recipe), content)
+
+
+MIM_OBJECTIVE = ObjectiveKind(KINDS, check, build)

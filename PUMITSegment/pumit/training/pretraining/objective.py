@@ -1,0 +1,99 @@
+"""An objective of `pumit pretrain`: how it is read from a recipe and built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pumit.errors import CheckpointError
+from pumit.models.checkpoint import load_checkpoint
+from pumit.models.index import find_model
+from pumit.training.loop.trainer import Task
+from pumit.training.recipes.reader import Kinds
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """What an objective is built with, besides its recipe.
+
+    Attributes:
+        device: Where the network is trained.
+        workers: Processes that draw ahead.
+        real_folder: Where real scans lie, if not where the recipe says.
+    """
+
+    device: torch.device
+    workers: int = 0
+    real_folder: Path | None = None
+
+
+@dataclass
+class Objective:
+    """A task, and what the checkpoint says of it.
+
+    Attributes:
+        task: Network and loss.
+        degrees: Share of steps per degree of anisotropy.
+        content: Keys of the checkpoint's recipe: `network`, `sizes` and what inference needs.
+        prefix: Only weights whose name begins so are the model; what follows is their name.
+    """
+
+    task: Task
+    degrees: Mapping[int, float]
+    content: dict[str, Any] = field(default_factory=dict)
+    prefix: str = ""
+
+    def model_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The model's weights among those that are trained, half precision, on the CPU."""
+        return {
+            name.removeprefix(self.prefix): (v.half() if v.is_floating_point() else v).cpu()
+            for name, v in state.items()
+            if name.startswith(self.prefix)
+        }
+
+
+@dataclass(frozen=True)
+class ObjectiveKind:
+    """How the objective of a network is read from a recipe and built.
+
+    Attributes:
+        kinds: Keys of the recipe that only this objective knows.
+        check: Raise PumitError for values that do not fit together; reads no data.
+        build: Build it.
+    """
+
+    kinds: Kinds
+    check: Callable[[Mapping[str, Any], str], None]
+    build: Callable[[Mapping[str, Any], BuildContext], Objective]
+
+
+def begin_with(network: nn.Module, model: str, names: tuple[str, ...]) -> None:
+    """Take the weights of an earlier model, by name or path.
+
+    Args:
+        network: Takes them, in its own precision.
+        model: A name of the model index, or a checkpoint.
+        names: Networks that the model may be.
+
+    Raises:
+        CheckpointError: If there is none, or it is of another network or size.
+    """
+    path = find_model(model)
+    checkpoint = load_checkpoint(path)
+    if checkpoint.recipe.get("network") not in names:
+        raise CheckpointError(
+            f"initial {path.name} holds the network {checkpoint.recipe.get('network')!r}; this "
+            f"recipe trains {names[0]}."
+        )
+    try:
+        network.load_state_dict(checkpoint.state)
+    except RuntimeError:
+        raise CheckpointError(
+            f"initial {path.name} has other network_sizes than this recipe; make them alike, or "
+            "leave initial out to begin anew."
+        ) from None

@@ -1,0 +1,239 @@
+"""Crops of real images at the degree of anisotropy that is asked for."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pumit.errors import PumitError, VolumeError
+from pumit.networks.pumit.anisotropy import MAX_DEGREE
+from pumit.preprocessing.fields import Field, Pyramid
+from pumit.preprocessing.pretraining_image import prepare_file
+from pumit.preprocessing.upright import prepare_upright
+from pumit.training.data.volume_cache import VolumeCache
+from pumit.training.synthesis.grid import chance, uniform
+from pumit.training.synthesis.scene import slice_ratio_for
+
+logger = logging.getLogger(__name__)
+
+TRIES = 8
+SMALLEST_ZOOM, LARGEST_ZOOM = 0.75, 2.0
+WIDEST = 2.5  # a crop is at most so much wider than its image; the rest is air
+EMPTY = 0.02  # of the range: below it is air
+LEAST_FOREGROUND, ANYWHERE = 0.15, 0.15  # but a share of the crops may lie anywhere
+TURNED = 0.3  # of the crops, by any angle
+LEAST_TO_SHARE = 16  # files per process: with fewer, processes would learn from unlike images
+CACHE_SETTINGS: Mapping[str, Any] = {"images": "prepared for pre-training, 8 bits"}
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """An image to train on.
+
+    Attributes:
+        path: Where it is.
+        name: For messages.
+        weight: How often it is drawn, relative to the others.
+        depth_axis: What its publisher says of the depth axis; see `find_depth_axis`.
+    """
+
+    path: Path
+    name: str
+    weight: float = 1.0
+    depth_axis: str | None = None
+
+
+@dataclass
+class RealImage:
+    """An image with its depth axis first.
+
+    Attributes:
+        channels: Intensities of each channel as 0..255.
+    """
+
+    channels: list[Pyramid]
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it is one slice."""
+        return self.channels[0].array.shape[0] == 1
+
+
+class RealImages:
+    """Draw crops from image files, which are read when they are first drawn.
+
+    Args:
+        files: The images.
+        cache: Keeps them prepared on disk, or None.
+        in_memory: How many stay in memory; those drawn longest ago make room.
+        share: Number of this process, and how many train together: each draws from files of its
+            own, so that it reads and keeps only these. A few files are not shared out.
+        is_upright: Whether scans are seen as bodies lie, however they are stored, and never turned.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[ImageFile],
+        *,
+        cache: VolumeCache | None = None,
+        in_memory: int = 64,
+        share: tuple[int, int] = (0, 1),
+        is_upright: bool = False,
+    ) -> None:
+        if not files:
+            raise PumitError("There are no images to train on; check the recipe's patterns.")
+        number, processes = share
+        is_shared = len(files) >= LEAST_TO_SHARE * processes
+        self.files = list(files[number::processes] if is_shared else files)
+        self.weights = torch.tensor([f.weight for f in self.files])
+        self.cache = cache
+        self.in_memory = in_memory
+        self.is_upright = is_upright
+        self._images: OrderedDict[int, RealImage] = OrderedDict()
+        logger.info("%d real images", len(self.files))
+
+    def image(self, index: int) -> RealImage:
+        """An image, read where it is not in memory.
+
+        Raises:
+            VolumeError: If it cannot be used; its name is told.
+        """
+        if index in self._images:
+            self._images.move_to_end(index)
+            return self._images[index]
+        file = self.files[index]
+        try:
+            if self.cache is None:
+                arrays = prepared(file, is_upright=self.is_upright)
+            else:
+                arrays = self.cache.get(
+                    file.path, lambda: prepared(file, is_upright=self.is_upright)
+                )
+        except (VolumeError, PumitError) as error:
+            raise VolumeError(f"{file.name}: {error}") from None
+        spacing = tuple(float(s) for s in arrays["spacing_mm"])
+        found = RealImage([Pyramid(c, spacing) for c in arrays["levels"]])  # type: ignore[arg-type]
+        self._images[index] = found
+        if len(self._images) > self.in_memory:
+            self._images.popitem(last=False)
+        return found
+
+    def draw(
+        self, da0: int, shape: tuple[int, int, int], generator: torch.Generator
+    ) -> tuple[Tensor, str] | None:
+        """A crop (C, D, H, W) in [0, 1], C 1 or 3, and its name; None where no try gave one."""
+        for _ in range(TRIES):
+            index = int(torch.multinomial(self.weights, 1, generator=generator))
+            image = self.image(index)
+            if image.is_flat and da0 < MAX_DEGREE:
+                continue
+            turned = 0.0 if self.is_upright else TURNED
+            crop = draw_crop(image.channels, da0, shape, generator, turned=turned)
+            if crop is not None:
+                return crop, self.files[index].name
+        return None
+
+
+def prepared(file: ImageFile, *, is_upright: bool = False) -> dict[str, npt.NDArray[Any]]:
+    """Prepare an image as PUMIT does: `levels`, 0..255, (C, D, H, W), and `spacing_mm`, (3,)."""
+    if is_upright:
+        array, spacing = prepare_upright(file.path, file.depth_axis)
+    else:
+        image = prepare_file(file.path, file.depth_axis)
+        array, spacing = image.array, image.spacing_mm
+    # Eight bits are a sixteenth of the noise of most scans, and a quarter of the memory.
+    levels = np.rint(array * 255).astype(np.uint8)
+    return {"levels": levels, "spacing_mm": np.asarray(spacing)}
+
+
+def draw_crop(
+    channels: Sequence[Pyramid],
+    da0: int,
+    shape: tuple[int, int, int],
+    generator: torch.Generator,
+    *,
+    turned: float = TURNED,
+) -> Tensor | None:
+    """Draw a crop of one degree of anisotropy from an image.
+
+    In-plane the image is zoomed by 0.75 to 2, and sometimes turned; slices are joined where the
+    degree asks for thicker ones, and voxels are widened where it asks for thinner ones.
+
+    Args:
+        channels: Channels of the image, 0..255: three of a colour image are kept together, of
+            others one is drawn.
+        da0: Degree of anisotropy.
+        shape: Voxels (d, h, w).
+        generator: Source of randomness.
+        turned: Share of the crops that are turned.
+
+    Returns:
+        (C, D, H, W) in [0, 1], or None where the image cannot give one, or (mostly) where the drawn
+        place is nearly empty.
+    """
+    where = _field(channels[0], da0, shape, generator)
+    if where is None:
+        return None
+    rotation = _rotation(generator, is_isotropic=da0 == 0) if chance(generator, turned) else None
+    if len(channels) not in (1, 3):
+        channels = [channels[int(torch.randint(len(channels), (), generator=generator))]]
+    crops = []
+    for channel in channels:
+        crop, inside = channel.sample(where, rotation)
+        crops.append((crop / 255 * (inside > 0)).clamp(0, 1))
+    out = torch.stack(crops)
+    # Some crops of air or of one tissue: a window of a whole scan may show nothing else.
+    least = 0.0 if chance(generator, ANYWHERE) else LEAST_FOREGROUND
+    return out if float((out > EMPTY).float().mean()) >= least else None
+
+
+def _field(
+    pyramid: Pyramid, da0: int, shape: tuple[int, int, int], generator: torch.Generator
+) -> Field | None:
+    """Place and voxel size of a crop; None where it would be mostly beside the image."""
+    spacing = np.asarray(pyramid.spacing_mm, dtype=np.float64)
+    size = np.asarray(pyramid.array.shape)
+    fit = float(size[1:].min()) / shape[1]  # how much wider than the crop the image is
+    step = 1.0
+    if chance(generator, 0.5):
+        step = uniform(generator, SMALLEST_ZOOM, max(min(fit, LARGEST_ZOOM), SMALLEST_ZOOM))
+    in_plane = float(np.sqrt(spacing[1] * spacing[2]))
+    ratio = slice_ratio_for(da0, generator)
+    wide = in_plane * step
+    if da0 < MAX_DEGREE:
+        wide = max(wide, float(spacing[0]) / ratio)
+    if wide > in_plane * max(fit, 1.0) * WIDEST:
+        return None
+    steps = np.array([wide * ratio, wide, wide]) / spacing
+    if da0 == MAX_DEGREE:
+        steps[0] = 1.0
+    room = np.maximum(size - np.asarray(shape) * steps, 0)
+    centre = (size - 1) / 2 + [uniform(generator, -0.5, 0.5) * float(r) for r in room]
+    if da0 == MAX_DEGREE:
+        centre[0] = np.clip(np.round(centre[0]), 0, size[0] - 1)
+    c, s = (tuple(float(v) for v in values) for values in (centre, steps))
+    return Field((c[0], c[1], c[2]), (s[0], s[1], s[2]), shape, ratio, da0)
+
+
+def _rotation(generator: torch.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
+    """A turn by up to 90 degrees about the depth axis, and 30 about others where they are alike."""
+    limits = (90.0, 30.0, 30.0) if is_isotropic else (90.0, 0.0, 0.0)
+    matrix = np.eye(3)
+    for axis, limit in enumerate(limits):
+        angle = math.radians(uniform(generator, -limit, limit))
+        a, b = (k for k in range(3) if k != axis)
+        turn = np.eye(3)
+        turn[a, a] = turn[b, b] = math.cos(angle)
+        turn[a, b], turn[b, a] = -math.sin(angle), math.sin(angle)
+        matrix = turn @ matrix
+    return matrix

@@ -1,0 +1,225 @@
+"""Pre-training of Swin UNETR: fill what is cut out, tell turns, recognise views."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.errors import PumitError
+from pumit.networks.build import RECIPES, build_network
+from pumit.networks.swin_ssl import TURNS, SwinSsl
+from pumit.networks.swin_unetr import STRIDE
+from pumit.training.loop.prefetch import Draw
+from pumit.training.pretraining import image_recipe
+from pumit.training.pretraining.image_scaling import standardised
+from pumit.training.pretraining.image_source import ImageSource
+from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind, begin_with
+from pumit.training.pretraining.view_damage import damaged
+from pumit.training.recipes.reader import Kinds
+
+TEMPERATURE = 0.5
+
+
+@dataclass
+class ViewBatch:
+    """Two views of each of B crops: first one of all, then the other of all.
+
+    Attributes:
+        views: Turned and damaged, intensities in [0, 1], (2B, C, D, H, W).
+        whole: The same, undamaged.
+        turns: Quarter turns of each in the plane (h, w), (2B,), 0 to 3.
+        cases: Where each of the B crops comes from, for messages.
+    """
+
+    views: Tensor
+    whole: Tensor
+    turns: Tensor
+    cases: list[str]
+
+    def __len__(self) -> int:
+        return len(self.cases)
+
+    @property
+    def voxels(self) -> int:
+        """Voxels of all views."""
+        return self.views[:, 0].numel()
+
+    def to(self, device: torch.device) -> ViewBatch:
+        """The same batch on a device."""
+        views, whole, turns = (
+            t.to(device, non_blocking=True) for t in (self.views, self.whole, self.turns)
+        )
+        return replace(self, views=views, whole=whole, turns=turns)
+
+    def pin_memory(self) -> ViewBatch:
+        """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
+        views, whole, turns = (t.pin_memory() for t in (self.views, self.whole, self.turns))
+        return replace(self, views=views, whole=whole, turns=turns)
+
+
+def draw_views(
+    source: ImageSource,
+    channels: int,
+    da0: int,
+    generator: torch.Generator,
+    shared: torch.Generator,
+) -> ViewBatch:
+    """Draw crops and make two views of each.
+
+    A view is turned by 0 to 3 quarter turns in the plane (h, w), about the depth axis, which keeps
+    the shape of every crop, and damaged.
+
+    Differs from the source: the authors' code turns in the plane of the last two axes, which in
+    their orientation is y-z; it takes cubes.
+
+    Args:
+        source: Draws crops (B, 3, D, H, W), all of them upright: how a view was turned cannot be
+            told of others.
+        channels: How many of the three to keep, from the first on.
+        da0: Degree of anisotropy.
+        generator: Of this process and step, on the CPU.
+        shared: In the same state in every process.
+    """
+    batch = source.draw(da0, generator, shared)
+    crops = batch.image[:, :channels]
+    turns = torch.randint(TURNS, (2, len(crops)), generator=generator)
+    whole = [
+        torch.stack([c.rot90(int(k), (2, 3)) for c, k in zip(crops, of_view, strict=True)])
+        for of_view in turns
+    ]
+    views = [damaged(view, generator) for view in whole]
+    return ViewBatch(torch.cat(views), torch.cat(whole), turns.flatten(), batch.cases)
+
+
+class SwinSslTask(nn.Module):
+    """Draw views of crops and score what the three heads say of them.
+
+    Args:
+        network: The network to train.
+        source: Draws upright crops, two at least: each is told from the others.
+
+    Source:
+        Tang et al., CVPR 2022, eq. 1 to 4, all three losses weighing 1, as released.
+
+    Differs from the source: intensities are standardised for the network by one affine map, as
+    fine-tuning's z-scores are; the reconstruction is of intensities in [0, 1], as published.
+    """
+
+    def __init__(self, network: SwinSsl, source: ImageSource) -> None:
+        super().__init__()
+        self.network = network
+        self.source = source
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> ViewBatch:
+        """Draw a batch of one degree; see `draw_views`."""
+        return draw_views(self.source, self.network.in_channels, da0, generator, shared)
+
+    def ahead(self) -> Draw:
+        """What draws in worker processes."""
+        return partial(draw_views, self.source, self.network.in_channels)
+
+    def forward(self, batch: ViewBatch) -> dict[str, Tensor]:
+        """Score a batch.
+
+        Returns:
+            `loss`, the sum of the three that follow for the log: `l1`, the mean error of the whole
+            filled-in view; `turn`, cross-entropy of its quarter turns, ln 4 where nothing is
+            known; `contrast`, see `contrastive_loss`; and `told`, the share of turns told right.
+        """
+        batch = batch.to(next(self.network.parameters()).device)
+        answer = self.network(standardised(batch.views))
+        with torch.autocast(batch.views.device.type, enabled=False):
+            l1 = F.l1_loss(answer.image.float(), batch.whole)
+            turn = F.cross_entropy(answer.turns.float(), batch.turns)
+            contrast = contrastive_loss(answer.contrast.float())
+        told = (answer.turns.argmax(1) == batch.turns).float().mean()
+        return {
+            "loss": l1 + turn + contrast,
+            "l1": l1.detach(),
+            "turn": turn.detach(),
+            "contrast": contrast.detach(),
+            "told": told,
+        }
+
+
+def contrastive_loss(vectors: Tensor, temperature: float = TEMPERATURE) -> Tensor:
+    """NT-Xent: find the other view of a crop among all other views of the batch.
+
+    Args:
+        vectors: (2B, C); rows i and B + i are the views of a crop.
+        temperature: Cosines are divided by it.
+
+    Returns:
+        The mean cross-entropy in nats; ln(2B - 1) where nothing is known.
+
+    Source:
+        Chen et al., SimCLR, ICML 2020, eq. 1.
+    """
+    count = len(vectors)
+    unit = F.normalize(vectors, dim=1)
+    alike = unit @ unit.T / temperature  # (2B, 2B)
+    itself = torch.eye(count, dtype=torch.bool, device=vectors.device)
+    partner = torch.arange(count, device=vectors.device).roll(count // 2)
+    return F.cross_entropy(alike.masked_fill(itself, float("-inf")), partner)
+
+
+KINDS: Kinds = image_recipe.KINDS
+NETWORKS = ("swin_ssl", "swin_ssl_small")
+DEGREES = {0: 1.0}  # thick slices are too few for five halvings
+
+
+def check(recipe: Mapping[str, Any], name: str) -> None:
+    """Raise PumitError for keys that cannot be used, reading no data."""
+    image_recipe.check(recipe, name)
+    if int(recipe.get("batch_size", 4)) < 2:
+        raise PumitError(
+            f"batch_size in {name} must be 2 at least: views of a crop are told from another's."
+        )
+    for crop in image_recipe.crops_of(recipe):
+        for da0 in _degrees(recipe):
+            shape = crop.shape(da0)
+            if any(n % STRIDE for n in shape) or math.prod(shape) < 2 * STRIDE**3:
+                raise PumitError(
+                    f"A crop in {name} has {' x '.join(map(str, shape))} voxels at degree {da0} of "
+                    f"anisotropy; Swin UNETR takes multiples of {STRIDE}, two cells at least."
+                )
+
+
+def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
+    """Build network, data and task of a recipe.
+
+    Raises:
+        PumitError: If its data or weights are missing, or the network takes no such images.
+    """
+    name = str(recipe["network"])
+    sizes = {**RECIPES[name].sizes, **recipe.get("network_sizes", {})}
+    if sizes["in_channels"] not in (1, 3):
+        raise PumitError(f"in_channels of {name} is 1 or 3, got {sizes['in_channels']}.")
+    network = build_network(name, **sizes)
+    assert isinstance(network, SwinSsl)
+    if "initial" in recipe:
+        begin_with(network, recipe["initial"], (name,))
+    task = SwinSslTask(network, image_recipe.image_source(recipe, setting, is_upright=True))
+    content = {
+        "network": name,
+        "sizes": sizes,
+        "kind": "encoder",
+        "plan": image_recipe.window_plan(recipe),
+    }
+    return Objective(task, _degrees(recipe), content)
+
+
+def _degrees(recipe: Mapping[str, Any]) -> dict[int, float]:
+    """Degrees of anisotropy with a share above zero."""
+    given = image_recipe.degrees({"degrees": DEGREES, **recipe})
+    return {da0: share for da0, share in given.items() if share > 0}
+
+
+SWIN_SSL_OBJECTIVE = ObjectiveKind(KINDS, check, build)

@@ -1,0 +1,280 @@
+"""Batches of fields with a target each and what a user starts with: drawn, no network needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pumit.preprocessing.fields import field_shape
+from pumit.preprocessing.intensity import field_channels
+from pumit.training.promptable.label_maps import LabelMaps
+from pumit.training.promptable.labelled_scans import RealScan
+from pumit.training.promptable.simulated_prompts import PromptState, first_prompts, one_click
+from pumit.training.synthesis.scene import Scene, draw_scene
+
+# Fields of a step, times the batch size: thinner fields come in larger batches.
+FIELDS = {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}
+# Answers per target: the first, and one after each correction.
+ROUNDS: Mapping[int, float] = {2: 0.34, 3: 0.33, 5: 0.19, 7: 0.09, 10: 0.05}
+
+
+class Scans(Protocol):
+    """Scans that scenes are cut from."""
+
+    scans: list[RealScan]
+
+    def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
+        """A scene of a degree, or None where the drawn place has no usable target."""
+
+
+@dataclass
+class FieldBatch:
+    """Fields of one degree of anisotropy with targets, equally many for each.
+
+    Attributes:
+        image: (B, 3, D, H, W).
+        target: (T, D, H, W) bool, those of a field after one another.
+        ratio: (T,) slice ratio, 0 in 2D.
+        da0: Degree of anisotropy.
+        rounds: How often the user is answered.
+        rng: Randomness of the simulated user's corrections.
+        states: What the user starts with, per target.
+        is_real: (T,) bool, whether it was cut from one of the scans, with its labels.
+    """
+
+    image: Tensor
+    target: Tensor
+    ratio: Tensor
+    da0: int
+    rounds: int
+    rng: np.random.Generator
+    states: list[PromptState]
+    is_real: Tensor
+
+    def __len__(self) -> int:
+        return len(self.image)
+
+    @property
+    def voxels(self) -> int:
+        """Voxels of all fields, for the log."""
+        return self.image[:, 0].numel()
+
+    def to(self, device: torch.device) -> FieldBatch:
+        """The same batch on a device; the prompts stay."""
+        image, target, ratio, is_real = (
+            t.to(device, non_blocking=True)
+            for t in (self.image, self.target, self.ratio, self.is_real)
+        )
+        return replace(self, image=image, target=target, ratio=ratio, is_real=is_real)
+
+    def pin_memory(self) -> FieldBatch:
+        """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
+        image, target, ratio = (t.pin_memory() for t in (self.image, self.target, self.ratio))
+        return replace(self, image=image, target=target, ratio=ratio)
+
+
+class FieldSource:
+    """Draw fields from generated and real scans, and first prompts for them.
+
+    Args:
+        field_size: In-plane voxels of a field.
+        scans: Real scans to mix in, or None for generated ones only.
+        real_share: Share of fields that come from real scans; one for all degrees, or by degree.
+        label_maps: Label maps to generate scans from, or None.
+        map_share: Share of fields that are generated from them.
+        field_sizes: In-plane voxels of a step's fields, each with its share of the steps; None
+            takes `field_size`. A batch of others holds about as many voxels.
+        batch_size: Fields per step, times `FIELDS`.
+        targets_per_field: Targets asked for in one field.
+        device: Where scans are generated.
+        rounds: How often the user is answered, each with its share of the steps.
+        one_click: Share of real targets that a user begins with one click for, whatever share of
+            clicks there is among all.
+    """
+
+    def __init__(
+        self,
+        field_size: int,
+        *,
+        scans: Scans | None,
+        real_share: float | Mapping[int, float],
+        batch_size: int,
+        targets_per_field: int,
+        device: torch.device,
+        rounds: Mapping[int, float] = ROUNDS,
+        one_click: float = 0.0,
+        label_maps: LabelMaps | None = None,
+        map_share: float = 0.0,
+        field_sizes: Mapping[int, float] | None = None,
+    ) -> None:
+        self.field_size = field_size
+        self.field_sizes = dict(field_sizes) if field_sizes else {field_size: 1.0}
+        self.scans = scans
+        self.label_maps = label_maps
+        self.real_share = real_share
+        self.map_share = map_share
+        self.batch_size = batch_size
+        self.targets_per_field = targets_per_field
+        self.device = device
+        self.rounds = dict(rounds)
+        self.one_click = one_click
+
+    def prepare(self) -> None:
+        """Do once what worker processes would otherwise each do, and each keep in memory."""
+        for scan in self.scans.scans if self.scans is not None else []:
+            _ = scan.image.levels
+
+    def _size(self, shared: torch.Generator) -> int:
+        """In-plane voxels of this step's fields."""
+        shares = torch.tensor(list(self.field_sizes.values()))
+        if len(shares) == 1:
+            return next(iter(self.field_sizes))
+        return list(self.field_sizes)[int(torch.multinomial(shares, 1, generator=shared))]
+
+    def _scene(self, da0: int, size: int, generator: torch.Generator) -> tuple[Scene, bool]:
+        """A scene, and whether it is of a real scan with labels."""
+        share = self.real_share
+        share = share if isinstance(share, float) else share.get(da0, 0.0)
+        draw = float(torch.rand((), generator=generator))
+        for _ in range(4):
+            scene = None
+            if self.scans is not None and draw < share:
+                scene = self.scans.draw(da0, size, generator)
+            elif self.label_maps is not None and draw < share + self.map_share:
+                scene = self.label_maps.draw(da0, size, generator, self.device)
+            if scene is not None:
+                return scene, scene.is_labelled and draw < share
+        return draw_scene(da0, size, generator, self.device), False
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> FieldBatch:
+        """Draw a batch of one degree; thinner fields come in larger batches.
+
+        Args:
+            da0: Degree of anisotropy.
+            generator: Of this process and step, on the CPU.
+            shared: In the same state in every process, for what decides how long a step takes.
+        """
+        images, targets, ratios, real = [], [], [], []
+        size = self._size(shared)
+        depth = draw_depth(da0, size, shared)
+        batch_size = max(1, round(self.batch_size * (self.field_size / size) ** 3))
+        for _ in range(batch_size * FIELDS[da0]):
+            scene, is_real = self._scene(da0, size, generator)
+            order = torch.randperm(len(scene.targets), generator=generator)
+            there = [] if scene.inside is None else [scene.inside]
+            stack = torch.stack([scene.image, *(scene.targets[int(i)] for i in order), *there])
+            image = stack.to(self.device)
+            if not scene.is_upright:
+                image = _flip_and_turn(image, generator)
+            inside, image = cut_out(image, depth, generator)
+            if there:
+                inside, image = image[-1], image[:-1]
+            images.append(field_channels(image[0], inside))
+            masks = [t > 0.5 for t in image[1:]]
+            usable = [m for m in masks if int(m.sum()) >= 8] or masks[:1]
+            rarity = torch.tensor([(1.1 - box_fill(m)) ** 2 for m in usable])
+            pick = torch.multinomial(rarity, self.targets_per_field, True, generator=generator)
+            targets += [usable[int(i)] for i in pick]
+            ratios += [0.0 if da0 == 5 else scene.slice_ratio] * self.targets_per_field
+            real += [is_real] * self.targets_per_field
+        rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
+        target = torch.stack(targets)
+        begins = zip(target.cpu().numpy(), ratios, one_each(rng, len(targets)), real, strict=True)
+        states = [
+            one_click(mask, ratio, own)
+            if is_real and self.one_click and own.random() < self.one_click
+            else first_prompts(mask, ratio, own)
+            for mask, ratio, own, is_real in begins
+        ]
+        shares = torch.tensor(list(self.rounds.values()))
+        rounds = list(self.rounds)[int(torch.multinomial(shares, 1, generator=shared))]
+        return FieldBatch(
+            torch.stack(images),
+            target,
+            torch.tensor(ratios),
+            da0,
+            rounds,
+            rng,
+            states,
+            torch.tensor(real),
+        )
+
+
+def one_each(rng: np.random.Generator, count: int) -> list[np.random.Generator]:
+    """A source of randomness per sample, so that none depends on what befalls another."""
+    return [np.random.default_rng(int(seed)) for seed in rng.integers(2**62, size=count)]
+
+
+def box_fill(mask: Tensor) -> float:
+    """Share of its own box that a mask (D, H, W) fills, 0 to 1.
+
+    Organs are oblique and bent and fill a third of theirs; compact shapes, easy to draw and to
+    answer, would teach that a box means what it holds.
+    """
+    ends = []
+    for axes in ((1, 2), (0, 2), (0, 1)):
+        hit = torch.nonzero(mask.any(axes[1]).any(axes[0])).flatten()
+        ends.append(int(hit[-1] - hit[0]) + 1 if len(hit) else 1)
+    return float(mask.sum()) / (ends[0] * ends[1] * ends[2])
+
+
+def _flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:
+    """The same random flips and quarter turns for every channel of (C, D, H, W)."""
+    for axis in (1, 2, 3):
+        if torch.rand((), generator=generator) < 0.5:
+            stack = stack.flip(axis)
+    turns = int(torch.randint(4, (), generator=generator))
+    return torch.rot90(stack.float(), turns, dims=(2, 3))
+
+
+def draw_depth(da0: int, size: int, shared: torch.Generator) -> int:
+    """Slices of the fields of a step: mostly all, else as few as a thin stack has."""
+    whole = field_shape(da0, size)[0]
+    unit = max(8 >> da0, 1)  # what three halvings need
+    if da0 >= 4 or torch.rand((), generator=shared) < 0.5:
+        return whole
+    # Not below two units: with two slices at 1/4, bfloat16 weight gradients of oneDNN's 3^3
+    # convolution are sometimes garbage (torch 2.13, CPU).
+    return unit * int(torch.randint(2, whole // unit + 1, (), generator=shared))
+
+
+def cut_out(stack: Tensor, depth: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Cut a field to fewer slices around its first target, and let the scan end inside of it.
+
+    Args:
+        stack: Image and targets, (1 + T, D, H, W).
+        depth: Slices to keep.
+        generator: Source of randomness.
+
+    Returns:
+        Inside mask (depth, H, W) and the stack (1 + T, depth, H, W), targets only inside.
+    """
+    whole = stack.shape[1]
+    slices = torch.nonzero(stack[1].any(-1).any(-1)).flatten()
+    middle = int(slices[int(torch.randint(len(slices), (), generator=generator))])
+    low, high = max(0, middle - depth + 1), min(middle, whole - depth)
+    start = int(torch.randint(low, high + 1, (), generator=generator))
+    stack = stack[:, start : start + depth]
+    inside = torch.ones(stack.shape[1:], device=stack.device)
+    if torch.rand((), generator=generator) < 0.3:
+        at = torch.nonzero(stack[1])
+        place = at[int(torch.randint(len(at), (), generator=generator))]
+        for axis, n in enumerate(stack.shape[1:]):
+            if n == 1 or torch.rand((), generator=generator) < 0.5:
+                continue
+            # The border passes anywhere between the target and the field's face.
+            before = int(torch.randint(0, int(place[axis]) + 1, (), generator=generator))
+            after = int(torch.randint(int(place[axis]) + 1, n + 1, (), generator=generator))
+            cut = torch.ones(n, device=stack.device)
+            if torch.rand((), generator=generator) < 0.5:
+                cut[:before] = 0
+            else:
+                cut[after:] = 0
+            if int(cut.sum()) >= min(4, n):
+                inside = inside * cut.view([-1 if a == axis else 1 for a in range(3)])
+    return inside, torch.cat((stack[:1], stack[1:] * inside))

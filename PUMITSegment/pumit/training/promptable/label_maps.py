@@ -1,0 +1,166 @@
+"""Scans generated from label maps of real anatomy: deformed, with random tissue and a scanner.
+
+What a label map leaves out around its structures is filled with one of the generator's own
+backgrounds, so that an organ does not stand in air.
+
+Source:
+    Billot et al., SynthSeg, 2023: intensities drawn per label, deformed maps, random resolution.
+    Differs from the source: any structure, or some neighbours together, may be the target.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pumit.errors import VolumeError
+from pumit.preprocessing.fields import field_shape
+from pumit.training.promptable.labelled_scans import RealScan, part_of, scan_of, share_of_field
+from pumit.training.synthesis.appearance import acquire, textured
+from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
+from pumit.training.synthesis.layout import background
+from pumit.training.synthesis.painting import Layout, any_of
+from pumit.training.synthesis.scene import MIN_REAL_SHARE, Scene, is_target, slice_ratio_for
+from pumit.training.synthesis.shapes import rotation
+from pumit.volume import Volume
+
+logger = logging.getLogger(__name__)
+
+MOST_TARGETS = 6
+UNION = 0.15  # share of the scenes in which some neighbours are one target
+PART = 0.1  # share of targets that are a part of a structure
+ALIKE = 0.25  # share of the scenes in which some labels are one tissue
+
+
+class LabelMaps:
+    """Draw scenes from label maps.
+
+    Args:
+        paths: Files of label maps; those of one patient or kind need not be told apart.
+
+    Raises:
+        VolumeError: If a file cannot be read or shows no structure.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.maps: list[RealScan] = []
+        for path in paths:
+            volume = Volume.read(path)
+            label = volume.array if volume.array.ndim == 3 else volume.array[0]
+            found = scan_of(label, volume.spacing_mm, label)
+            if not found.places:
+                raise VolumeError("A label map shows no structure.")
+            self.maps.append(found)
+        logger.info("%d label maps", len(self.maps))
+
+    def draw(
+        self, da0: int, size: int, generator: torch.Generator, device: torch.device | None = None
+    ) -> Scene | None:
+        """Draw a scene of a degree, or None where the drawn place has no usable target.
+
+        Args:
+            da0: Degree of anisotropy.
+            size: In-plane voxels of the field.
+            generator: Source of randomness, on the CPU.
+            device: Where it is drawn; None draws on the CPU.
+        """
+        g = generator
+        ratio = slice_ratio_for(da0, g)
+        planar = da0 == 5
+        oversampling = 1 if planar or ratio < 1.5 else min(3, round(ratio))
+        there = torch.device("cpu") if device is None else device
+        grid = Grid(
+            field_shape(da0, size)[0], size, 1.0 if planar else ratio, oversampling, g, there
+        )
+        source = self.maps[integer(g, 0, len(self.maps) - 1)]
+        labels = _view(grid, source)
+        layout = _layout(grid, labels)
+        shown = layout.labels[grid.oversampling // 2 :: grid.oversampling]
+        targets = _targets(shown, layout, g)
+        if not targets:
+            return None
+        return Scene(acquire(grid, textured(grid, layout)), targets, ratio)
+
+
+def _view(grid: Grid, source: RealScan) -> Tensor:
+    """Labels about one of the map's structures, turned and deformed, shape (D', H, W)."""
+    g = grid.generator
+    names = list(source.places)
+    voxels, extent_mm = source.places[names[integer(g, 0, len(names) - 1)]]
+    # 1. Where, and how large a voxel is: the structure takes a fifth to more than all of the field.
+    place = voxels[integer(g, 0, len(voxels) - 1)]
+    voxel_mm = extent_mm / (grid.size * share_of_field(g))
+    spacing = torch.tensor(source.image.spacing_mm)
+    voxel_mm = max(voxel_mm, 0.5 * float(spacing.min()))
+    # 2. Where each voxel of the grid comes from: turned, stretched, bent.
+    points = grid.coordinates()  # (3, D', H, W), in-plane voxels
+    shift = torch.tensor([uniform(g, -0.25, 0.25) * e for e in grid.extent])
+    points = points + grid.on(shift)[:, None, None, None]
+    length = uniform(g, 0.15, 0.5) * max(grid.extent)
+    points = points + grid.noise(length, channels=3) * uniform(g, 0.0, 0.12) * length
+    stretch = torch.diag(torch.tensor([log_uniform(g, 0.8, 1.25) for _ in range(3)]))
+    matrix = (rotation(grid) if chance(g, 0.6) else _quarter_turn(g)) @ stretch
+    offset = torch.einsum("ij,j...->i...", grid.on(matrix), points) * voxel_mm
+    index = offset / grid.on(spacing)[:, None, None, None]
+    index = (index + grid.on(torch.from_numpy(place).float())[:, None, None, None]).round().long()
+    # 3. Nearest labels; nothing beyond the map.
+    limit = torch.tensor(source.image.array.shape, device=index.device)[:, None, None, None]
+    inside = ((index >= 0) & (index < limit)).all(0)
+    d, h, w = index.clamp_min(0).minimum(limit - 1).cpu().unbind(0)
+    found = torch.from_numpy(source.image.array[d.numpy(), h.numpy(), w.numpy()].astype(np.int64))
+    return torch.where(inside, grid.on(found), 0)
+
+
+def _quarter_turn(generator: torch.Generator) -> Tensor:
+    """The map as it lies, or mirrored, shape (3, 3)."""
+    signs = torch.randint(2, (3,), generator=generator).float() * 2 - 1
+    return torch.diag(signs)
+
+
+def _layout(grid: Grid, labels: Tensor) -> Layout:
+    """Labels counted from 1 with their tissues, over a background in what is unlabelled."""
+    g = grid.generator
+    found, numbers = torch.unique(labels, return_inverse=True)
+    has_outside = bool(found[0] == 0)
+    numbers = numbers if has_outside else numbers + 1
+    count = int(numbers.max())
+    # Labels of one tissue, as left and right are, look alike.
+    if count > 2 and chance(g, ALIKE):
+        twins = {i: integer(g, 1, i - 1) for i in range(2, count + 1) if chance(g, 0.3)}
+    else:
+        twins = {}
+    around = background(grid, grid.coordinates()) + count + 1
+    # Unlabelled tissue is 0 as the generator's outside is, where the background is empty.
+    around = torch.where(around == count + 1, 0, around)
+    layout = Layout(torch.where(numbers == 0, around, numbers), count=int(around.max()) + 1)
+    layout.count = max(layout.count, count + 1)
+    layout.objects = [[i] for i in range(1, count + 1)]
+    layout.twins = twins
+    under = 0
+    for label in range(1, count + 1):
+        layout.parents[label] = under
+        under = label  # neighbours in number are often neighbours in the body
+    return layout
+
+
+def _targets(shown: Tensor, layout: Layout, generator: torch.Generator) -> list[Tensor]:
+    """Structures, some of them as a union or in part."""
+    order = torch.randperm(len(layout.objects), generator=generator).tolist()
+    targets = []
+    for index in order:
+        parts = list(layout.objects[index])
+        if chance(generator, UNION):
+            parts += layout.objects[order[0]]
+        mask = any_of(shown, parts)
+        if chance(generator, PART):
+            mask = part_of(mask, generator)
+        if is_target(mask, MIN_REAL_SHARE):
+            targets.append(mask)
+        if len(targets) == MOST_TARGETS:
+            break
+    return targets

@@ -1,0 +1,362 @@
+"""Fields cut from real scans: labelled structures, and pieces of coherent intensity."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import ndimage
+from torch import Tensor
+
+from pumit.errors import VolumeError
+from pumit.preprocessing.fields import Field, Pyramid, depth_first, field_shape
+from pumit.preprocessing.intensity import field_channels
+from pumit.training.promptable.supervoxels import region_pieces
+from pumit.training.synthesis.grid import integer, log_uniform, uniform
+from pumit.training.synthesis.scene import (
+    MIN_REAL_SHARE,
+    MIN_SHARE,
+    Scene,
+    is_target,
+    slice_ratio_for,
+)
+from pumit.volume import Volume
+
+logger = logging.getLogger(__name__)
+
+FEWEST_VOXELS = 30  # a smaller structure is no target
+INVERTED = 0.3  # share of images that are turned into their negatives
+# Share of scenes whose targets are nobody's organ: the network is to obey, not to recognise.
+UNLABELLED = 0.5
+UNION, PART = 0.12, 0.12  # share of labelled targets that are a union, or a part
+CLOSE = 0.15  # share of fields that hold a part of their structure only
+COARSENED = 2.5  # a scan whose slices force voxels so much coarser than drawn is passed over
+TRIES = 12  # scans that are tried for one scene
+
+
+@dataclass
+class RealScan:
+    """A scan with its label map, depth axis first.
+
+    Attributes:
+        image: Pyramid of the intensities.
+        labels: Pyramid of the label map (read at full resolution only), or None.
+        places: Per structure a sample of its voxels, (n, 3), and its extent in mm.
+        values: Per structure the labels that make it up.
+    """
+
+    image: Pyramid
+    labels: Pyramid | None
+    places: dict[int, tuple[npt.NDArray[np.int64], float]]
+    values: dict[int, tuple[int, ...]]
+
+    def mask(self, labels: Tensor, structure: int) -> Tensor:
+        """Where a structure is in a piece of the label map."""
+        return torch.isin(labels, torch.tensor(self.values[structure], dtype=labels.dtype))
+
+
+def load_scan(image_path: Path, label_path: Path | None) -> RealScan:
+    """Read one scan and, where there is one, its label map."""
+    volume = Volume.read(image_path)
+    array = volume.array if volume.array.ndim == 3 else volume.array[0]
+    if label_path is None:
+        return scan_of(array, volume.spacing_mm, None)
+    label = Volume.read(label_path).array
+    label = label if label.ndim == 3 else label[0]
+    if label.shape != array.shape:
+        raise VolumeError(f"A label map of {label.shape} does not fit a scan of {array.shape}.")
+    return scan_of(array, volume.spacing_mm, label)
+
+
+def scan_of(
+    array: npt.NDArray[np.generic],
+    spacing_mm: tuple[float, float, float],
+    labels: npt.NDArray[np.generic] | None,
+    values: Mapping[int, tuple[int, ...]] | None = None,
+) -> RealScan:
+    """Put a scan in order for drawing.
+
+    Args:
+        array: Intensities (D, H, W).
+        spacing_mm: Voxel size (d, h, w), mm.
+        labels: Label map of the same shape, or None.
+        values: Per structure the labels that make it up; None makes one of every label.
+    """
+    order = depth_first(spacing_mm, array.shape)
+    d, h, w = (spacing_mm[a] for a in order)
+    image = Pyramid(np.ascontiguousarray(array.transpose(order), dtype=np.float32), (d, h, w))
+    if labels is None:
+        return RealScan(image, None, {}, {})
+    label = np.ascontiguousarray(labels.transpose(order), dtype=np.int16)
+    if values is None:
+        values = {int(v): (int(v),) for v in np.unique(label[label > 0])}
+    places = {}
+    rng = np.random.default_rng(0)
+    for structure, members in values.items():
+        voxels = np.argwhere(np.isin(label, members))
+        if len(voxels) < FEWEST_VOXELS:
+            continue
+        extent = float((np.ptp(voxels, axis=0)[1:] * np.asarray((h, w))).max())
+        keep = rng.choice(len(voxels), min(len(voxels), 500), replace=False)
+        places[structure] = (voxels[keep], max(extent, 2 * h))
+    return RealScan(image, Pyramid(label, (d, h, w)), places, dict(values))
+
+
+class RealScans:
+    """Draw scenes from folders of `<case>/{image,label}.nii.gz` and from unlabelled scans.
+
+    A data set is drawn first, as often as the root of its patients; then a patient, one of their
+    scans, and one of its structures. So many scans of one kind do not crowd out the others.
+
+    Args:
+        folder: Folder of cases.
+        cases: Which of them; only these are read.
+        unlabelled: Further scans without labels.
+        unlabelled_targets: Share of scenes whose targets are pieces of the image itself.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        cases: Sequence[str],
+        unlabelled: Sequence[Path] = (),
+        unlabelled_targets: float = UNLABELLED,
+    ) -> None:
+        self.scans: list[RealScan] = []
+        self.unlabelled_targets = unlabelled_targets
+        self._sets: dict[str, dict[str, list[int]]] = {}  # data set -> patient -> scans
+        self.add(folder, cases)
+        for path in unlabelled:
+            self._add(load_scan(path, None), "unlabelled", path.name)
+        logger.info("%d real scans", len(self.scans))
+
+    def add(self, folder: Path, cases: Sequence[str]) -> None:
+        """Read further cases of another folder, with the data sets that its `index.json` names."""
+        known = case_index(folder)
+        for case in cases:
+            label = folder / case / "label.nii.gz"
+            scan = load_scan(folder / case / "image.nii.gz", label if label.exists() else None)
+            facts = known.get(case, {})
+            self._add(
+                scan,
+                str(facts.get("dataset") or data_set_of(case)),
+                str(facts.get("patient") or case),
+            )
+
+    def _add(self, scan: RealScan, data_set: str, patient: str) -> None:
+        patients = self._sets.setdefault(data_set, {})
+        patients.setdefault(patient, []).append(len(self.scans))
+        self.scans.append(scan)
+
+    def _any(self, rng: np.random.Generator) -> RealScan:
+        """A scan: by data set, then patient."""
+        sets = list(self._sets.values())
+        weights = np.sqrt([len(patients) for patients in sets])
+        patients = list(sets[int(rng.choice(len(sets), p=weights / weights.sum()))].values())
+        scans = patients[int(rng.integers(len(patients)))]
+        return self.scans[scans[int(rng.integers(len(scans)))]]
+
+    def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
+        """Draw a scene of the given degree, or None where no drawn place has a usable target."""
+        rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
+        for _ in range(TRIES):
+            scene = self._scene(self._any(rng), da0, size, rng, generator)
+            if scene is not None:
+                return scene
+        return None
+
+    def _scene(
+        self,
+        scan: RealScan,
+        da0: int,
+        size: int,
+        rng: np.random.Generator,
+        generator: torch.Generator,
+    ) -> Scene | None:
+        """A scene of one scan, or None."""
+        # 1. A place: about a structure, or anywhere.
+        ratio = slice_ratio_for(da0, generator)
+        spacing = np.asarray(scan.image.spacing_mm)
+        value = 0
+        if scan.places and rng.random() >= self.unlabelled_targets:
+            value = int(rng.choice(list(scan.places)))
+            voxels, extent = scan.places[value]
+            centre = voxels[int(rng.integers(len(voxels)))].astype(np.float64)
+            in_plane = extent / (size * share_of_field(generator))
+        else:
+            centre = rng.uniform(0.2, 0.8, 3) * np.asarray(scan.image.array.shape)
+            whole = float(np.max(np.asarray(scan.image.array.shape[1:]) * spacing[1:]))
+            in_plane = whole / size * float(np.exp(rng.uniform(np.log(0.25), np.log(1.1))))
+        # 2. A field there; slices are never finer than the scan's own.
+        in_plane = float(np.clip(in_plane, 0.7 * spacing[1], None))
+        if da0 < 5:
+            least = float(spacing[0]) / ratio
+            if least > COARSENED * in_plane:
+                return None
+            in_plane = max(in_plane, least)
+        slice_mm = float(spacing[0]) if da0 == 5 else in_plane * ratio
+        step = (slice_mm / spacing[0], in_plane / spacing[1], in_plane / spacing[2])
+        shape = field_shape(da0, size)
+        room = np.asarray(shape) * np.asarray(step)
+        centre = centre + rng.uniform(-0.3, 0.3, 3) * room
+        if da0 == 5:
+            centre[0] = np.round(np.clip(centre[0], 0, scan.image.array.shape[0] - 1))
+        field = Field(tuple(centre), step, shape, ratio, da0)
+        rotation = _rotation(rng, is_isotropic=da0 == 0 and spacing[0] < 1.6 * spacing[1])
+        image, inside = scan.image.sample(field, rotation)
+        if float(inside.mean()) < 0.4:
+            return None
+        image = torch.where(inside > 0, image, image[inside > 0].min())
+        # 3. Targets: structures, or pieces of the image itself.
+        if scan.labels is not None and value:
+            labels = scan.labels.sample_nearest(field, rotation)
+            targets = varied(label_targets(scan, labels, value, rng), rng, generator)
+        else:
+            targets = pseudo_targets(image, inside, 1.0 if da0 == 5 else ratio, rng)
+        return Scene(vary(image, rng), targets, ratio) if targets else None
+
+
+def share_of_field(generator: torch.Generator) -> float:
+    """Extent of a structure over that of a field: mostly less, else as in a look at its border."""
+    if torch.rand((), generator=generator) < CLOSE:
+        return uniform(generator, 1.2, 3.0)
+    return log_uniform(generator, 0.08, 1.2)
+
+
+def case_index(folder: Path) -> dict[str, dict[str, object]]:
+    """What `index.json` in a folder of cases, or beside it, says of each case; else nothing."""
+    for place in (folder / "index.json", folder.parent / "index.json"):
+        if place.is_file():
+            found = json.loads(place.read_text(encoding="utf-8"))
+            return found if isinstance(found, dict) else {}
+    return {}
+
+
+def data_set_of(case: str) -> str:
+    """The data set that a case's name tells: its first two words."""
+    words = re.split(r"[_-]", re.sub(r"\d+", "", case))
+    return "_".join(words[:2])
+
+
+def part_of(mask: Tensor, generator: torch.Generator) -> Tensor:
+    """What lies on one side of a random plane through a random voxel of a mask (D, H, W)."""
+    at = torch.nonzero(mask)
+    if len(at) == 0:
+        return mask
+    normal = torch.randn(3, generator=generator)
+    size = torch.tensor(mask.shape).float().clamp_min(2)
+    place = at[integer(generator, 0, len(at) - 1)].float().cpu()
+    side = ((at.cpu().float() - place) / size) @ normal > 0
+    out = torch.zeros_like(mask)
+    d, h, w = at[side.to(at.device)].unbind(1)
+    out[d, h, w] = True
+    return out
+
+
+def varied(
+    targets: list[Tensor], rng: np.random.Generator, generator: torch.Generator
+) -> list[Tensor]:
+    """Targets, some of them together with another, some in part."""
+    out = []
+    for target in targets:
+        draw, other = rng.random(), target
+        if draw < UNION and len(targets) > 1:
+            other = target | targets[int(rng.integers(len(targets)))]
+        elif draw < UNION + PART:
+            other = part_of(target, generator)
+        out.append(other if is_target(other, MIN_REAL_SHARE) else target)
+    return out
+
+
+def _rotation(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
+    """Random in-plane rotation and flips; any axis becomes depth where voxels allow it."""
+    angle = rng.uniform(-np.pi, np.pi) if rng.random() < 0.7 else 0.0
+    c, s = np.cos(angle), np.sin(angle)
+    matrix = np.array([[1.0, 0, 0], [0, c, -s], [0, s, c]])
+    matrix = matrix * rng.choice([-1.0, 1.0], 3)[:, None]
+    if is_isotropic:
+        matrix = matrix[rng.permutation(3)]
+    return matrix
+
+
+def label_targets(
+    scan: RealScan, labels: Tensor, value: int, rng: np.random.Generator
+) -> list[Tensor]:
+    """The drawn structure, and others that the field shows.
+
+    Args:
+        scan: Whose structures.
+        labels: What the field shows of its label map.
+        value: The structure that was drawn.
+        rng: Source of randomness.
+    """
+    targets = []
+    shown = set(np.unique(labels.numpy()).tolist())
+    others = [
+        other
+        for other, members in scan.values.items()
+        if other != value and not shown.isdisjoint(members)
+    ]
+    for v in [value, *map(int, rng.permutation(others))][:5]:
+        mask = scan.mask(labels, v)
+        if is_target(mask, MIN_REAL_SHARE):
+            targets.append(mask)
+    return targets
+
+
+def pseudo_targets(
+    image: Tensor, inside: Tensor, ratio: float, rng: np.random.Generator
+) -> list[Tensor]:
+    """What a user could click on where nobody has labelled: bands or regions of one scale."""
+    is_inside = inside.numpy() > 0
+    if rng.random() < 0.6:
+        return coherent_pieces(image.numpy(), is_inside, rng)
+    equal = field_channels(image, inside)[1].numpy()  # soft tissue counts beside bone and air
+    return [torch.from_numpy(p) for p in region_pieces(equal, is_inside, ratio, rng)]
+
+
+def coherent_pieces(
+    image: npt.NDArray[np.float32], inside: npt.NDArray[np.bool_], rng: np.random.Generator
+) -> list[Tensor]:
+    """Connected pieces between two intensity thresholds of the smoothed image.
+
+    Pseudo-targets with real borders and textures: what a user could reasonably click on because
+    it stands out from its neighbours.
+    """
+    sigma = rng.uniform(0.6, 2.0)
+    smooth = ndimage.gaussian_filter(image, [0 if n == 1 else sigma for n in image.shape])
+    cuts = np.quantile(smooth[inside], np.sort(rng.uniform(0.05, 0.95, int(rng.integers(2, 5)))))
+    bands = np.digitize(smooth, cuts)
+    targets = []
+    for band in rng.permutation(int(bands.max()) + 1)[:3]:
+        mask = (bands == band) & inside
+        # Opened, so that noise does not hang together.
+        mask = ndimage.binary_opening(mask, np.ones((1, 3, 3))) if rng.random() < 0.8 else mask
+        labels, count = ndimage.label(mask)
+        sizes = np.bincount(labels.ravel(), minlength=count + 1)[1:]
+        for index in np.argsort(-sizes)[:3]:
+            piece = ndimage.binary_fill_holes(labels == index + 1)
+            if max(MIN_SHARE, 0.004) <= piece.mean() <= 0.4:
+                targets.append(torch.from_numpy(np.ascontiguousarray(piece)))
+    return targets
+
+
+def vary(image: Tensor, rng: np.random.Generator, *, inverted: float = INVERTED) -> Tensor:
+    """Gamma, inversion and noise, as other scanners would have it."""
+    low, high = image.min(), image.max()
+    x = (image - low) / (high - low).clamp_min(1e-6)
+    if rng.random() < 0.5:
+        x = x ** float(np.exp(rng.uniform(-0.6, 0.6)))
+    if rng.random() < inverted:
+        x = 1 - x
+    if rng.random() < 0.5:
+        noise = torch.from_numpy(rng.standard_normal(tuple(x.shape), dtype=np.float32))
+        x = x + float(rng.uniform(0.0, 0.05)) * noise
+    return x

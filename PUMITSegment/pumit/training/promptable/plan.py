@@ -1,0 +1,209 @@
+"""What a run with `task: promptable` does, decided from recipe and data before it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pumit.errors import PumitError
+from pumit.inference.loading import build_from, pick_precision, read_model
+from pumit.inference.segmenter import Segmenter
+from pumit.models.checkpoint import Checkpoint
+from pumit.models.index import find_model
+from pumit.networks.promptable.network import PromptableNetwork
+from pumit.preprocessing.channels import grey
+from pumit.training.data.case import CaseFacts, read_labelled
+from pumit.training.data.checks import DataFacts, examine
+from pumit.training.data.classes import ClassValue, base_values
+from pumit.training.data.found_cases import LabelledSet
+from pumit.training.data.labelled_set import LabelledCase, find_labelled_set
+from pumit.training.data.split import Split, split_cases
+from pumit.training.promptable.finetuning_task import ClickTask
+from pumit.training.promptable.labelled_scans import FEWEST_VOXELS, RealScan, scan_of
+from pumit.training.promptable.lora import add_adapters
+from pumit.training.promptable.own_scans import OwnScans
+from pumit.training.promptable.recipe import ClickSettings
+from pumit.training.promptable.task import DEGREE_SHARES, DEGREES
+from pumit.training.promptable.validation import ClickValidation, asked_structures
+
+
+@dataclass(frozen=True)
+class ClickPlan:
+    """A run that can begin.
+
+    Attributes:
+        settings: How to train.
+        path: The initial model's file.
+        initial: Its weights and recipe.
+        data: Cases and classes.
+        facts: What was found in them.
+        split: Who trains and who validates.
+    """
+
+    settings: ClickSettings
+    path: Path
+    initial: Checkpoint
+    data: LabelledSet
+    facts: DataFacts
+    split: Split
+
+    def cases(self, names: Sequence[str]) -> list[LabelledCase]:
+        """Cases of these names."""
+        by_name = {case.name: case for case in self.data.cases}
+        return [by_name[name] for name in names]
+
+    def network(self, device: torch.device) -> PromptableNetwork:
+        """The initial model's network, a new one every time."""
+        network = build_from(self.initial, self.path, device)
+        assert isinstance(network, PromptableNetwork)
+        return network
+
+
+def plan_clicks(
+    recipe: Mapping[str, Any],
+    source: str,
+    resolve: Callable[[str], Path],
+    *,
+    seed: int,
+    progress: Callable[[int], None] | None = None,
+) -> ClickPlan:
+    """Read everything that may be wrong before anything is trained.
+
+    Args:
+        recipe: The whole recipe.
+        source: Its file's name, for messages.
+        resolve: Makes paths of the recipe's texts.
+        seed: Of the split.
+        progress: Told each case's number, from 1 on.
+
+    Raises:
+        PumitError: If recipe, initial model or data cannot be used; one message names all cases.
+    """
+    settings = ClickSettings.from_recipe(recipe, source)
+    given = resolve(settings.initial)
+    path = find_model(given if given.is_file() else settings.initial)
+    initial = read_model(path, "promptable")
+    data = find_labelled_set(recipe["data"], resolve)
+    facts = examine(data, progress=progress)
+    patients = {case.name: case.patient for case in data.cases if case.patient}
+    names = [case.name for case in data.cases]
+    split = split_cases(names, recipe["data"], seed=seed, patients=patients)
+    training = [fact for fact in facts.cases if fact.name in set(split.training)]
+    require_clickable(training, data.classes)
+    return ClickPlan(settings, path, initial, data, facts, split)
+
+
+def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue]) -> None:
+    """Refuse classes that no case has enough of to be clicked on.
+
+    Args:
+        facts: Of the cases that are trained on.
+        classes: Of the data set.
+
+    Raises:
+        PumitError: With the names of these classes and the most voxels that a case has of each.
+    """
+    most = {
+        c.label.name: max(fact.class_voxels[i] for fact in facts)
+        for i, c in enumerate(classes, start=1)
+    }
+    small = [f"{name} (at most {n})" for name, n in most.items() if n < FEWEST_VOXELS]
+    if small:
+        raise PumitError(
+            f"Too small to be clicked on, with fewer than {FEWEST_VOXELS} voxels in every training "
+            f"case: {', '.join(small)}. Remove them from data.classes, or add cases that have them."
+        )
+
+
+def build_click_task(
+    plan: ClickPlan, scans: Sequence[RealScan], device: torch.device, *, seed: int
+) -> tuple[ClickTask, dict[int, float]]:
+    """The objective, and the share of steps of each degree of anisotropy.
+
+    Args:
+        plan: What to train.
+        scans: Of `scans_of`.
+        device: Where.
+        seed: Of the adapters.
+    """
+    settings = plan.settings
+    network = plan.network(device).train()
+    if settings.part == "decoder":
+        network.image_encoder.requires_grad_(False)
+    elif settings.part == "adapters":
+        torch.manual_seed(seed)  # alike in every process
+        add_adapters(network.image_encoder, settings.rank)
+    own = OwnScans(scans, network.field_size)
+    share, real = settings.real_share, own.degrees
+    degrees = {
+        da0: share * real.get(da0, 0.0) + (1 - share) * usual
+        for da0, usual in zip(DEGREES, DEGREE_SHARES, strict=True)
+    }
+    degrees = {da0: part for da0, part in degrees.items() if part > 0}
+    task = ClickTask(
+        network,
+        plan.network(device),
+        own,
+        real_share={da0: share * real.get(da0, 0.0) / part for da0, part in degrees.items()},
+        keep=float(settings.keep),
+        batch_size=settings.batch_size,
+        targets_per_field=settings.targets_per_field,
+    )
+    return task, degrees
+
+
+def scans_of(plan: ClickPlan, progress: Callable[[int], None] | None = None) -> list[RealScan]:
+    """Every channel of every training case as a scan: a user may click on any.
+
+    Args:
+        plan: Which cases.
+        progress: Told each case's number, from 1 on.
+    """
+    classes = plan.data.classes
+    values = structures_of(classes)
+    scans = []
+    for number, case in enumerate(plan.cases(plan.split.training), start=1):
+        if progress is not None:
+            progress(number)
+        read = read_labelled(case, classes)
+        volume = read.volume
+        is_colour = volume.channels in (3, 4) and volume.array.dtype == np.uint8
+        for channel in range(1 if is_colour else volume.channels):
+            scans.append(scan_of(grey(volume, channel), volume.spacing_mm, read.labels, values))
+    return [scan for scan in scans if scan.places]
+
+
+def structures_of(classes: Sequence[ClassValue]) -> dict[int, tuple[int, ...]]:
+    """Numbers of the classes, from 1 on, to those labels of `read_labelled` that make them up."""
+    index = {value: i for i, value in enumerate(base_values(classes), start=1)}
+    return {i: tuple(index[v] for v in c.values) for i, c in enumerate(classes, start=1)}
+
+
+def validating(plan: ClickPlan, device: torch.device) -> Segmenter:
+    """The initial model as what validates, with a network of its own."""
+    recipe = plan.initial.recipe
+    return Segmenter(
+        plan.network(device),
+        str(recipe.get("name", "")),
+        str(recipe.get("version", "0")),
+        plan.initial.sha256,
+        recipe,
+        device,
+        pick_precision(device),
+    )
+
+
+def build_validation(plan: ClickPlan, device: torch.device) -> ClickValidation:
+    """What clicks on the validation cases."""
+    facts = {fact.name: fact for fact in plan.facts.cases}
+    names, classes = plan.split.validation, plan.data.classes
+    asked = asked_structures(facts, names, classes, plan.settings.answers)
+    cases = plan.cases(names)
+    return ClickValidation(
+        validating(plan, device), cases, asked, classes, scenes=plan.settings.scenes
+    )

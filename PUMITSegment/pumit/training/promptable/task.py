@@ -1,0 +1,279 @@
+"""The objective of the promptable network: answer prompts, then corrections of its own errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pumit.networks.promptable.image_encoder import ImageEmbedding
+from pumit.networks.promptable.network import PromptableNetwork
+from pumit.networks.promptable.prompt_encoder import NEGATIVE, NO_LABEL, POSITIVE, PromptBatch
+from pumit.networks.pumit import Anisotropy
+from pumit.training.loop.prefetch import Draw
+from pumit.training.promptable.corrections import correct_all
+from pumit.training.promptable.fields import ROUNDS, FieldBatch, FieldSource, Scans, one_each
+from pumit.training.promptable.label_maps import LabelMaps
+from pumit.training.promptable.simulated_prompts import PromptState
+
+DEGREES = (0, 1, 2, 3, 4, 5)
+DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
+# Of prompts, logits, estimates and whether they are ambiguous: loss, index shown, error.
+Grade = Callable[[PromptBatch, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+LOST, COARSENED = 0.08, 0.12  # shares of earlier answers
+COMPILED_SHAPES = 64  # programs of one function that `torch.compile` keeps
+
+
+class PromptableTask(nn.Module):
+    """Draw fields, simulate a user on them, and score the answers.
+
+    Args:
+        network: The network to train; where it lies is where everything is computed.
+        scans: Real scans to mix in, or None for generated ones only.
+        label_maps: Label maps to generate scans from, or None.
+        real_share: Share of fields that come from real scans; see `FieldSource`.
+        map_share: Share of fields that are generated from label maps.
+        field_sizes: In-plane voxels of a step's fields, each with its share of the steps; None
+            takes the network's own. Smaller ones come in larger batches.
+        batch_size: Fields per step.
+        targets_per_field: Targets asked for in one field.
+        scene_device: Where scans are generated; None does so on the CPU.
+        compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
+        rounds: How often a user is answered, each with its share of the steps.
+        one_click: Share of real targets that begin with one click; see `FieldSource`.
+    """
+
+    def __init__(
+        self,
+        network: PromptableNetwork,
+        *,
+        scans: Scans | None = None,
+        label_maps: LabelMaps | None = None,
+        real_share: float | Mapping[int, float] = 0.35,
+        map_share: float = 0.0,
+        field_sizes: Mapping[int, float] | None = None,
+        batch_size: int = 4,
+        targets_per_field: int = 2,
+        scene_device: torch.device | None = None,
+        compiler: str | None = None,
+        rounds: Mapping[int, float] = ROUNDS,
+        one_click: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.targets_per_field = targets_per_field
+        self.source = FieldSource(
+            network.field_size,
+            scans=scans,
+            label_maps=label_maps,
+            real_share=real_share,
+            map_share=map_share,
+            field_sizes=field_sizes,
+            batch_size=batch_size,
+            targets_per_field=targets_per_field,
+            device=torch.device("cpu") if scene_device is None else scene_device,
+            rounds=rounds,
+            one_click=one_click,
+        )
+        self._embed = network.embed
+        if compiler is not None:
+            from torch._dynamo import config  # takes seconds
+
+            # Every degree of anisotropy is a program of its own. The decoder stays as it is: it
+            # branches on what the prompts hold, so it would fall into many small programs.
+            config.cache_size_limit = COMPILED_SHAPES
+            self._embed = torch.compile(network.embed, backend=compiler)
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> FieldBatch:
+        """Draw a batch of one degree; see `FieldSource.draw`."""
+        return self.source.draw(da0, generator, shared)
+
+    def ahead(self) -> Draw:
+        """What draws in worker processes, with all done that they would else each do."""
+        self.source.prepare()
+        return self.source.draw
+
+    def grader(self, batch: FieldBatch, embedding: ImageEmbedding) -> Grade:
+        """What scores the answers to a batch, each as `score` does.
+
+        Args:
+            batch: On the network's device.
+            embedding: Of its fields, once for each target.
+        """
+
+        def grade(
+            _: PromptBatch, logits: Tensor, iou: Tensor, ambiguous: Tensor
+        ) -> tuple[Tensor, Tensor, Tensor]:
+            return score(logits, iou, batch.target, ambiguous)
+
+        return grade
+
+    def forward(self, batch: FieldBatch) -> dict[str, Tensor]:
+        """Loss over the first answer and the corrections.
+
+        Returns:
+            `loss`, and for the log `dice_first`, `dice_last`, `iou_error`.
+        """
+        batch = batch.to(next(self.network.parameters()).device)
+        rngs = one_each(batch.rng, len(batch.states))
+        states = [replace(s, points=list(s.points)) for s in batch.states]
+        embedding = self._embed(batch.image, Anisotropy(batch.da0))
+        embedding = embedding.repeat(self.targets_per_field)
+        grade = self.grader(batch, embedding)
+        prior: Tensor | None = None
+        losses, first, last, iou_error = [], None, None, []
+        for i in range(batch.rounds):
+            prompts = prompt_batch(states, batch.ratio, batch.target.shape[1:], prior)
+            if prior is not None:
+                prompts = damaged(prompts, rngs)
+            ambiguous = torch.tensor([prior is None and s.is_ambiguous for s in states])
+            logits, iou = self.network.decode(embedding, prompts)
+            there = ambiguous.to(logits.device, non_blocking=True)
+            loss, chosen, error = grade(prompts, logits, iou, there)
+            losses.append(loss)
+            iou_error.append(error.detach())
+            index = chosen[:, None, None, None, None].expand(-1, 1, *logits.shape[2:])
+            answer = logits.detach().gather(1, index)[:, 0]
+            dice = hard_dice(answer, batch.target)
+            first, last = (dice if first is None else first), dice
+            if i + 1 < batch.rounds:
+                prior = answer.sigmoid()
+                correct_all(states, batch.target, prior, batch.ratio, rngs)
+        assert first is not None
+        assert last is not None
+        return {
+            "loss": torch.stack(losses).mean(),
+            "dice_first": first.mean(),
+            "dice_last": last.mean(),
+            "iou_error": torch.stack(iou_error).mean(),
+        }
+
+
+def prompt_batch(
+    states: list[PromptState], ratio: Tensor, shape: torch.Size, prior: Tensor | None = None
+) -> PromptBatch:
+    """Collate prompt states; see `PromptBatch` for the coordinates.
+
+    Args:
+        states: One per sample.
+        ratio: Slice ratios (B,), on the device of the result.
+        shape: Field voxels (D, H, W).
+        prior: Earlier answers of all samples, (B, D, H, W); None takes those of the states.
+    """
+    count = max(1, max(len(s.points) for s in states))
+    batch, device = len(states), ratio.device
+    points = np.zeros((batch, count, 3), np.float32)
+    labels = np.full((batch, count), NO_LABEL)
+    boxes = np.zeros((batch, 2, 3), np.float32)
+    for i, state in enumerate(states):
+        for j, (d, h, w, is_positive) in enumerate(state.points):
+            points[i, j] = d, h, w
+            labels[i, j] = POSITIVE if is_positive else NEGATIVE
+        if state.box is not None:
+            boxes[i] = np.stack(state.box)
+    has_prior = [prior is not None or s.prior is not None for s in states]
+    if prior is None:
+        given = torch.zeros(batch, *shape)
+        for i, state in enumerate(states):
+            if state.prior is not None:
+                given[i] = torch.from_numpy(state.prior)
+        prior = given
+
+    def on(tensor: Tensor) -> Tensor:
+        return tensor.to(device, non_blocking=True)
+
+    scale = torch.ones(batch, 1, 3, device=device)
+    scale[:, 0, 0] = ratio
+    return PromptBatch(
+        on(torch.from_numpy(points)) * scale,
+        on(torch.from_numpy(labels)),
+        on(torch.from_numpy(boxes)) * scale,
+        on(torch.tensor([s.box is not None for s in states])),
+        on(prior)[:, None],
+        on(torch.tensor(has_prior)),
+        ratio,
+    )
+
+
+def damaged(prompts: PromptBatch, rngs: Sequence[np.random.Generator]) -> PromptBatch:
+    """The same prompts with some earlier answers lost or grown over, so that clicks count alone.
+
+    Args:
+        prompts: Of a batch.
+        rngs: Source of randomness of each sample.
+    """
+    prior, has_prior = prompts.prior.clone(), prompts.has_prior.clone()
+    for i, rng in enumerate(rngs):
+        draw = rng.random()
+        if draw < LOST:
+            prior[i], has_prior[i] = 0, False
+        elif draw < LOST + COARSENED:
+            d, h, w = (max(n // int(rng.integers(2, 5)), 1) for n in prior.shape[2:])
+            small = F.adaptive_avg_pool3d(prior[i][None], (d, h, w))
+            prior[i] = F.interpolate(small, prior.shape[2:], mode="trilinear")[0]
+    return replace(prompts, prior=prior, has_prior=has_prior)
+
+
+def hard_dice(logits: Tensor, target: Tensor) -> Tensor:
+    """Dice of logits > 0 with a bool target, per sample, (B,)."""
+    mask = (logits > 0).flatten(1)
+    truth = target.flatten(1)
+    return 2 * (mask & truth).sum(1) / (mask.sum(1) + truth.sum(1)).clamp_min(1)
+
+
+def mask_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """Soft Dice plus cross-entropy, per sample and mask, (B, M)."""
+    truth = target[:, None].expand_as(logits).to(logits.dtype).flatten(2)
+    x = logits.flatten(2)
+    p = x.sigmoid()
+    smooth = 10.0
+    dice = 1 - (2 * (p * truth).sum(-1) + smooth) / (p.sum(-1) + truth.sum(-1) + smooth)
+    cross = F.binary_cross_entropy_with_logits(x, truth, reduction="none")
+    # Small targets weigh nearly as much as large ones.
+    share = truth.mean(-1).clamp_min(0.01)
+    return dice + 0.5 * cross.mean(-1) / share.sqrt()
+
+
+def score(
+    logits: Tensor, iou: Tensor, target: Tensor, ambiguous: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Loss of the masks and of the IoU estimate.
+
+    An ambiguous prompt (one click, or a box alone) trains the first mask and the best of the
+    others, and these a little all, so that none is left behind; any other prompt trains the first
+    mask.
+
+    Returns:
+        Loss, index of the mask that a user would be shown (B,), error of the IoU estimate.
+    """
+    with torch.autocast(logits.device.type, enabled=False):  # which bars cross-entropies on CUDA
+        return _score(logits.float(), iou.float(), target, ambiguous)
+
+
+def _score(
+    logits: Tensor, iou: Tensor, target: Tensor, ambiguous: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`score`, in the precision of the arguments."""
+    losses = mask_loss(logits, target)  # (B, M)
+    single, others = losses[:, 0], losses[:, 1:]
+    several = 0.5 * single + 0.45 * others.min(1).values + 0.05 * others.mean(1)
+    mask = torch.where(ambiguous, several, single)
+    hard = (logits.detach() > 0).flatten(2)
+    truth = target[:, None].flatten(2)
+    true_iou = (hard & truth).sum(-1) / (hard | truth).sum(-1).clamp_min(1)
+    wanted = torch.ones_like(iou)
+    wanted[:, 1:] = ambiguous[:, None].to(iou.dtype)
+    error = ((iou - true_iou).abs() * wanted).sum() / wanted.sum()
+    # Cross-entropy rather than squares: its gradient does not fade where the estimate saturates.
+    # It refuses what is not a number, CUDA by ending the process; the loss shall tell instead.
+    likely = iou.nan_to_num().clamp(1e-4, 1 - 1e-4)
+    cross = F.binary_cross_entropy(likely, true_iou, reduction="none")
+    cross = torch.where(iou.isnan(), iou, cross)
+    estimate = (cross * wanted).sum() / wanted.sum()
+    best = iou.detach().argmax(1)
+    chosen = torch.where(ambiguous, best, torch.zeros_like(best))
+    return mask.mean() + estimate, chosen, error

@@ -1,0 +1,211 @@
+"""Click on cases that are not trained on, as a user would, and on generated scans as before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pumit.evaluation.metrics import dice
+from pumit.evaluation.simulated_user import click_until, clicked
+from pumit.inference.segmenter import Segmenter
+from pumit.inference.session import InteractiveSession
+from pumit.training.data.case import CaseFacts, LabelledVolume, read_labelled
+from pumit.training.data.classes import ClassValue, region_table
+from pumit.training.data.labelled_set import LabelledCase
+from pumit.training.promptable.labelled_scans import FEWEST_VOXELS
+from pumit.training.synthesis.scene import draw_scene
+from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+
+CLICKS = 3
+KEPT_BYTES = 1 << 30  # cases of so many bytes together are read only once
+# Generated scans: larger than one field, as real ones are, and of every degree that is usual.
+SCENE_SIZE = 80
+SCENE_DEGREES = (0, 2, 1, 5, 2, 3)
+SCENE_SEED = 70_000  # far from those of a training
+
+Mask = npt.NDArray[np.bool_]
+Pairs = Iterable[tuple[str, Mask, Mask]]  # of a case: name, answer and truth of each class
+
+
+@dataclass(frozen=True)
+class ClickRow:
+    """A structure of a case, or of a generated scan.
+
+    Attributes:
+        case: Name of the case.
+        label: Name of the structure.
+        clicks: Dice after each click.
+    """
+
+    case: str
+    label: str
+    clicks: tuple[float, ...]
+
+
+def asked_structures(
+    facts: Mapping[str, CaseFacts], cases: Sequence[str], classes: Sequence[ClassValue], most: int
+) -> dict[str, list[int]]:
+    """Which classes to click on in which case: every class in turn, and of it every case in turn.
+
+    Args:
+        facts: Of the cases, by name.
+        cases: Whom to ask about.
+        classes: Of the data set.
+        most: How many structures in all.
+
+    Returns:
+        Numbers of classes from 0 on, by case; cases without any are left out.
+    """
+    having = [
+        [c for c in cases if facts[c].class_voxels[i + 1] >= FEWEST_VOXELS]
+        for i in range(len(classes))
+    ]
+    asked: list[tuple[str, int]] = []
+    for turn in range(len(cases)):
+        for i, names in enumerate(having):
+            if turn < len(names):
+                # Another case first for each class, so that few answers tell of many cases.
+                asked.append((names[(turn + i) % len(names)], i))
+    chosen = asked[:most]
+    return {c: sorted(i for name, i in chosen if name == c) for c in cases if c in dict(chosen)}
+
+
+class ClickValidation:
+    """Dice after one click and after three, through the session that the user has.
+
+    Args:
+        segmenter: A model of the same sizes as the one that is trained; its weights are replaced.
+        cases: Cases that are not trained on.
+        asked: Which classes to click on in each, of `asked_structures`.
+        classes: Of the data set.
+        scenes: Generated scans that tell what is forgotten.
+
+    Attributes:
+        rows: Of the weights that were scored last.
+        before_click: Called before each structure that is clicked on; may raise.
+        on_answer: Called with each case and what was answered after one click.
+    """
+
+    def __init__(
+        self,
+        segmenter: Segmenter,
+        cases: Sequence[LabelledCase],
+        asked: Mapping[str, Sequence[int]],
+        classes: Sequence[ClassValue],
+        *,
+        scenes: int,
+    ) -> None:
+        # An estimate of the IoU that was measured on other weights says nothing of these.
+        recipe = {k: v for k, v in segmenter.recipe.items() if k != "calibration"}
+        self.segmenter = replace(segmenter, recipe=recipe)
+        self.cases = [case for case in cases if case.name in asked]
+        self.asked = dict(asked)
+        self.classes = list(classes)
+        self.scenes = scenes
+        self.rows: list[ClickRow] = []
+        self.before_click: Callable[[], None] = lambda: None
+        self.on_answer: Callable[[LabelledVolume, Pairs], None] = lambda case, pairs: None
+        self._kept: dict[str, LabelledVolume] = {}
+        self._before: list[float] | None = None
+
+    def begin(self, state: Mapping[str, Tensor]) -> dict[str, float]:
+        """Measure the weights to begin with, which the later ones are compared with."""
+        self._before = None
+        found = self(dict(state))
+        self._before = self._scene_scores
+        return found
+
+    def __call__(self, state: dict[str, Tensor]) -> dict[str, float]:
+        """Score weights.
+
+        Returns:
+            `score`, Dice after the first click less what is lost on generated scans; `dice_1` and
+            `dice_3`, means over classes; `dice_<class>` after the first click; `dice_generated`
+            after the first click on generated scans, and `forgotten`, what that is less than
+            before.
+        """
+        self.segmenter.network.load_state_dict(state)
+        with torch.inference_mode():
+            self.rows = list(self._rows())
+            self._scene_scores = list(self._generated())
+        of_class: dict[str, list[tuple[float, ...]]] = {}
+        for row in self.rows:
+            of_class.setdefault(row.label, []).append(row.clicks)
+        means = {name: np.mean(clicks, axis=0) for name, clicks in of_class.items()}
+        found: dict[str, float] = {}
+        if means:
+            found["dice_1"] = float(np.mean([m[0] for m in means.values()]))
+            found[f"dice_{CLICKS}"] = float(np.mean([m[-1] for m in means.values()]))
+        lost = 0.0
+        if self._scene_scores:
+            found["dice_generated"] = float(np.mean(self._scene_scores))
+            if self._before is not None:
+                lost = float(np.mean(self._before)) - found["dice_generated"]
+                found["forgotten"] = lost
+        score = found.get("dice_1", float("nan")) - max(0.0, lost)
+        return {"score": score, **found, **{f"dice_{k}": float(m[0]) for k, m in means.items()}}
+
+    def _rows(self) -> Iterator[ClickRow]:
+        table = region_table(self.classes)
+        for case in self._read():
+            session = InteractiveSession(self.segmenter)
+            session.set_volume(case.volume)
+            first: dict[int, Mask] = {}
+            for i in self.asked[case.name]:
+                self.before_click()
+                session.reset()
+                target, scores = table[i][case.labels], []
+                for mask, _ in clicked(session, target, CLICKS):
+                    first.setdefault(i, mask)
+                    scores.append(dice(mask, target))
+                scores += [1.0] * (CLICKS - len(scores))  # nothing was left to click at
+                yield ClickRow(case.name, self.classes[i].label.name, tuple(scores))
+            nothing = np.zeros(case.labels.shape, dtype=bool)
+            self.on_answer(
+                case,
+                (
+                    (c.label.name, first[i], table[i][case.labels])
+                    if i in first
+                    else (c.label.name, nothing, nothing)
+                    for i, c in enumerate(self.classes)
+                ),
+            )
+
+    def _generated(self) -> Iterator[float]:
+        for number in range(self.scenes):
+            self.before_click()
+            volume, target = generated_scan(number)
+            session = InteractiveSession(self.segmenter)
+            session.set_volume(volume)
+            scores, _ = click_until(session, target, 1)
+            yield scores[0]
+
+    def _read(self) -> Iterator[LabelledVolume]:
+        """The cases; small ones stay in memory."""
+        for case in self.cases:
+            read = self._kept.get(case.name) or read_labelled(case, self.classes)
+            size = sum(_bytes(k) for k in self._kept.values())
+            if case.name not in self._kept and size + _bytes(read) < KEPT_BYTES:
+                self._kept[case.name] = read
+            yield read
+
+
+def generated_scan(number: int) -> tuple[Volume, Mask]:
+    """A generated scan and what to click on in it, always the same for a number."""
+    generator = torch.Generator().manual_seed(SCENE_SEED + number)
+    da0 = SCENE_DEGREES[number % len(SCENE_DEGREES)]
+    scene = draw_scene(da0, SCENE_SIZE, generator)
+    slices_mm = PLANAR_SLICE_SPACING_MM if da0 == 5 else scene.slice_ratio
+    order = int(torch.randint(len(scene.targets), (), generator=generator))
+    target: Any = scene.targets[order].numpy()
+    return Volume(scene.image.numpy(), (slices_mm, 1.0, 1.0)), target > 0.5
+
+
+def _bytes(case: LabelledVolume) -> int:
+    return case.volume.array.nbytes + case.labels.nbytes

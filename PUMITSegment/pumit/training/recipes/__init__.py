@@ -1,0 +1,1 @@
+"""Recipes: the shipped YAML files, and how a recipe is read and written."""

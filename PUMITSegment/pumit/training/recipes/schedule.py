@@ -1,0 +1,168 @@
+"""Length, rates and manner of a training run."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pumit.errors import PumitError
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "optimizer": ("muon", "adamw", "sgd"),
+    "shape": ("trapezoid", "cosine", "poly", "steps"),
+    "precision": ("auto", "bf16", "fp32"),
+    "parallel": ("ddp", "fsdp"),
+    "clock": ("wall", "processor"),
+}
+POLY_POWER = 0.9
+
+# What a short training on one machine needs; recipes and command line change it.
+DEFAULT_SCHEDULE: dict[str, Any] = {
+    "optimizer": "adamw",
+    "betas": [0.9, 0.999],
+    "shape": "cosine",
+    "learning_rate": 2e-3,
+    "weight_decay": 0.05,
+    "warm_up": 50,
+    "steps": 2000,
+    "average": 0.99,
+    "validate_every": 200,
+    # A killed run loses this and what a step and a save take.
+    "checkpoint_seconds": 45.0,
+}
+# What a task needs instead: a network that answers already is to change little.
+TASK_SCHEDULES: dict[str, dict[str, Any]] = {
+    "promptable": {
+        "learning_rate": 1.5e-3,
+        "weight_decay": 0.0,
+        "warm_up": 20,
+        "average": 0.98,
+        "steps": 600,
+    }
+}
+
+
+@dataclass
+class Schedule:
+    """How long and how to train; every field is a key of a recipe's `schedule`.
+
+    Attributes:
+        steps: Optimiser steps in all.
+        learning_rate: Peak rate.
+        warm_up: Steps of linear increase.
+        decay: Steps of the final linear decrease to zero, of the trapezoid.
+        weight_decay: On matrices and kernels only.
+        clip: Largest gradient norm; 0 leaves gradients as they are.
+        average: Decay of the running average of the weights.
+        seconds: Budget of the whole run, its parts before a stop included, after which it stops at
+            a checkpoint; None for none. At 0 every start makes one step.
+        clock: What counts those seconds, and all others of a schedule: `wall`, without pauses and
+            the computer's sleep, or `processor`, the time that the processor works for this process
+            (all its threads together; not the processes of `workers`, not a GPU), which does not
+            depend on what else the machine does.
+        decay_seconds: How long the rate falls at the end of that budget; 0 leaves it alone.
+        checkpoint_seconds: How often to save.
+        log_every: Steps per progress line.
+        optimizer: `muon` (AdamW where there is no matrix), `adamw`, or `sgd` with Nesterov's
+            momentum.
+        momentum: Of Muon and of SGD.
+        betas: Of AdamW, with Muon too.
+        shape: How the rate runs after its rise: `trapezoid` (plateau, then `decay`), `cosine` (to
+            `final_rate`, by the steps or by the budget of seconds, whichever is further on), `poly`
+            (power 0.9), or `steps` (times `factor` at each milestone).
+        final_rate: Where the cosine ends.
+        milestones: Steps at which the rate falls, of `steps`.
+        factor: What it is multiplied by there.
+        accumulate: Batches per optimiser step.
+        precision: `bf16`, `fp32`, or `auto`: bf16 but on a GPU that does not multiply it.
+        parallel: `ddp` keeps the whole network in every process, `fsdp` a share of its blocks.
+        activation_checkpointing: Whether blocks are computed again in the backward pass instead of
+            being remembered.
+        validate_every: Steps between validations; 0 validates at the end alone.
+        largest_norm: A step with a larger gradient norm is skipped.
+
+    Raises:
+        PumitError: If a choice is unknown, or two settings exclude one another.
+    """
+
+    steps: int = 10000
+    learning_rate: float = 6e-4
+    warm_up: int = 200
+    decay: int = 1500
+    weight_decay: float = 0.02
+    clip: float = 1.0
+    average: float = 0.998
+    seconds: float | None = None
+    clock: str = "wall"
+    decay_seconds: float = 0.0
+    checkpoint_seconds: float = 120.0
+    log_every: int = 20
+    optimizer: str = "muon"
+    momentum: float = 0.95
+    betas: Sequence[float] = (0.9, 0.98)
+    shape: str = "trapezoid"
+    final_rate: float = 0.0
+    milestones: Sequence[int] = ()
+    factor: float = 0.1
+    accumulate: int = 1
+    precision: str = "auto"
+    parallel: str = "ddp"
+    activation_checkpointing: bool = False
+    validate_every: int = 0
+    largest_norm: float = 1e3
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            given = getattr(self, name)
+            if given not in known:
+                raise PumitError(f"{name} in schedule must be {_any_of(known)}, got {given!r}.")
+        for name in ("log_every", "accumulate"):
+            if getattr(self, name) < 1:
+                raise PumitError(f"{name} in schedule must be at least 1.")
+        betas = [b for b in self.betas if isinstance(b, (int, float)) and 0 <= b < 1]
+        if len(betas) != 2 or len(self.betas) != 2:
+            raise PumitError(f"betas in schedule must be two numbers below 1, got {self.betas!r}.")
+        milestones = [m for m in self.milestones if isinstance(m, int)]
+        if milestones != sorted(set(milestones)) or len(milestones) != len(self.milestones):
+            raise PumitError(
+                f"milestones in schedule must be rising whole numbers, got {self.milestones!r}."
+            )
+        if self.parallel == "fsdp" and self.optimizer == "muon":
+            raise PumitError(
+                "Muon needs whole matrices, fsdp splits them; choose optimizer adamw or sgd."
+            )
+
+    def rate_at(self, step: int, elapsed: float = 0.0) -> float:
+        """Learning rate of a step.
+
+        Args:
+            step: Steps done so far.
+            elapsed: Seconds of the budget used so far.
+        """
+        rise = min(1.0, (step + 1) / max(self.warm_up, 1))
+        fall = self._fall(step, elapsed)
+        if self.seconds is not None and self.decay_seconds > 0:
+            fall = min(fall, max(self.seconds - elapsed, 0.0) / self.decay_seconds)
+        return self.learning_rate * min(rise, fall)
+
+    def _fall(self, step: int, elapsed: float) -> float:
+        """Share of the peak rate after the rise, 0 to 1."""
+        left = max(self.steps - step, 0)
+        if self.shape == "trapezoid":
+            return min(1.0, left / max(self.decay, 1))
+        if self.shape == "poly":
+            return float((left / max(self.steps, 1)) ** POLY_POWER)
+        if self.shape == "steps":
+            return float(self.factor ** bisect_right(list(self.milestones), step))
+        done = 1 - min(1.0, left / max(self.steps - self.warm_up, 1))
+        if self.seconds:  # on a slower machine than was planned for, the rate is low at the end too
+            done = max(done, min(1.0, elapsed / self.seconds))
+        end = self.final_rate / self.learning_rate if self.learning_rate else 0.0
+        return end + (1 - end) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _any_of(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"

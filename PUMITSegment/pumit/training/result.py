@@ -1,0 +1,68 @@
+"""The end of a run: its model card, and the model's place in the user's index."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from pumit.models import user_index
+from pumit.training.run.reporter import RunDesk
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+CARD = "card.md"
+# A card is made of everything a run has written; whatever is wrong with it, the model is there.
+FAILURES = (
+    ArithmeticError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def write_result(desk: RunDesk, folder: Path, best: Path, *, registers: bool) -> str | None:
+    """Write the card and enter the model in the user's index; neither is worth losing a run.
+
+    Args:
+        desk: Where to tell.
+        folder: Of the run.
+        best: Its best checkpoint.
+        registers: Whether to enter it.
+
+    Returns:
+        Its name in the index, or None where it is in none.
+    """
+    from pumit.training.model_card.write import write_card  # draws, which takes a second to load
+
+    desk.state("validating", "Writing the model card.")
+    card = folder / CARD
+    what = "The model card cannot be written"
+    _tried(desk, what, lambda: write_card(folder, best))
+    name: str | None = None
+    if registers:
+        known = card if card.is_file() else None
+        what = "The model cannot be entered in your model list"
+        name = _tried(desk, what, lambda: user_index.register(best, card=known))
+    desk.report({"model": best.name, "registered": name})
+    if desk.journal is not None:
+        desk.journal.tell(model=best.name, registered=name)
+    return name
+
+
+def _tried(desk: RunDesk, what: str, work: Callable[[], R]) -> R | None:
+    """Do something; where it fails, say so and go on."""
+    try:
+        return desk.written(work)
+    except FAILURES as error:
+        logger.info("%s", what, exc_info=True)
+        reason = str(error) if isinstance(error, ValueError) else type(error).__name__
+        desk.event("warning", f"{what}: {reason}")
+        return None

@@ -1,0 +1,247 @@
+"""Where a run tells how it goes, and hears what is wanted of it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pumit.errors import DiskFullError
+from pumit.io.run_files import RunState, Word
+from pumit.training.run.clock import RunClock
+from pumit.training.run.control import RunControl, RunStopped
+from pumit.training.run.log_files import RunJournal
+from pumit.training.run.log_text import duration
+from pumit.training.run.resume_state import LAST, step_saved
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+BEAT_SECONDS = 2.0  # between two signs of life
+ROOM_SECONDS = 5.0  # how often to look for room on a full disk
+ROOM_TRY_SECONDS = 60.0  # how often to try without looking: a quota's room cannot be seen
+ROOM_BYTES = 1 << 20  # this much more is worth a try
+FULL = "The disk is full. Make room: the run waits, and goes on by itself."
+
+
+class RunDesk:
+    """The outside of a run; without journal and control there is none, and all of it is quiet.
+
+    Args:
+        journal: Where to write how it goes; only the first of several processes has one.
+        control: Where to hear what is wanted.
+        clock: What counts the time.
+
+    Attributes:
+        step: The one whose weights are validated, or were last.
+    """
+
+    def __init__(
+        self,
+        journal: RunJournal | None = None,
+        control: RunControl | None = None,
+        clock: RunClock | None = None,
+    ) -> None:
+        self.journal = journal
+        self.control = RunControl(None) if control is None else control
+        self.clock = RunClock() if clock is None else clock
+        self.clock.on_sleep = self._slept
+        self._is_counting = False
+        self.step = 0
+
+    def begin(
+        self,
+        *,
+        before: float,
+        step: int,
+        steps: int,
+        beside: float = 0.0,
+        is_processor: bool = False,
+    ) -> None:
+        """Training begins, or goes on.
+
+        Args:
+            before: Seconds that earlier parts of it took.
+            step: Steps done.
+            steps: Steps in all.
+            beside: Seconds by the clock that is not the run's.
+            is_processor: Whether the run's is that of the processor.
+        """
+        self.clock.begin(before, beside=beside, is_processor=is_processor)
+        self._is_counting = True
+        if self.journal is not None:
+            sentence = f"Step {step} of {steps}."
+            self.journal.tell(
+                state="training",
+                sentence=sentence,
+                step=step,
+                steps=steps,
+                seconds=round(before, 1),
+                left_seconds=None,
+            )
+
+    def report(self, record: dict[str, Any]) -> None:
+        """A record for the log; of several processes only the first one's counts."""
+        if self.journal is None:
+            return
+        self.journal.record(record)
+        if "loss" in record:
+            self.training()
+
+    def event(self, kind: str, sentence: str, **more: Any) -> None:
+        """Something that happened to the run."""
+        self.report({"event": kind, "sentence": sentence, **more})
+
+    def state(self, state: RunState, sentence: str) -> None:
+        """Say what the run is doing."""
+        if self.journal is not None:
+            self.journal.state(state, sentence)
+
+    def finish(self, sentence: str) -> None:
+        """Say that all is done."""
+        if self.journal is not None:
+            self.journal.write_text(sentence)
+            self.journal.tell(state="finished", sentence=sentence, left_seconds=0.0)
+
+    def training(self) -> None:
+        """Say that steps are taken, which one, and how long it will take."""
+        if self.journal is None:
+            return
+        status = self.journal.status
+        left = status.left_seconds
+        tail = "" if left is None else f", {duration(left)} left"
+        self.journal.state("training", f"Step {status.step} of {status.steps}{tail}.")
+
+    def validating(self, step: int) -> None:
+        """Say that the weights of a step are validated."""
+        self.step = step
+        if self.journal is not None:
+            self.journal.tell(state="validating", sentence=f"Validating step {step}.", step=step)
+
+    def best(self, model: Path, step: int) -> None:
+        """Say which model is the best so far: the run can be finished with it."""
+        if self.journal is not None:
+            self.journal.tell(model=model.name, best_step=step)
+
+    @property
+    def wanted(self) -> Word | None:
+        """What is wanted now; to go on is no wish of a run that does."""
+        wanted = self.control.wanted
+        if wanted == "resume":
+            self.control.obeyed()
+            return None
+        return wanted
+
+    def check(self) -> None:
+        """Pause or stop where that is wanted; for work that has nothing to save.
+
+        Raises:
+            RunStopped: If the run shall end.
+        """
+        wanted = self.wanted
+        if wanted == "pause":
+            wanted = self.pause()
+        if wanted == "stop":
+            raise RunStopped
+
+    def pause(self) -> Word | None:
+        """Sleep until the run shall go on or stop; its time does not count."""
+        self.control.obeyed()
+        wait = partial(self.control.wait, also="finish")
+        return self._sleep("paused", "Paused; resume it to go on.", wait)
+
+    def _sleep(self, kind: str, sentence: str, wait: Callable[[], Word | None]) -> Word | None:
+        """Be in the state "paused" until a wait ends."""
+        before = None if self.journal is None else self.journal.status
+        began = time.monotonic()
+        self.event(kind, sentence)
+        self.state("paused", sentence)
+        with self.clock.halted():
+            wanted = wait()
+        if wanted != "stop":
+            if wanted != "finish":  # which is obeyed between two steps
+                self.control.obeyed()
+            self.event("resumed", f"Going on after {duration(time.monotonic() - began)}.")
+            if before is not None:
+                self.state(before.state, before.sentence)
+        return wanted
+
+    def written(self, work: Callable[[], T]) -> T:
+        """Do something that writes; where the disk is full, again and again until there is room.
+
+        Raises:
+            RunStopped: If the run was stopped while it waited.
+        """
+        while True:
+            try:
+                return work()
+            except DiskFullError as error:
+                if self.journal is None:
+                    raise
+                logger.info("waiting for room: %s", error)
+                folder = self.journal.folder
+                room = partial(self._room, folder, _free(folder))
+            if self._sleep("disk full", f"{FULL} {kept(folder)}", room) == "stop":
+                raise RunStopped(f"Stopped while the disk was full. {kept(folder)}")
+
+    def _room(self, folder: Path, before: int) -> Word | None:
+        """Wait for more room than before; returns what is wanted, where that comes first."""
+        began = time.monotonic()
+        while True:
+            wanted = self.control.wait(ROOM_SECONDS)
+            has_room = _free(folder) > before + ROOM_BYTES
+            if wanted or has_room or time.monotonic() - began > ROOM_TRY_SECONDS:
+                return wanted
+
+    def beat(self) -> None:
+        """Give a sign of life, and look at the clock."""
+        seconds = self.clock.look()
+        if self.journal is None:
+            return
+        if self._is_counting and self.journal.status.state in ("training", "validating"):
+            self.journal.status.seconds = round(seconds, 1)
+        self.journal.write_status()
+
+    def _slept(self, seconds: float) -> None:
+        logger.info("the computer slept for %.0f s", seconds)
+        self.event(
+            "slept",
+            f"The computer slept for {duration(seconds)}, which do not count.",
+            slept_seconds=round(seconds, 1),
+        )
+
+
+def kept(folder: Path) -> str:
+    """What of a run is saved, as a sentence."""
+    step = step_saved(folder / LAST)
+    return "Nothing of it is saved yet." if step is None else f"Step {step} is saved."
+
+
+def _free(folder: Path) -> int:
+    with suppress(OSError):
+        return shutil.disk_usage(folder).free
+    return 0
+
+
+class Heart:
+    """Beat beside the work, in a thread of its own."""
+
+    def __init__(self, desk: RunDesk) -> None:
+        self._desk, self._end = desk, threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="pumit-run-status", daemon=True)
+        self._thread.start()
+
+    def _beat(self) -> None:
+        while not self._end.wait(BEAT_SECONDS):
+            self._desk.beat()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._end.set()
+        self._thread.join()

@@ -1,0 +1,217 @@
+"""The recipe of a run with every value in it: kept in its folder, followed when it goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pumit.errors import CheckpointError
+from pumit.io.atomic import atomic_path
+from pumit.io.run_files import RECIPE
+from pumit.training.recipes.schedule import Schedule
+from pumit.training.recipes.writer import recipe_text
+from pumit.training.run.resume_state import LAST
+
+# What the run was started with, to know a changed recipe; `recipe.yaml` itself may be edited.
+STARTED = "started.json"
+HEADING = (
+    "The recipe of this run as it runs; what was left out is filled in.",
+    "`pumit train recipe.yaml -o .` in this folder goes on where the run was saved.",
+)
+# What may change within a run: how long it is, how often it tells, where it computes, and what
+# is only written down.
+HARMLESS = (
+    "schedule.steps",
+    "schedule.seconds",
+    "schedule.checkpoint_seconds",
+    "schedule.log_every",
+    "schedule.validate_every",
+    "threads",
+    "workers",
+    "device",
+    "register",
+    "card",
+    "version",
+)
+# Keys of `data`, and of its cases, that are paths.
+DATA_PATHS = ("folder", "file")
+CASE_PATHS = ("image", "images", "label", "labels")
+MOST_NAMED = 6
+
+Recipe = dict[str, Any]
+
+
+def plain(value: Any) -> Any:
+    """The same in lists, dictionaries, texts and numbers, as JSON and YAML hold them."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def with_absolute_paths(recipe: Mapping[str, Any], path_of: Callable[[str], Path]) -> Recipe:
+    """A recipe that means the same wherever its file lies.
+
+    Args:
+        recipe: With paths that begin at its folder.
+        path_of: Makes a path of such a text.
+    """
+
+    def absolute(text: Any) -> Any:
+        if isinstance(text, (list, tuple)):
+            return [absolute(part) for part in text]
+        return str(path_of(text).absolute()) if isinstance(text, str) else text
+
+    changed: Recipe = dict(recipe)
+    data = changed.get("data")
+    if isinstance(data, Mapping):
+        data = {k: absolute(v) if k in DATA_PATHS else v for k, v in data.items()}
+        for rows, paths in (("cases", CASE_PATHS), ("folders", DATA_PATHS)):
+            if isinstance(data.get(rows), (list, tuple)):
+                data[rows] = [
+                    {k: absolute(v) if k in paths else v for k, v in row.items()}
+                    if isinstance(row, Mapping)
+                    else row
+                    for row in data[rows]
+                ]
+        changed["data"] = data
+    for key in ("initial", "eva02"):
+        text = changed.get(key)
+        if isinstance(text, str) and path_of(text).is_file():  # else a name of the index
+            changed[key] = absolute(text)
+    return changed
+
+
+def full_recipe(
+    recipe: Mapping[str, Any], schedule: Schedule, planned: Mapping[str, Any]
+) -> Recipe:
+    """A recipe with every value that was decided.
+
+    Args:
+        recipe: As it was given.
+        schedule: Length and rates.
+        planned: What else was decided; takes the place of what was given.
+    """
+    kept = whole_schedule(schedule, recipe)
+    full: Recipe = plain({**recipe, **planned, "schedule": kept})
+    return {key: value for key, value in full.items() if value is not None}
+
+
+def whole_schedule(schedule: Schedule, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's `schedule` with every value that there is.
+
+    Args:
+        schedule: Length and rates.
+        recipe: What it belongs to. Epochs say how many steps there are, unless it names both.
+    """
+    kept = {key: value for key, value in asdict(schedule).items() if value is not None}
+    if "epochs" in recipe and "steps" not in recipe.get("schedule", {}):
+        del kept["steps"]
+    return kept
+
+
+def take_up(folder: Path, given: Mapping[str, Any], *, source: str) -> Recipe:
+    """The recipe to follow: the one that a run in the folder began with, if there is one.
+
+    Args:
+        folder: Of the run.
+        given: The recipe that it is started with now, with a whole schedule.
+        source: Its file's name, for messages.
+
+    Raises:
+        CheckpointError: If it is another recipe than the one that the run began with, and the
+            difference is not a harmless one; it is named.
+    """
+    given = plain(given)
+    known = _recipes(folder)
+    if not known or not any(folder.rglob(LAST)):
+        return dict(given)
+    changes = min((differences(recipe, given) for recipe in known), key=len)
+    if changes:
+        named = "; ".join(changes[:MOST_NAMED])
+        more = f"; and {len(changes) - MOST_NAMED} more" if len(changes) > MOST_NAMED else ""
+        raise CheckpointError(
+            f"{folder.name} holds a run of another recipe than {source}: {named}{more}. Change it "
+            "back to go on, or choose another folder to begin anew."
+        )
+    return _with_harmless(known[-1], given)
+
+
+def settle(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]) -> None:
+    """Keep what the run was started with, and the recipe that it follows.
+
+    Args:
+        folder: Of the run; exists.
+        given: As the user gave it.
+        full: As it is followed.
+
+    Raises:
+        ExportError: If it cannot be written.
+    """
+    known = _recipes(folder) if any(folder.rglob(LAST)) else []
+    known = [r for r in [*known, plain(given)] if r != full]
+    recipes = [*(r for i, r in enumerate(known) if r not in known[:i]), plain(full)]
+    with atomic_path(folder / STARTED, durable=True) as temporary:
+        temporary.write_text(json.dumps({"recipes": recipes}, indent=1), encoding="utf-8")
+    with atomic_path(folder / RECIPE, durable=True) as temporary:
+        temporary.write_text(recipe_text(plain(full), HEADING), encoding="utf-8")
+
+
+def differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], *, harmless: Sequence[str] = HARMLESS
+) -> list[str]:
+    """What two recipes tell apart, in words; harmless changes are left out.
+
+    A value of `schedule` that one of them does not name, as one of an older version, is the usual.
+    """
+    usual = _leaves({"schedule": plain(asdict(Schedule()))})
+    ours, theirs = ({**usual, **_leaves(recipe)} for recipe in (before, after))
+    return [
+        f"{key} was {_shown(ours.get(key))}, is {_shown(theirs.get(key))}"
+        for key in sorted(ours.keys() | theirs.keys())
+        if ours.get(key) != theirs.get(key) and not _is_among(key, harmless)
+    ]
+
+
+def _recipes(folder: Path) -> list[Recipe]:
+    """All that the run was started with; the last is the one that it follows."""
+    try:
+        content = json.loads((folder / STARTED).read_text(encoding="utf-8"))
+        return [recipe for recipe in content["recipes"] if isinstance(recipe, dict)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _with_harmless(followed: Recipe, given: Mapping[str, Any]) -> Recipe:
+    """What the run follows, with what may change as it is given now."""
+    changed: Recipe = json.loads(json.dumps(followed))
+    for key in HARMLESS:
+        section, _, name = key.rpartition(".")
+        target = changed.setdefault(section, {}) if section else changed
+        source = given.get(section, {}) if section else given
+        if name in source:
+            target[name] = source[name]
+        else:
+            target.pop(name, None)
+    return changed
+
+
+def _leaves(value: Any, where: str = "") -> dict[str, Any]:
+    """Every value by its place, such as "schedule.steps"; lists are values."""
+    if not isinstance(value, Mapping):
+        return {} if value is None else {where: value}
+    found: dict[str, Any] = {}
+    for key, part in value.items():
+        found |= _leaves(part, f"{where}.{key}" if where else str(key))
+    return found
+
+
+def _is_among(key: str, names: Sequence[str]) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in names)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "not given"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."

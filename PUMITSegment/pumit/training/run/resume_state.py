@@ -1,0 +1,172 @@
+"""What a run keeps in its folder: all that is needed to go on as if it had never stopped."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from pumit.errors import CheckpointError, DiskFullError, ExportError
+from pumit.io.atomic import atomic_path
+from pumit.models.tensor_file import write_tensors
+from pumit.training.recipes.schedule import Schedule
+
+logger = logging.getLogger(__name__)
+
+LAST = "last.safetensors"
+
+
+@dataclass
+class Position:
+    """How far a run is.
+
+    Attributes:
+        step: Steps done.
+        elapsed: Seconds of its budget that are used.
+        beside: Seconds by the clock that the schedule does not count by, of the first process.
+        skipped: Steps in a row, up to now, whose gradient could not be used.
+        best: Highest score of a validation, or None.
+        best_step: Where it was reached.
+        owes_validation: Whether this step is still to be validated.
+    """
+
+    step: int = 0
+    elapsed: float = 0.0
+    beside: float = 0.0
+    skipped: int = 0
+    best: float | None = None
+    best_step: int = 0
+    owes_validation: bool = False
+
+
+@dataclass
+class Saved:
+    """A run as it was saved; tensors are whole and on the CPU.
+
+    Attributes:
+        network: Entries of the network's state.
+        average: Those of the running average.
+        optimizer: States by name of the parameter, or by its number in runs of older versions.
+        position: How far it was.
+    """
+
+    network: dict[str, Tensor]
+    average: dict[str, Tensor]
+    optimizer: dict[str, dict[str, Tensor]]
+    position: Position
+
+
+def parameter_names(network: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    """Names of the parameters in the optimiser's order."""
+    names = {id(p): name for name, p in network.named_parameters()}
+    return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
+
+
+def save_run(path: Path, saved: Saved, schedule: Schedule) -> None:
+    """Write a run, whole or not at all.
+
+    Raises:
+        ExportError: If the disk is full or the folder cannot be written; what was saved before
+            is still there.
+    """
+    tensors = {f"network.{k}": v for k, v in saved.network.items()}
+    tensors |= {f"average.{k}": v for k, v in saved.average.items()}
+    for name, state in saved.optimizer.items():
+        tensors |= {f"state.{name}.{k}": v for k, v in state.items()}
+    position = asdict(saved.position)
+    metadata = {"step": str(saved.position.step), "schedule": json.dumps(asdict(schedule))}
+    metadata["position"] = json.dumps(position)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path, durable=True) as temporary:
+            write_tensors(temporary, tensors, metadata)
+    except (ExportError, OSError) as error:
+        reason = str(error) if isinstance(error, ExportError) else f"{error.strerror}."
+        kind = DiskFullError if isinstance(error, DiskFullError) else ExportError
+        raise kind(f"Step {saved.position.step} is not saved. {reason}{_before(path)}") from None
+
+
+def _before(path: Path) -> str:
+    step = step_saved(path)
+    return "" if step is None else f" {path.name} still holds step {step}; start again to go on."
+
+
+def step_saved(path: Path) -> int | None:
+    """The step that a file was saved at, or None where there is no such file."""
+    try:
+        with safe_open(str(path), framework="pt") as handle:
+            return int(handle.metadata()["step"])
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def read_run(path: Path, schedule: Schedule) -> Saved | None:
+    """Read the last save, where there is one.
+
+    Raises:
+        CheckpointError: If it is damaged, or of another optimiser.
+    """
+    if not path.exists():
+        return None
+    try:
+        tensors = load_file(str(path))
+        with safe_open(str(path), framework="pt") as handle:
+            metadata = handle.metadata()
+        position = Position(step=int(metadata["step"]))
+        if "position" in metadata:
+            position = Position(**json.loads(metadata["position"]))
+        optimizer = json.loads(metadata["schedule"]).get("optimizer", "muon")
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, AttributeError):
+        raise CheckpointError(
+            f"{path.name} in the output folder is damaged; remove it to begin anew."
+        ) from None
+    if optimizer != schedule.optimizer:
+        raise CheckpointError(
+            f"The output folder holds a run with optimizer {optimizer}, not {schedule.optimizer}; "
+            "change it back or choose another folder."
+        )
+    states: dict[str, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith(("state.", "optimizer.")):
+            owner, key = name.split(".", 1)[1].rsplit(".", 1)
+            states.setdefault(owner, {})[key] = value
+    logger.info("resumed at step %d", position.step)
+    return Saved(_part(tensors, "network."), _part(tensors, "average."), states, position)
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def load_network(network: nn.Module, saved: Saved) -> None:
+    """Put the saved weights into the network.
+
+    Raises:
+        CheckpointError: If they are another network's.
+    """
+    try:
+        network.load_state_dict(saved.network)
+    except RuntimeError:
+        raise CheckpointError(
+            "The output folder holds the training of another network; choose another folder."
+        ) from None
+
+
+def optimizer_states(saved: Saved, names: list[str]) -> dict[int, dict[str, Any]]:
+    """The saved states by number of the parameter, as an optimiser takes them.
+
+    Args:
+        saved: Where they are.
+        names: Parameters in the optimiser's order.
+    """
+    if saved.optimizer.keys() <= {str(i) for i in range(len(names))} - set(names):
+        return {int(i): state for i, state in saved.optimizer.items()}  # of an older version
+    return {i: saved.optimizer[n] for i, n in enumerate(names) if n in saved.optimizer}

@@ -1,0 +1,121 @@
+"""A start of `pumit train`: hold the folder, and say at the end how it ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from traceback import extract_tb
+
+from pumit.errors import ExportError, PumitError
+from pumit.io.run_files import LOG
+from pumit.training.run.control import RunControl, RunStopped
+from pumit.training.run.lock import RunLock
+from pumit.training.run.log_files import RunJournal
+from pumit.training.run.reporter import Heart, RunDesk, kept
+
+# What `atomic_path` calls a file that is not whole.
+HALF_WRITTEN = re.compile(r"\.[0-9a-f]{12}-.")
+
+
+@contextmanager
+def run_session(folder: Path, *, since: float) -> Iterator[RunDesk]:
+    """Hold a run's folder for a block, and keep its journal.
+
+    A folder that was made for it goes again, where the block fails before it has reported.
+
+    Args:
+        folder: Of the run; made where it is missing.
+        since: When the run was started, Unix time; what was asked of it before counts no more.
+
+    Yields:
+        Where the run reports and hears what is wanted. Of several processes that `torchrun`
+        started only the first one's is heard.
+
+    Raises:
+        TrainingError: If another process trains in the folder.
+        ExportError: If it cannot be written.
+        RunStopped: If the block was stopped; the journal says so.
+    """
+    if int(os.environ.get("RANK", "0")) > 0:
+        control = RunControl(None)
+        with control.heeding_signals():
+            yield RunDesk(None, control)
+        return
+    made = _make(folder)
+    lock = RunLock(folder)
+    try:
+        _tidy(folder)
+        control = RunControl(folder, since=since)
+        journal = RunJournal(folder)
+        desk = RunDesk(journal, control)
+        heart = Heart(desk)
+        try:
+            journal.write_status()
+            with control.heeding_signals():
+                yield desk
+        except RunStopped as stop:
+            sentence = str(stop) or f"Stopped. {kept(folder)}"
+            desk.event("stopped", sentence)
+            desk.state("stopped", sentence)
+            raise RunStopped(sentence) from None
+        except KeyboardInterrupt:
+            desk.state("stopped", f"Stopped at once. {kept(folder)}")
+            raise
+        except BaseException as error:
+            fault = f"A fault of the program ({type(error).__name__})."
+            sentence = str(error) if isinstance(error, PumitError) else fault
+            if made and not (folder / LOG).exists():
+                heart.stop()
+                _remove(folder, made)
+            else:
+                record = {"event": "failed", "sentence": sentence, **_place_of(error)}
+                journal.record(record, aloud=False)  # the command says it on standard error
+                desk.state("failed", sentence)
+            raise
+        finally:
+            heart.stop()
+            control.obeyed()
+    finally:
+        lock.release()
+
+
+def _place_of(error: BaseException) -> dict[str, list[str]]:
+    """For a maintainer, where a fault of the program is; without its text, which may name files."""
+    if isinstance(error, PumitError):
+        return {}
+    frames = extract_tb(error.__traceback__)
+    return {"trace": [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames]}
+
+
+def _make(folder: Path) -> Path | None:
+    """Make a folder; returns the outermost that was missing."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExportError(f"Cannot make the folder {folder.name}: {error.strerror}.") from None
+    return missing[-1] if missing else None
+
+
+def _remove(folder: Path, made: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    for path in folder.parents:
+        if made != path and made not in path.parents:
+            return
+        with suppress(OSError):
+            path.rmdir()
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what a killed process had not finished to write."""
+    for path in folder.rglob(".*"):
+        if HALF_WRITTEN.match(path.name):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    path.unlink()

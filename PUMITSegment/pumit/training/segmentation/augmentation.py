@@ -1,0 +1,194 @@
+"""Vary patches as other scanners, positions and people would."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from monai.transforms import (
+    Compose,
+    RandAdjustContrast,
+    RandAffine,
+    RandGaussianNoise,
+    RandGaussianSmooth,
+    RandScaleIntensity,
+    RandScaleIntensityFixedMean,
+    RandSimulateLowResolution,
+)
+from monai.utils import convert_to_tensor
+from torch import Tensor
+
+from pumit.errors import PumitError
+from pumit.training.recipes.reader import check_keys
+
+Shape = tuple[int, int, int]
+# Where slices lie this many times farther apart than pixels, turning is done within them.
+FLAT = 3.0
+# Classes that a mirror would turn into others.
+SIDED = re.compile(
+    r"(^|[^a-z])(left|right|anterior|posterior|superior|inferior|upper|lower|medial|lateral|"
+    r"front|back|ventral|dorsal|cranial|caudal|l|r|lt|rt|links|rechts)([^a-z]|$)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class AugmentationSettings:
+    """What is varied; probabilities are per patch, and 0 leaves it out.
+
+    Attributes:
+        rotation: Probability of turning, by up to 30 degrees about each axis (180 about the depth
+            axis where slices are thick).
+        scaling: Probability of another size, 0.7 to 1.4 times.
+        flips: Axes that are mirrored half the time: of "d", "h" and "w"; or "auto": all, unless a
+            class's name says left, right, anterior or the like.
+        noise: Probability of Gaussian noise.
+        blur: Probability of blur.
+        brightness: Probability of a factor of 0.75 to 1.25.
+        contrast: Probability of 0.75 to 1.25 times the deviation about the mean.
+        low_resolution: Probability of half to full resolution.
+        gamma: Probability of a gamma curve of 0.7 to 1.5, turned round in a quarter of them.
+
+    Source:
+        Isensee et al., nnU-Net, 2021, supplementary note on data augmentation.
+    """
+
+    rotation: float = 0.2
+    scaling: float = 0.2
+    flips: str = "auto"
+    noise: float = 0.1
+    blur: float = 0.2
+    brightness: float = 0.15
+    contrast: float = 0.15
+    low_resolution: float = 0.25
+    gamma: float = 0.3
+
+    @staticmethod
+    def from_recipe(given: Mapping[str, Any] | bool) -> AugmentationSettings:
+        """Read a recipe's `augmentation`: keys of this class, or false for none at all.
+
+        Raises:
+            PumitError: If a key is misspelt or a value cannot be used.
+        """
+        kinds: dict[str, tuple[type, ...]] = {
+            f.name: (str,) if f.name == "flips" else (int, float)
+            for f in fields(AugmentationSettings)
+        }
+        if isinstance(given, bool):
+            none: Any = {} if given else {k: "" if k == "flips" else 0.0 for k in kinds}
+            return AugmentationSettings(**none)
+        check_keys(given, kinds, "augmentation")
+        settings = AugmentationSettings(**given)
+        too_much = [k for k, v in given.items() if isinstance(v, (int, float)) and v > 1]
+        if too_much:
+            raise PumitError(f"augmentation.{too_much[0]} is a probability, at most 1.")
+        if settings.flips != "auto" and not set(settings.flips) <= set("dhw"):
+            raise PumitError(
+                f"augmentation.flips is auto or of the letters d, h, w, got {settings.flips!r}."
+            )
+        return settings
+
+    def flip_axes(self, classes: Iterable[str]) -> tuple[int, ...]:
+        """Axes 0..2 of (d, h, w) that are mirrored."""
+        if self.flips != "auto":
+            return tuple("dhw".index(letter) for letter in sorted(set(self.flips)))
+        return () if any(SIDED.search(name) for name in classes) else (0, 1, 2)
+
+
+class Augmentation:
+    """Turn, scale, mirror and disturb a patch.
+
+    Args:
+        settings: What to do how often.
+        patch: Size of the result (d, h, w).
+        spacing_mm: Voxel size (d, h, w), mm.
+        flip_axes: Axes that may be mirrored.
+    """
+
+    def __init__(
+        self,
+        settings: AugmentationSettings,
+        patch: Shape,
+        spacing_mm: tuple[float, float, float],
+        flip_axes: tuple[int, ...],
+    ) -> None:
+        self.settings = settings
+        self.patch = patch
+        self.flip_axes = flip_axes
+        self.is_flat = patch[0] == 1 or spacing_mm[0] > FLAT * max(spacing_mm[1:])
+        s = settings
+        self._intensities = Compose(
+            [
+                RandGaussianNoise(prob=s.noise, std=0.3),
+                RandGaussianSmooth((0.5, 1.0), (0.5, 1.0), (0.5, 1.0), prob=s.blur),
+                RandScaleIntensity(factors=0.25, prob=s.brightness),
+                RandScaleIntensityFixedMean(factors=0.25, prob=s.contrast),
+                RandSimulateLowResolution(prob=s.low_resolution, zoom_range=(0.5, 1.0)),
+                RandAdjustContrast(prob=0.75 * s.gamma, gamma=(0.7, 1.5), retain_stats=True),
+                RandAdjustContrast(
+                    prob=0.25 * s.gamma, gamma=(0.7, 1.5), retain_stats=True, invert_image=True
+                ),
+            ]
+        )
+
+    def movement(self, rng: np.random.RandomState) -> RandAffine | None:
+        """The movement of one patch, or None where it stays as it is."""
+        turn = rng.rand() < self.settings.rotation
+        scale = rng.rand() < self.settings.scaling
+        if not (turn or scale):
+            return None
+        third = math.pi / 6
+        angles = ((math.pi, 0.0, 0.0) if self.is_flat else (third,) * 3) if turn else (0.0,) * 3
+        # A step of the output covers 1/1.4 to 1/0.7 of one of the input; in thick slices the
+        # depth keeps its size.
+        sizes = ((-0.28, 0.42),) * 3 if scale else ((0.0, 0.0),) * 3
+        if self.is_flat:
+            sizes = ((0.0, 0.0), *sizes[1:])
+        affine = RandAffine(
+            prob=1.0,
+            rotate_range=tuple((-a, a) for a in angles),
+            scale_range=sizes,
+            spatial_size=self.patch,
+            padding_mode="border",
+        )
+        return affine.set_random_state(seed=rng.randint(2**31))
+
+    def source_size(self, affine: RandAffine | None) -> Shape:
+        """How much of a case a patch is made of."""
+        if affine is None:
+            return self.patch
+        d, h, w = (
+            n if i == 0 and self.is_flat else math.ceil(1.4 * n) for i, n in enumerate(self.patch)
+        )
+        return (d, h, w)
+
+    def __call__(
+        self, image: Tensor, labels: Tensor, affine: RandAffine | None, rng: np.random.RandomState
+    ) -> tuple[Tensor, Tensor]:
+        """Make a patch.
+
+        Args:
+            image: (C, d, h, w) of the size that `source_size` says.
+            labels: (d, h, w), uint8.
+            affine: Movement, of `movement`.
+            rng: Of everything random.
+
+        Returns:
+            Image (C, *patch) and labels (*patch).
+        """
+        if affine is not None:
+            image = convert_to_tensor(affine(image, mode="bilinear"), track_meta=False)
+            moved = affine(labels[None].float(), mode="nearest", randomize=False)
+            labels = convert_to_tensor(moved, track_meta=False)[0].to(torch.uint8)
+        flipped = [a for a in self.flip_axes if rng.rand() < 0.5]
+        if flipped:
+            image = image.flip([a + 1 for a in flipped])
+            labels = labels.flip(flipped)
+        self._intensities.set_random_state(seed=rng.randint(2**31))
+        varied: Tensor = convert_to_tensor(self._intensities(image), track_meta=False)
+        return varied.float(), labels

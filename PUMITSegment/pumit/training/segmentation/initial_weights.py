@@ -1,0 +1,214 @@
+"""Begin a network that is trained to segment with what an earlier model has learned."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from pumit.errors import CheckpointError
+from pumit.models.checkpoint import Checkpoint, load_checkpoint, read_recipe
+from pumit.models.index import find_model
+from pumit.models.swin_unetr_file import (
+    is_public_file,
+    load_swin_unetr_file,
+    read_swin_unetr_file,
+)
+from pumit.networks.pumit.segmentation_network import SegmentationNetwork
+from pumit.networks.pumit.transfer import load_universal_weights
+from pumit.networks.swin_unetr import SwinUnetr
+from pumit.training.loop.initial_encoder import begin_with_encoder
+from pumit.training.segmentation.network_families import FAMILIES, Encoder, Family
+from pumit.training.segmentation.networks import class_of, family_of
+
+logger = logging.getLogger(__name__)
+
+
+def begin_with(network: nn.Module, model: str, *, sizes: Mapping[str, Any] | None = None) -> str:
+    """Take over the weights of an earlier model.
+
+    A segmentation network of the same class gives all; where it has other classes or image
+    channels, what reads or writes these begins anew. A pre-trained encoder gives the encoder: a
+    universal ViT that of PUMIT (its patch embedding summed along depth, its position table
+    resampled), MambaMIM that of HyMamba, Swin UNETR's self-supervision that of Swin UNETR, for
+    which a public file of weights does too.
+
+    Args:
+        network: What is to be trained.
+        model: A name of the model index, or a checkpoint file.
+        sizes: What the network was built with: some change what weights mean and not their shapes.
+
+    Returns:
+        What the user is told of a file that tells little itself; else nothing.
+
+    Raises:
+        CheckpointError: If there is no such model, or it is of another width or kind.
+    """
+    path = find_model(model)
+    if is_public_file(path):
+        return _begin_with_public_file(network, path)
+    checkpoint = load_checkpoint(path)
+    theirs = str(checkpoint.recipe.get("network"))
+    family = FAMILIES[type(network).__name__]
+    _require_alike(family, sizes or {}, checkpoint.recipe.get("sizes", {}), path.name)
+    if class_of(theirs) == type(network).__name__:
+        _take_all(network, checkpoint, path.name, sizes or {})
+    elif isinstance(network, SegmentationNetwork):
+        begin_with_encoder(network.vit, str(path))
+    elif family.encoder is not None and theirs.startswith(family.encoder.network):
+        _take_encoder(network, checkpoint.state, family.encoder, path.name)
+    else:
+        fits = f" or of a pre-training ({family.encoder.network})" if family.encoder else ""
+        raise CheckpointError(
+            f"initial {path.name} holds the network {theirs!r}, which is not the one that this "
+            f"recipe trains ({family.title}); give one of the same kind{fits}."
+        )
+    return ""
+
+
+def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """Sizes that an earlier model settles where a recipe leaves them open; see `Family.alike`.
+
+    Args:
+        name: Of the network that is to be trained.
+        given: Sizes that the recipe changes.
+        model: What it begins with.
+
+    Raises:
+        CheckpointError: If there is no such model, or it cannot be read.
+    """
+    left_open = [key for key in family_of(name).alike if key not in given]
+    path = find_model(model)
+    if not left_open:
+        return {}
+    if is_public_file(path):
+        is_swin = class_of(name) == SwinUnetr.__name__
+        return {"merging": read_swin_unetr_file(path).merging} if is_swin else {}
+    theirs = read_recipe(path)[0].get("sizes", {})
+    return {key: theirs[key] for key in left_open if key in theirs}
+
+
+def _begin_with_public_file(network: nn.Module, path: Path) -> str:
+    if not isinstance(network, SwinUnetr):
+        title = FAMILIES[type(network).__name__].title
+        raise CheckpointError(
+            f"initial {path.name} is a file of another program, which only Swin UNETR can begin "
+            f"with; give a model of {title} that pumit has trained."
+        )
+    return load_swin_unetr_file(network, path)
+
+
+def _require_alike(
+    family: Family, ours: Mapping[str, Any], theirs: Mapping[str, Any], file: str
+) -> None:
+    for key in family.alike:
+        if key in ours and key in theirs and ours[key] != theirs[key]:
+            raise CheckpointError(
+                f"initial {file} has {key}: {theirs[key]}, this network {ours[key]}; make "
+                "network_sizes alike."
+            )
+
+
+def _take_all(
+    network: nn.Module, checkpoint: Checkpoint, file: str, sizes: Mapping[str, Any]
+) -> None:
+    """The weights of a model of the same class."""
+    state = _single(checkpoint.state)
+    ours = network.state_dict()
+    if isinstance(network, SegmentationNetwork):
+        _load_vit(network, {k[4:]: v for k, v in state.items() if k.startswith("vit.")}, file)
+        ours = {k: v for k, v in ours.items() if not k.startswith("vit.")}
+    family = FAMILIES[type(network).__name__]
+    anew = [k for k, v in ours.items() if k not in state or state[k].shape != v.shape]
+    for key in anew:
+        if not key.startswith(family.reads_image + family.writes_classes):
+            raise CheckpointError(
+                f"initial {file} has other widths than this network ({_both(key, state, ours)}); "
+                f"make network_sizes alike{_different(sizes, checkpoint.recipe.get('sizes', {}))}."
+            )
+    _load(network, {k: state[k] for k in ours if k not in anew}, anew)
+
+
+def _load_vit(network: SegmentationNetwork, state: Mapping[str, Tensor], file: str) -> None:
+    try:
+        load_universal_weights(network.vit, state)
+    except CheckpointError as error:
+        raise CheckpointError(f"initial {file} does not fit the network: {error}") from None
+
+
+def _take_encoder(
+    network: nn.Module, given: Mapping[str, Tensor], encoder: Encoder, file: str
+) -> None:
+    """The weights of a pre-trained encoder; all else begins anew.
+
+    What reads the image is shared out over its channels where these differ, and summed over the
+    slices that a patch has fewer of.
+    """
+    family = FAMILIES[type(network).__name__]
+    state = {
+        encoder.ours + k.removeprefix(encoder.theirs): v
+        for k, v in _single(given).items()
+        if k.startswith(encoder.theirs)
+    }
+    whole = network.state_dict()
+    ours = {k: v for k, v in whole.items() if k.startswith(encoder.ours)}
+    for key, value in ours.items():
+        if key in state and state[key].shape == value.shape:
+            continue
+        if key in state and key.startswith(family.reads_image):
+            state[key] = _reading(state[key], value)
+            if state[key].shape == value.shape:
+                continue
+        raise CheckpointError(
+            f"initial {file} was pre-trained in other sizes than this network "
+            f"({_both(key, state, ours)}); make network_sizes alike."
+        )
+    _load(network, {k: state[k] for k in ours}, [k for k in whole if k not in ours])
+
+
+def _reading(kernel: Tensor, wanted: Tensor) -> Tensor:
+    """A kernel (out, in, d, h, w) for other channels and fewer slices.
+
+    It answers an image that is repeated over channels, and slices that are alike, as before.
+    """
+    if kernel.ndim != 5 or wanted.ndim != 5:
+        return kernel
+    channels, depth = wanted.shape[1:3]
+    if kernel.shape[1] != channels:
+        kernel = kernel.sum(1, keepdim=True).expand(-1, channels, -1, -1, -1) / channels
+    if kernel.shape[2] % depth == 0:
+        kernel = kernel.reshape(*kernel.shape[:2], depth, -1, *kernel.shape[3:]).sum(3)
+    return kernel
+
+
+def _load(network: nn.Module, state: Mapping[str, Tensor], anew: list[str]) -> None:
+    if anew:
+        logger.info("these begin anew: %s", ", ".join(anew))
+    network.load_state_dict(state, strict=False)
+
+
+def _both(key: str, state: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> str:
+    """A tensor's name and its two sizes."""
+    here = " x ".join(map(str, ours[key].shape)) or "one number"
+    there = " x ".join(map(str, state[key].shape)) or "one number" if key in state else "absent"
+    return f"{key}: {there} there, {here} here"
+
+
+def _different(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Which sizes an earlier model has otherwise, and how, as the end of a sentence."""
+    follow = ("in_channels", "num_classes", "position_table")
+    listed = {k: json.loads(json.dumps(v)) for k, v in ours.items()}  # tuples as lists
+    told = [
+        f"{k}: {theirs[k]}"
+        for k in listed
+        if k in theirs and k not in follow and theirs[k] != listed[k]
+    ]
+    return f", there {', '.join(told)}" if told else ""
+
+
+def _single(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k: v.float() if v.is_floating_point() else v for k, v in state.items()}

@@ -1,0 +1,210 @@
+"""Classes of networks that can be trained to segment, and how their sizes follow from the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pumit.networks.nnformer import field_stride
+from pumit.training.segmentation.depth_halvings import (
+    SeenField,
+    Shape,
+    depth_factors,
+    depth_halvings,
+)
+
+Sizes = Mapping[str, Any]
+TOKEN = 16  # voxels of PUMIT's token in-plane
+MOST_FLAT = 2  # halvings of that, for its depth where slices are far apart
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Which pre-training begins a network, and where its weights go.
+
+    Attributes:
+        network: Beginning of the names of the pre-training's networks, as `build_network` knows
+            them.
+        theirs: Prefix of the encoder's weights there.
+        ours: Prefix of the same weights here.
+    """
+
+    network: str
+    theirs: str
+    ours: str
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the trainer has to know of a class of networks.
+
+    Attributes:
+        title: For the user.
+        stride: What a patch must be a multiple of (d, h, w), a function of the sizes.
+        reads_image: Beginnings of the names of what depends on the image channels.
+        writes_classes: Beginnings of the names of what depends on the classes.
+        follows: Sizes that follow from the data where a recipe leaves them open.
+        fit: What they are, of the sizes and the field.
+        fit_patch: Sizes that follow from the patch, once that is planned.
+        encoder: What pre-training it may begin with, if there is one for it.
+        alike: Sizes in which weights of another meaning have the same shape: an earlier model must
+            have the same.
+    """
+
+    title: str
+    stride: Callable[[Sizes], Shape]
+    reads_image: tuple[str, ...]
+    writes_classes: tuple[str, ...]
+    follows: tuple[str, ...] = ()
+    fit: Callable[[Sizes, SeenField], dict[str, Any]] = lambda sizes, field: {}
+    fit_patch: Callable[[Sizes, Shape], dict[str, Any]] = lambda sizes, patch: {}
+    encoder: Encoder | None = None
+    alike: tuple[str, ...] = ()
+
+
+def coarsest_tokens(sizes: Sizes) -> int:
+    """PUMIT's tokens along a cell of its pyramid's coarsest level."""
+    return 2 if len(sizes["pyramid_widths"]) == 4 else 1
+
+
+def _times(steps: Sequence[Sequence[int]]) -> Shape:
+    """Product of (d, h, w) each."""
+    d, h, w = (math.prod(step[axis] for step in steps) for axis in range(3))
+    return (d, h, w)
+
+
+# --- PUMIT ---
+
+
+def _pumit_stride(sizes: Sizes) -> Shape:
+    return _times([(coarsest_tokens(sizes),) * 3, sizes["fixed_patch"]])
+
+
+def _pumit_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
+    """Tokens about as deep as they are wide in mm, as the published network's at its spacing.
+
+    A case of few slices is put into a deeper patch, unless a single token were deeper than it.
+    """
+    halvings = min(max(round(math.log2(field.ratio)), 0), MOST_FLAT)
+    if field.depth is not None:
+        while halvings < MOST_FLAT and field.depth < TOKEN >> halvings:
+            halvings += 1
+    field = replace(field, depth=None)
+    steps = [(2 * (TOKEN >> i), 2 * TOKEN, 2 * TOKEN) for i in range(MOST_FLAT + 1)]
+    while halvings < MOST_FLAT and not field.has_room(steps[halvings]):
+        halvings += 1
+    return {"fixed_patch": [TOKEN >> halvings, TOKEN, TOKEN]}
+
+
+def _pumit_positions(sizes: Sizes, patch: Shape) -> dict[str, Any]:
+    """A place of the position table for every token."""
+    cell, stride = coarsest_tokens(sizes), _pumit_stride(sizes)
+    return {"position_table": [cell * n // step for n, step in zip(patch, stride, strict=True)]}
+
+
+# --- MONAI's ---
+
+
+def _monai_stride(side: int) -> Callable[[Sizes], Shape]:
+    return lambda sizes: (side if sizes["spatial_dims"] == 3 else 1, side, side)
+
+
+def _monai_fit(side: int) -> Callable[[Sizes, SeenField], dict[str, Any]]:
+    """Slice by slice where the depth would be padding for the most part."""
+
+    def fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
+        depth = field.given_patch[0] if field.given_patch else field.depth
+        least = side if field.given_patch else side // 2
+        return {"spatial_dims": 2 if depth is not None and depth < least else 3}
+
+    return fit
+
+
+# --- nnFormer ---
+
+
+def _nnformer_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
+    """Flatter tokens; the volumes of attention in a single slice have twice the side."""
+    patch, *merges = _flattened([sizes["patch"], *sizes["merges"]], field)
+    fitted: dict[str, Any] = {"patch": patch, "merges": merges}
+    if field.depth == 1 or (field.given_patch or (0,))[0] == 1:
+        fitted["windows"] = [[1, 2 * h, 2 * w] for _, h, w in sizes["windows"]]
+    return fitted
+
+
+def _flattened(steps: Sequence[Sequence[int]], field: SeenField) -> list[list[int]]:
+    """The steps of a network with another depth each."""
+    _, h, w = _times(steps)
+    factors = depth_factors([step[1] for step in steps], depth_halvings((1, h, w), field))
+    return [[factor, *step[1:]] for factor, step in zip(factors, steps, strict=True)]
+
+
+# --- MambaMIM's two ---
+
+
+def _hymamba_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
+    return {"poolings": _flattened(sizes["poolings"], field)}
+
+
+def _unetr_mamba_fit(sizes: Sizes, field: SeenField) -> dict[str, Any]:
+    return {"patch": _flattened([sizes["patch"]], field)[0]}
+
+
+FAMILIES: dict[str, Family] = {
+    "SegmentationNetwork": Family(
+        "PUMIT",
+        _pumit_stride,
+        ("detail_full.0.", "vit.patch_embedding."),
+        ("heads.",),
+        follows=("fixed_patch",),
+        fit=_pumit_fit,
+        fit_patch=_pumit_positions,
+    ),
+    "PlainUnet": Family(
+        "U-Net",
+        _monai_stride(16),
+        ("network.conv_0.conv_0.conv.",),
+        ("network.final_conv.",),
+        follows=("spatial_dims",),
+        fit=_monai_fit(16),
+    ),
+    "SwinUnetr": Family(
+        "Swin UNETR",
+        _monai_stride(32),
+        ("network.swinViT.patch_embed.", "network.encoder1.layer.conv"),
+        ("network.out.",),
+        follows=("spatial_dims",),
+        fit=_monai_fit(32),
+        encoder=Encoder("swin_ssl", "swinViT.", "network.swinViT."),
+        alike=("merging",),
+    ),
+    "NnFormer": Family(
+        "nnFormer",
+        lambda sizes: field_stride(sizes["patch"], sizes["merges"]),
+        ("encoder.embedding.convolutions.0.",),
+        ("heads.",),
+        follows=("patch", "merges", "windows"),
+        fit=_nnformer_fit,
+        alike=("official_index", "official_unmasked_shift"),
+    ),
+    "HyMamba": Family(
+        "HyMamba",
+        lambda sizes: _times(sizes["poolings"]),
+        ("encoder.stem.0.",),
+        ("head.",),
+        follows=("poolings",),
+        fit=_hymamba_fit,
+        encoder=Encoder("mamba_mim", "encoder.", "encoder."),
+    ),
+    "UnetrMamba": Family(
+        "UNETR-Mamba",
+        lambda sizes: _times([sizes["patch"]]),
+        ("encoder.embedding.", "image_block.layer.conv"),
+        ("head.",),
+        follows=("patch",),
+        fit=_unetr_mamba_fit,
+        encoder=Encoder("mamba_mim", "encoder.", "encoder."),
+    ),
+}

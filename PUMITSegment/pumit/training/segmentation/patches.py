@@ -1,0 +1,132 @@
+"""Batches of patches with their labels, cut at random or so that every class has its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pumit.training.segmentation.augmentation import Augmentation, Shape
+from pumit.training.segmentation.prepared_cases import PreparedCase
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentationBatch:
+    """Patches.
+
+    Attributes:
+        image: (B, C, d, h, w), float32.
+        labels: (B, d, h, w), uint8.
+        cases: Names of the cases they come from.
+    """
+
+    image: Tensor
+    labels: Tensor
+    cases: list[str]
+
+    def __len__(self) -> int:
+        return len(self.image)
+
+    @property
+    def voxels(self) -> int:
+        """How many voxels it holds, for the log."""
+        return self.labels.numel()
+
+    def to(self, device: torch.device) -> SegmentationBatch:
+        """The same on another device."""
+        image = self.image.to(device, non_blocking=True)
+        return replace(self, image=image, labels=self.labels.to(device, non_blocking=True))
+
+    def pin_memory(self) -> SegmentationBatch:
+        """The same in memory that a GPU reads without waiting."""
+        return replace(self, image=self.image.pin_memory(), labels=self.labels.pin_memory())
+
+
+class SegmentationSource:
+    """Draw batches; a function of the generator's state alone.
+
+    Args:
+        cases: What is trained on.
+        patch: Size of the patches (d, h, w).
+        batch_size: How many make a batch.
+        balanced_share: Part of the patches whose middle lies in a class drawn with even chances
+            among those of the case; the others lie anywhere.
+        augmentation: How they are varied.
+    """
+
+    def __init__(
+        self,
+        cases: Sequence[PreparedCase],
+        *,
+        patch: Shape,
+        batch_size: int,
+        balanced_share: float,
+        augmentation: Augmentation,
+    ) -> None:
+        self.cases = list(cases)
+        self.patch = patch
+        self.batch_size = batch_size
+        self.balanced_share = balanced_share
+        self.augmentation = augmentation
+
+    def draw(
+        self, da0: int, generator: torch.Generator, shared: torch.Generator
+    ) -> SegmentationBatch:
+        """Draw a batch; the network sees one spacing, so its degree of anisotropy is of no use."""
+        seed = int(torch.randint(2**31, (), generator=generator))
+        rng = np.random.RandomState(seed)
+        images, labels, names = [], [], []
+        for _ in range(self.batch_size):
+            case = self.cases[rng.randint(len(self.cases))]
+            affine = self.augmentation.movement(rng)
+            size = self.augmentation.source_size(affine)
+            start = self._start(case, size, rng)
+            image = torch.from_numpy(cut(case.image, start, size, case.lowest))
+            label = torch.from_numpy(cut(case.labels[None], start, size, 0)[0])
+            image, label = self.augmentation(image, label, affine, rng)
+            images.append(image)
+            labels.append(label)
+            names.append(case.name)
+        return SegmentationBatch(torch.stack(images), torch.stack(labels), names)
+
+    def _start(
+        self, case: PreparedCase, size: Shape, rng: np.random.RandomState
+    ) -> npt.NDArray[np.int64]:
+        """First voxel of a patch: inside of the case, or around it where the case is smaller."""
+        slack = np.array(case.labels.shape) - np.array(size)
+        low, high = np.minimum(slack, 0), np.maximum(slack, 0)
+        anywhere = np.array([rng.randint(a, b + 1) for a, b in zip(low, high, strict=True)])
+        if not case.places or rng.rand() >= self.balanced_share:
+            return anywhere
+        classes = sorted(case.places)
+        places = case.places[classes[rng.randint(len(classes))]]
+        middle = places[rng.randint(len(places))].astype(np.int64) - np.array(size) // 2
+        return np.where(slack > 0, np.clip(middle, low, high), anywhere)
+
+
+def cut(
+    array: npt.NDArray[np.generic], start: npt.NDArray[np.int64], size: Shape, beyond: float
+) -> npt.NDArray[np.generic]:
+    """Copy a box out of (C, d, h, w); what lies beyond the array gets one value.
+
+    Args:
+        array: Voxels.
+        start: First voxel (d, h, w), which may be negative.
+        size: Size (d, h, w).
+        beyond: Value outside.
+
+    Returns:
+        (C, *size).
+    """
+    shape = np.array(array.shape[1:])
+    low = np.clip(start, 0, shape)
+    high = np.clip(start + np.array(size), 0, shape)
+    out = np.full((array.shape[0], *size), beyond, dtype=array.dtype)
+    source = tuple(slice(a, b) for a, b in zip(low, high, strict=True))
+    target = tuple(slice(a, b) for a, b in zip(low - start, high - start, strict=True))
+    out[(slice(None), *target)] = array[(slice(None), *source)]
+    return out

@@ -1,0 +1,165 @@
+"""Cases as the network sees them: resampled and scaled once, then kept in memory or on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pumit.errors import ExportError
+from pumit.inference.automatic import NetworkPlan, network_image
+from pumit.io.atomic import atomic_path
+from pumit.preprocessing.network_axes import NetworkAxes
+from pumit.preprocessing.resize import resize
+from pumit.training.data.case import LabelledVolume, read_labelled
+from pumit.training.data.classes import ClassValue, base_values, has_regions, region_table
+from pumit.training.data.labelled_set import LabelledCase
+
+CLASS_PLACES = 10_000  # voxels of each class among which the middle of a patch is drawn
+MEMORY_BYTES = 4 << 30  # a larger data set is kept on disk
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedCase:
+    """A case on the network's grid.
+
+    Attributes:
+        name: Of the case.
+        image: (C, d, h, w), float32.
+        labels: (d, h, w), uint8; see `case_reading.LabelledVolume`.
+        places: Class, from 1 on, to a sample of its voxels, (n, 3); regions may share them.
+        lowest: Smallest number of the image, which stands for what lies beyond it.
+    """
+
+    name: str
+    image: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.uint8]
+    places: dict[int, npt.NDArray[np.int32]]
+    lowest: float
+
+
+def prepare(
+    case: LabelledVolume, plan: NetworkPlan, classes: Sequence[ClassValue] = ()
+) -> PreparedCase:
+    """Bring a case onto the network's grid, by the very steps that prediction takes.
+
+    Args:
+        case: Scan and labels.
+        plan: What the network is trained on.
+        classes: What the labels mean; may be left out where there are no regions.
+    """
+    axes = NetworkAxes.of(case.volume, plan.orientation)
+    image, _ = network_image(case.volume, plan, axes)
+    d, h, w = image.shape[1:]
+    labels = resize_labels(axes.apply(case.labels), (d, h, w)).numpy()
+    places = _places(labels, classes)
+    return PreparedCase(case.name, image.numpy(), labels, places, float(image.min()))
+
+
+def resize_labels(labels: npt.NDArray[np.uint8], shape: tuple[int, int, int]) -> Tensor:
+    """Resample a label map (d, h, w) to another grid over the same box.
+
+    Each class is interpolated for itself and the largest share wins, which neither shifts borders
+    nor invents classes between two others.
+
+    Returns:
+        uint8, of that shape.
+    """
+    if labels.shape == shape:
+        return torch.from_numpy(labels.copy())
+    best = torch.full(shape, 0.0)
+    out = torch.zeros(shape, dtype=torch.uint8)
+    for value in np.unique(labels):
+        share = resize(labels == value, shape)
+        wins = share > best
+        out[wins] = int(value)
+        best = torch.maximum(best, share)
+    return out
+
+
+def _places(
+    labels: npt.NDArray[np.uint8], classes: Sequence[ClassValue]
+) -> dict[int, npt.NDArray[np.int32]]:
+    """Voxels of each class that occurs, or of each region."""
+    rng = np.random.default_rng(0)
+    if not has_regions(classes):
+        return {int(c): _sample(np.argwhere(labels == c), rng) for c in np.unique(labels) if c}
+    found = {}
+    for number, members in enumerate(region_table(classes), start=1):
+        inside = members[labels]
+        if inside.any():
+            found[number] = _sample(np.argwhere(inside), rng)
+    return found
+
+
+def _sample(places: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.int32]:
+    if len(places) > CLASS_PLACES:
+        places = places[rng.choice(len(places), CLASS_PLACES, replace=False)]
+    return places.astype(np.int32)
+
+
+def prepare_all(
+    cases: Sequence[LabelledCase],
+    classes: Sequence[ClassValue],
+    plan: NetworkPlan,
+    *,
+    folder: Path,
+    voxels: int,
+    progress: Callable[[int], None] | None = None,
+) -> list[PreparedCase]:
+    """Prepare cases; all together in memory, or where they are too large in files that are mapped.
+
+    Args:
+        cases: Which.
+        classes: Values of the label maps.
+        plan: What the network is trained on.
+        folder: For the files, which a later start finds again.
+        voxels: About how many all have together, on the network's grid.
+        progress: Told each case's number, from 1 on.
+
+    Raises:
+        VolumeError: If a case has become unreadable.
+        ExportError: If the files cannot be written.
+    """
+    is_kept_on_disk = voxels * (4 * plan.channels + 1) > MEMORY_BYTES
+    prepared = []
+    for number, case in enumerate(cases, start=1):
+        if progress is not None:
+            progress(number)
+        if not is_kept_on_disk:
+            prepared.append(prepare(read_labelled(case, classes), plan, classes))
+            continue
+        content = [case.name, asdict(plan), base_values(classes), *_stamps(case)]
+        key = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+        prepared.append(_mapped(case, classes, plan, folder / key))
+    return prepared
+
+
+def _stamps(case: LabelledCase) -> list[float]:
+    return [stamp for p in case.files for stamp in (p.stat().st_mtime, p.stat().st_size)]
+
+
+def _mapped(
+    case: LabelledCase, classes: Sequence[ClassValue], plan: NetworkPlan, stem: Path
+) -> PreparedCase:
+    """A case whose arrays stay on disk; written where they are not there yet."""
+    files = {part: stem.with_name(f"{stem.name}.{part}.npy") for part in ("image", "labels")}
+    if not all(path.is_file() for path in files.values()):
+        try:
+            stem.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ExportError(f"Cannot make the folder {stem.parent.name}: {error}.") from None
+        made = prepare(read_labelled(case, classes), plan, classes)
+        for part, path in files.items():
+            with atomic_path(path, durable=True) as temporary:
+                np.save(temporary, getattr(made, part), allow_pickle=False)
+    image, labels = (np.load(p, mmap_mode="r", allow_pickle=False) for p in files.values())
+    places = _places(labels, classes)
+    return PreparedCase(case.name, image, labels, places, float(image.min()))

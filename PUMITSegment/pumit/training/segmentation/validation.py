@@ -1,0 +1,137 @@
+"""Predict whole cases as a user would, and compare the answers with their labels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from pumit.evaluation.metrics import dice
+from pumit.evaluation.segmentation_metrics import MetricRow, mask_metrics
+from pumit.inference.automatic import AutomaticSegmenter, NetworkPlan
+from pumit.inference.loading import pick_precision
+from pumit.segmentation import LabelMap, Mask
+from pumit.training.data.case import LabelledVolume, read_labelled
+from pumit.training.data.classes import ClassValue, has_regions, region_table
+from pumit.training.data.labelled_set import LabelledCase
+
+Pairs = Iterator[tuple[str, Mask, Mask]]
+KEPT_BYTES = 1 << 30  # cases of so many bytes together are read only once
+
+
+class SegmentationValidation:
+    """Dice of the averaged weights on cases that are not trained on.
+
+    Args:
+        network: A network of the same sizes as the one that is trained, on its device.
+        plan: What that is trained on.
+        cases: Whom to ask about.
+        classes: Values of the label maps.
+        overlap: Part that neighbouring windows share.
+        averages_flips: Whether eight reflections are averaged.
+
+    Attributes:
+        before_window: Called before each window is computed; what it raises ends the validation.
+        on_answer: Called with each case and, class by class, name, answer and truth.
+        took: Seconds that each case's answer for the last `rows` took, and those of the processor.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        plan: NetworkPlan,
+        cases: Sequence[LabelledCase],
+        classes: Sequence[ClassValue],
+        *,
+        overlap: float,
+        averages_flips: bool,
+    ) -> None:
+        device = next(network.parameters()).device
+        labels = tuple(c.label for c in classes)
+        self.segmenter = AutomaticSegmenter(
+            network.eval(),
+            plan,
+            labels,
+            "model",
+            "0",
+            device,
+            pick_precision(device),
+            has_regions(classes),
+        )
+        self.cases = list(cases)
+        self.classes = list(classes)
+        self._members = region_table(self.classes)
+        self.overlap = overlap
+        self.averages_flips = averages_flips
+        self.before_window: Callable[[], None] = lambda: None
+        self.on_answer: Callable[[LabelledVolume, Pairs], None] = lambda case, pairs: None
+        self.took: list[tuple[float, float]] = []
+        self._kept: list[LabelledVolume] = []
+
+    def __call__(self, state: dict[str, Tensor]) -> dict[str, float]:
+        """Score weights.
+
+        Returns:
+            `score`, the mean over cases and classes, and the mean Dice of each class; a class
+            counts in those cases where it is in the answer or the labels.
+        """
+        self.segmenter.network.load_state_dict(state)
+        found: dict[str, list[float]] = {c.label.name: [] for c in self.classes}
+        scores = []
+        for case in self._read():
+            answer = self._answer(case)
+            self.on_answer(case, self._pairs(answer, case))
+            of_case = []
+            for name, mask, truth in self._pairs(answer, case):
+                if mask.any() or truth.any():
+                    of_case.append(dice(mask, truth))
+                    found[name].append(of_case[-1])
+            scores += [sum(of_case) / len(of_case)] if of_case else []
+        means = {f"dice_{name}": sum(v) / len(v) for name, v in found.items() if v}
+        return {"score": sum(scores) / len(scores) if scores else float("nan"), **means}
+
+    def rows(self) -> list[MetricRow]:
+        """Dice, ASSD, HD and HD95 of every case and class, of the weights that were scored last."""
+        rows = []
+        self.took.clear()
+        for case in self._read():
+            spacing = case.volume.spacing_mm
+            began, worked = time.monotonic(), time.process_time()
+            answer = self._answer(case)
+            self.took.append((time.monotonic() - began, time.process_time() - worked))
+            for name, mask, truth in self._pairs(answer, case):
+                rows.append(mask_metrics(mask, truth, spacing, case=case.name, label=name))
+        return rows
+
+    def _answer(self, case: LabelledVolume) -> LabelMap:
+        def go_on() -> bool:
+            self.before_window()
+            return False
+
+        with torch.inference_mode():
+            return self.segmenter.segment(
+                case.volume,
+                overlap=self.overlap,
+                averages_flips=self.averages_flips,
+                cancelled=go_on,
+            )
+
+    def _pairs(self, answer: LabelMap, case: LabelledVolume) -> Pairs:
+        """Name, answer and truth of each class; of a region all of it."""
+        for number, (one, members) in enumerate(
+            zip(self.classes, self._members, strict=True), start=1
+        ):
+            yield one.label.name, answer.mask(number), members[case.labels]
+
+    def _read(self) -> Iterator[LabelledVolume]:
+        """The cases; small ones stay in memory."""
+        yield from self._kept
+        size = sum(k.volume.array.nbytes + k.labels.nbytes for k in self._kept)
+        for case in self.cases[len(self._kept) :]:
+            read = read_labelled(case, self.classes)
+            size += read.volume.array.nbytes + read.labels.nbytes
+            if size < KEPT_BYTES and self.cases[len(self._kept)] is case:
+                self._kept.append(read)
+            yield read

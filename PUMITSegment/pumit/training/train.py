@@ -1,0 +1,180 @@
+"""`pumit train`: read a recipe, and hand it to what trains its task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pumit.errors import PumitError
+from pumit.inference.loading import pick_device
+from pumit.io.run_files import ask, read_status
+from pumit.training.cross_validation import PARTS, asked_for, cross_validate
+from pumit.training.loop.context import COMMON_KINDS, TrainingRun
+from pumit.training.pretrain import start_processes
+from pumit.training.recipes.reader import check_keys, read_yaml, schedule_kinds
+from pumit.training.recipes.schedule import DEFAULT_SCHEDULE, TASK_SCHEDULES, Schedule
+from pumit.training.result import write_result
+from pumit.training.run.reporter import RunDesk
+from pumit.training.run.resolved_recipe import plain, take_up, whole_schedule, with_absolute_paths
+from pumit.training.run.resume_state import LAST
+from pumit.training.run.session import run_session
+
+TASKS = ("segmentation", "classification", "promptable")
+DEFAULT_TASK = "segmentation"
+
+
+def finetune(
+    path: Path,
+    output: Path,
+    *,
+    folder: Path | None = None,
+    data: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    since: float | None = None,
+    folds: int | None = None,
+    part: Mapping[str, Any] | None = None,
+    finish: bool = False,
+) -> Path:
+    """Train by a recipe, resuming where `output` holds an earlier part of the run.
+
+    The folder then holds what `pumit.io.run_files` tells of: status, logs and the whole recipe.
+
+    Args:
+        path: YAML recipe.
+        output: Folder for checkpoints and log.
+        folder: Where relative paths of the recipe begin; None for its own folder.
+        data: Keys of the recipe's `data` to replace.
+        overrides: Values of `schedule` to replace, such as `seconds`.
+        device: "auto", "cpu", "cuda" or "cuda:1", if not what the recipe says.
+        workers: Processes that draw ahead, if not what the recipe says.
+        since: When the user asked for it, Unix time; None for now.
+        folds: Parts of a cross-validation, if not what the recipe says.
+        part: Keys of the recipe to replace in one of the trainings of a cross-validation.
+        finish: Whether to train no more, and end with the best model that `output` holds.
+
+    Returns:
+        The best checkpoint.
+
+    Raises:
+        PumitError: If the recipe is wrong, its data cannot be used, another process trains in the
+            folder, or the folder holds a run of another recipe.
+        RunStopped: If the run was stopped; it is saved, and the same call goes on.
+    """
+    since = time.time() if since is None else since
+    if finish and not _has_model(output):
+        raise PumitError(f"The run in {output.name} has no validated model to finish with.")
+    if part is None and (asked := asked_for(path, folder, output, data, folds, since)):
+
+        def train_part(below: Path, chosen: Mapping[str, Any], registers: bool) -> Path:
+            more = {"register": registers and asked.recipe.get("register", True)}
+            merged = {**(data or {}), **chosen}
+            alike: dict[str, Any] = {"device": device, "workers": workers, "overrides": overrides}
+            return finetune(
+                path, below, folder=folder, data=merged, since=since, part=more, **alike
+            )
+
+        return cross_validate(asked, train_part)
+    with run_session(output, since=since) as desk:
+        if finish and desk.journal is not None:
+            ask(output, "finish")
+        recipe = _read(path, data or {}, overrides or {}, desk)
+        recipe = {k: v for k, v in recipe.items() if k not in PARTS} | dict(part or {})
+        changes = {"device": device, "workers": workers}
+        recipe |= {key: value for key, value in changes.items() if value is not None}
+        check_keys({"workers": recipe.get("workers", 0)}, COMMON_KINDS, "the command line")
+        run, work = _prepared(recipe, path, output, folder or path.parent, desk)
+        best = work(run)
+        if run.is_first:
+            registers = bool(run.recipe.get("register", True))
+            write_result(desk, output, best, registers=registers)
+            desk.finish(f"Finished. The model is {best.name}.")
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    return best
+
+
+def trainer_of(task: str) -> Callable[[TrainingRun], Path]:
+    """What trains a task of `TASKS`; each is imported only when it is needed."""
+    if task == "classification":
+        from pumit.training.classification.run import train_classifier
+
+        return train_classifier
+    if task == "promptable":
+        from pumit.training.promptable.run import train_clicks
+
+        return train_clicks
+    from pumit.training.segmentation.run import train_segmentation
+
+    return train_segmentation
+
+
+def _has_model(folder: Path) -> bool:
+    """Whether a validation has found a best model of the run in a folder."""
+    status = read_status(folder)
+    if status is None or status.best_step is None or not status.model:
+        return False
+    return (folder / status.model).is_file()
+
+
+def _read(
+    path: Path, data: Mapping[str, Any], overrides: Mapping[str, Any], desk: RunDesk
+) -> dict[str, Any]:
+    """The recipe with what the caller replaces, checked as far as all tasks are alike."""
+    recipe = read_yaml(path)
+    task = str(recipe.get("task", DEFAULT_TASK))
+    name = str(recipe.get("name", "model"))
+    if desk.journal is not None:
+        desk.journal.tell(name=name, task=task)
+    if task not in TASKS:
+        raise PumitError(f"task in {path.name} must be {' or '.join(TASKS)}, got {task!r}.")
+    common = {k: v for k, v in recipe.items() if k in COMMON_KINDS}
+    check_keys(common, COMMON_KINDS, path.name)
+    recipe["schedule"] = {**recipe.get("schedule", {}), **overrides}
+    if "steps" in overrides:
+        recipe.pop("epochs", None)  # the command line says how long
+    check_keys(recipe["schedule"], schedule_kinds(), "schedule")
+    if Path(name).name != name or name == Path(LAST).stem:
+        raise PumitError(f"The name {name!r} in {path.name} cannot be that of the model's file.")
+    if data:
+        recipe["data"] = {**recipe.get("data", {}), **data}
+    return recipe
+
+
+def _prepared(
+    recipe: dict[str, Any], path: Path, output: Path, folder: Path, desk: RunDesk
+) -> tuple[TrainingRun, Callable[[TrainingRun], Path]]:
+    """The run that a recipe asks for, or that the output folder holds, and what does it."""
+
+    def path_of(text: str) -> Path:
+        given = Path(text).expanduser()
+        return given if given.is_absolute() else folder / given
+
+    usual = {**DEFAULT_SCHEDULE, **TASK_SCHEDULES.get(str(recipe.get("task", DEFAULT_TASK)), {})}
+    schedule = Schedule(**{**usual, **recipe["schedule"]})
+    given = with_absolute_paths(recipe, path_of)
+    given["schedule"] = whole_schedule(schedule, recipe)
+    followed = take_up(output, given, source=path.name)
+    device = pick_device(followed.get("device", "auto"))
+    device = start_processes(int(followed.get("threads", torch.get_num_threads())), device)
+    seed = int(followed.get("seed", 0))
+    torch.manual_seed(seed)
+    run = TrainingRun(
+        followed,
+        path.name,
+        folder,
+        output,
+        Schedule(**{**DEFAULT_SCHEDULE, **followed["schedule"]}),
+        device,
+        int(followed.get("workers", 0)),
+        seed,
+        desk,
+        plain(given),
+    )
+    return run, trainer_of(str(followed.get("task", DEFAULT_TASK)))

@@ -1,0 +1,134 @@
+"""A folder per class is split the same way everywhere, and no class is left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pumit.errors import PumitError, VolumeError
+from pumit.training.classification.cases import ClassificationData, require_split
+from pumit.training.classification.class_folders import read_class_folders
+from pumit.training.classification.prepared_images import read_case
+from pumit.training.classification.reader import read_classification_data
+
+
+def fill(folder: Path, counts: dict[str, int]) -> Path:
+    for name, count in counts.items():
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            (folder / name / f"{name}{i}.nii.gz").write_bytes(b"not read yet")
+    return folder
+
+
+def names(data: ClassificationData) -> dict[str, list[str]]:
+    return {split: list(cases.names) for split, cases in data.splits.items()}
+
+
+def test_each_class_is_split_by_its_share(tmp_path: Path) -> None:
+    data = read_class_folders(fill(tmp_path / "set", {"sick": 20, "healthy": 10}), seed=3)
+    assert data.classes == ("healthy", "sick")
+    assert data.counts() == {"train": [6, 14], "val": [2, 3], "test": [2, 3]}
+    found = [name for split in names(data).values() for name in split]
+    assert len(found) == len(set(found)) == 30
+    for cases in data.splits.values():
+        said = [data.classes[k] for k in cases.labels]
+        assert all(name.startswith(c) for name, c in zip(cases.names, said, strict=True))
+
+
+def test_the_same_seed_gives_the_same_split_anywhere(tmp_path: Path) -> None:
+    counts = {"a": 12, "b": 12}
+    first = read_class_folders(fill(tmp_path / "one", counts), seed=1)
+    again = read_class_folders(fill(tmp_path / "two", counts), seed=1)
+    other = read_class_folders(tmp_path / "two", seed=2)
+    assert names(first) == names(again) != names(other)
+
+
+def test_no_patient_is_torn_apart(tmp_path: Path) -> None:
+    for i in range(60):
+        inner = tmp_path / ("ill", "well")[i % 2]
+        inner.mkdir(exist_ok=True)
+        (inner / f"p{i // 3:02d}_scan{i}.nii.gz").write_bytes(b"")
+    data = read_class_folders(tmp_path, split={"val": 0.2, "test": 0.3}, patient=r"/(p\d+)_")
+    patients = {split: {name[:3] for name in given} for split, given in names(data).items()}
+    assert {split: len(found) for split, found in patients.items()} == {
+        "train": 10,
+        "val": 4,
+        "test": 6,
+    }
+    assert len(set.union(*patients.values())) == 20
+    assert sum(len(given) for given in names(data).values()) == 60
+    with pytest.raises(PumitError, match="matches nothing"):
+        read_class_folders(tmp_path, patient="case")
+
+
+def test_splits_that_are_there_are_kept(tmp_path: Path) -> None:
+    for split, count in (("train", 3), ("val", 2), ("test", 1)):
+        fill(tmp_path / split, {"a": count, "b": count})
+    data = read_class_folders(tmp_path)
+    assert data.counts() == {"train": [3, 3], "val": [2, 2], "test": [1, 1]}
+
+
+def test_a_validation_set_is_made_where_only_the_test_is_given(tmp_path: Path) -> None:
+    fill(tmp_path / "train", {"a": 10, "b": 10})
+    fill(tmp_path / "test", {"a": 2, "b": 1})
+    data = read_class_folders(tmp_path, split={"val": 0.3})
+    assert data.counts() == {"train": [7, 7], "val": [3, 3], "test": [2, 1]}
+
+
+def test_folders_are_dicom_series_and_other_files_are_passed_over(tmp_path: Path) -> None:
+    fill(tmp_path, {"a": 3, "b": 3})
+    (tmp_path / "a" / "series").mkdir()
+    (tmp_path / "a" / "notes.txt").write_text("x")
+    (tmp_path / "a" / ".hidden.nii.gz").write_text("x")
+    (tmp_path / ".cache").mkdir()
+    data = read_class_folders(tmp_path, split={"val": 0.2})
+    assert sum(counts[0] for counts in data.counts().values()) == 4
+
+
+def test_a_scan_that_cannot_be_read_is_named_without_its_folder(tmp_path: Path) -> None:
+    data = read_class_folders(fill(tmp_path, {"a": 3, "b": 3}))
+    with pytest.raises(VolumeError, match=r"^a\d.nii.gz: ") as caught:
+        read_case(data.splits["train"], 0)
+    assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({}, "holds no folders"),
+        ({"a": 5}, "of one class"),
+        ({"a": 5, "b": 0}, "class folder 'b' holds no scan"),
+        ({"a": 9, "b": 2}, "Class 'b' has 2 cases, too few for train and val and test"),
+    ],
+)
+def test_a_folder_that_cannot_be_learned_from_is_refused(
+    tmp_path: Path, counts: dict[str, int], message: str
+) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    with pytest.raises(PumitError, match=message):
+        read_classification_data(fill(folder, counts))
+
+
+def test_a_class_without_training_cases_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path / "train", {"a": 2, "b": 2})
+    fill(tmp_path / "val", {"a": 2, "c": 2})
+    with pytest.raises(PumitError, match="Class 'c' of val"):
+        read_classification_data(tmp_path)
+    with pytest.raises(PumitError, match="leave the key classes out"):
+        read_classification_data(tmp_path, classes=["a", "b"])
+
+
+def test_shares_have_to_leave_something_to_learn_from() -> None:
+    assert require_split(None) == {"val": 0.15, "test": 0.15}
+    assert require_split({"val": 0.5}) == {"val": 0.5, "test": 0.0}
+    for bad in ({"val": 0}, {"test": 0.2}, {"val": 0.5, "test": 0.5}, {"val": "x"}, {"dev": 0.1}):
+        with pytest.raises(PumitError, match="split must give"):
+            require_split(bad)
+
+
+def test_labels_count_from_zero_in_the_order_of_the_names(tmp_path: Path) -> None:
+    data = read_class_folders(fill(tmp_path, {"b": 4, "a": 4}))
+    np.testing.assert_array_equal(np.unique(data.splits["train"].labels), [0, 1])
+    assert data.splits["train"].names[0].startswith("a")

@@ -1,0 +1,78 @@
+"""Files are read once; what is kept of them is what would have been read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK
+import torch
+from pumit.errors import ExportError, VolumeError
+from pumit.preprocessing.classifier_input import ClassifierInput
+from pumit.training.classification.cases import Cases
+from pumit.training.classification.class_folders import read_class_folders
+from pumit.training.classification.prepared_images import PreparedImages, keep_prepared
+
+FORM = ClassifierInput((4, 8, 8), 1)
+
+
+@pytest.fixture
+def cases(tmp_path: Path, rng: np.random.Generator) -> Cases:
+    for name in ("a", "b"):
+        (tmp_path / "set" / "train" / name).mkdir(parents=True)
+        for i in range(2):
+            image = SimpleITK.GetImageFromArray(rng.normal(size=(5, 9, 7)).astype(np.float32))
+            SimpleITK.WriteImage(image, str(tmp_path / "set" / "train" / name / f"{name}{i}.mha"))
+        (tmp_path / "set" / "val" / name).mkdir(parents=True)
+        (tmp_path / "set" / "val" / name / "x.mha").write_bytes(b"")
+    return read_class_folders(tmp_path / "set").splits["train"]
+
+
+def test_kept_images_are_those_of_the_files(cases: Cases, tmp_path: Path) -> None:
+    kept, fresh = keep_prepared(cases, FORM, tmp_path / "kept.npy"), PreparedImages(cases, FORM)
+    assert len(kept) == len(fresh) == 4
+    for i in range(4):
+        assert kept[i].dtype == torch.float32
+        torch.testing.assert_close(kept[i], fresh[i], atol=1e-3, rtol=0)
+
+
+def test_nothing_is_read_again_until_something_changes(cases: Cases, tmp_path: Path) -> None:
+    told: list[int] = []
+    target = tmp_path / "kept.npy"
+    keep_prepared(cases, FORM, target, progress=told.append)
+    keep_prepared(cases, FORM, target, progress=told.append)
+    assert told == [1, 2, 3, 4]
+    keep_prepared(cases, ClassifierInput((4, 8, 4), 1), target, progress=told.append)
+    assert len(told) == 8
+    cases.files[0].write_bytes(cases.files[1].read_bytes() + b"\0")
+    keep_prepared(cases, ClassifierInput((4, 8, 4), 1), target, progress=told.append)
+    assert len(told) == 12
+
+
+def test_other_channels_are_refused_by_name(cases: Cases, tmp_path: Path) -> None:
+    colours = SimpleITK.GetImageFromArray(np.zeros((5, 9, 7, 3), np.uint8), isVector=True)
+    SimpleITK.WriteImage(colours, str(cases.files[2]))
+    with pytest.raises(VolumeError, match=r"b0.mha has 3 channels, a0.mha 1"):
+        keep_prepared(cases, FORM, tmp_path / "kept.npy")
+    assert not (tmp_path / "kept.npy").exists()
+
+
+def test_a_damaged_file_is_told_by_name_and_nothing_is_kept(cases: Cases, tmp_path: Path) -> None:
+    cases.files[3].write_bytes(b"nothing")
+    with pytest.raises(VolumeError, match=r"^b1.mha: ") as caught:
+        keep_prepared(cases, FORM, tmp_path / "kept.npy")
+    assert str(tmp_path) not in str(caught.value)
+    assert not list(tmp_path.glob("*kept*"))
+
+
+def test_a_file_that_vanished_is_told_by_name(cases: Cases, tmp_path: Path) -> None:
+    cases.files[1].unlink()
+    with pytest.raises(VolumeError, match=r"a1.mha"):
+        keep_prepared(cases, FORM, tmp_path / "kept.npy")
+
+
+def test_a_folder_that_is_a_file_cannot_keep_anything(cases: Cases, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ExportError, match="Prepared images cannot be kept"):
+        keep_prepared(cases, FORM, tmp_path / "file" / "kept.npy")

@@ -1,0 +1,249 @@
+"""`pumit train` of a classifier learns, keeps the best, resumes, and says what is wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import SimpleITK
+import torch
+import yaml
+from pumit.errors import CheckpointError, PumitError
+from pumit.inference.classifier import load_classifier
+from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
+from pumit.networks.build import build_network
+from pumit.training.classification.recipe import batch_size, plan_of
+from pumit.training.recipes.schedule import Schedule
+from pumit.training.train import finetune
+from pumit.volume import Volume
+from safetensors.torch import load_file
+
+SIZES: dict[str, Any] = {
+    "dim": 16,
+    "depth": 1,
+    "num_heads": 2,
+    "hidden": 24,
+    "fixed_patch": [4, 4, 4],
+}
+RECIPE: dict[str, Any] = {
+    "task": "classification",
+    "name": "made",
+    "version": "7",
+    "network": "pumit_classifier_small",
+    "network_sizes": SIZES,
+    "data": {"file": "set.npz"},
+    "image_size": [8, 8, 8],
+    "batch_size": 8,
+    "device": "cpu",
+    "threads": 1,
+    "schedule": {
+        "steps": 40,
+        "learning_rate": 3e-3,
+        "warm_up": 4,
+        "average": 0.8,
+        "validate_every": 8,
+    },
+}
+
+
+def bright_or_dark(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Noise whose level tells the class."""
+    labels = np.arange(count) % 2
+    images = rng.integers(0, 60, (count, 8, 8, 8)) + 190 * labels[:, None, None, None]
+    return images.astype(np.uint8), labels[:, None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, rng: np.random.Generator) -> Path:
+    content = {}
+    for split, count in (("train", 24), ("val", 8), ("test", 8)):
+        content[f"{split}_images"], content[f"{split}_labels"] = bright_or_dark(count, rng)
+    np.savez(tmp_path / "set.npz", **content)
+    return tmp_path
+
+
+def write(folder: Path, changes: Mapping[str, Any]) -> Path:
+    path = folder / "recipe.yaml"
+    recipe = {k: v for k, v in {**RECIPE, **changes}.items() if v is not None}
+    path.write_text(yaml.safe_dump(recipe))
+    return path
+
+
+def run(folder: Path, name: str = "out", seconds: float | None = None, **changes: Any) -> Path:
+    overrides = {} if seconds is None else {"seconds": seconds}
+    return finetune(write(folder, changes), folder / name, overrides=overrides)
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def test_a_classifier_learns_and_the_best_is_kept_with_its_measures(folder: Path) -> None:
+    path = run(folder)
+    assert path == folder / "out" / "made.safetensors"
+    log = records(path.parent)
+    assert log[0] == {
+        "classes": ["0", "1"],
+        "cases": {"train": [12, 12], "val": [4, 4], "test": [4, 4]},
+    }
+    scores = {r["step"]: r["validation"]["score"] for r in log if "validation" in r}
+    assert list(scores) == [8, 16, 24, 32, 40]
+    recipe, _ = read_recipe(path)
+    assert recipe["kind"] == "classifier"
+    assert recipe["step"] == max(scores, key=lambda step: scores[step])
+    test = recipe["metrics"]["test"]
+    assert (test["auc"], test["accuracy"]) == (1.0, 1.0)
+    assert log[-2]["test"] == test
+    with (path.parent / "answers.csv").open(newline="", encoding="utf-8") as handle:
+        rows = list(csv.DictReader(handle))
+    assert [row["split"] for row in rows] == ["val"] * 8 + ["test"] * 8
+    assert all((float(row["1"]) > 0.5) == (row["truth"] == "1") for row in rows[8:])
+    model = load_classifier(path, device="cpu")
+    told = model.classify(Volume(np.full((8, 8, 8), 220, np.uint8))).probabilities
+    assert told["1"] > 0.6
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not(folder: Path) -> None:
+    run(folder, "whole")
+    for _ in range(3):
+        run(folder, "parts", seconds=0.0)
+    run(folder, "parts")
+    whole, parts = (load_file(folder / name / "last.safetensors") for name in ("whole", "parts"))
+    for name, value in whole.items():
+        torch.testing.assert_close(parts[name], value, rtol=0, atol=0)
+    found = [
+        {r["step"]: r["validation"] for r in records(folder / name) if "validation" in r}
+        for name in ("whole", "parts")
+    ]
+    assert {1, 2, 3} < found[1].keys()  # each part ends with a validation
+    assert found[0].items() <= found[1].items()
+
+
+def test_of_several_rates_the_best_is_kept(folder: Path) -> None:
+    path = run(folder, learning_rates=[1e-9, 3e-3])
+    assert {p.name for p in path.parent.iterdir() if p.is_dir()} == {"rate_1e-09", "rate_0.003"}
+    recipe, _ = read_recipe(path)
+    assert recipe["training"]["learning_rate"] == 0.003
+    assert recipe["metrics"]["test"]["auc"] == 1.0
+
+
+def test_a_folder_per_class_is_learned_from(tmp_path: Path, rng: np.random.Generator) -> None:
+    images, labels = bright_or_dark(20, rng)
+    for i, (image, label) in enumerate(zip(images, labels.ravel(), strict=True)):
+        inner = tmp_path / "scans" / ("dark", "bright")[label]
+        inner.mkdir(parents=True, exist_ok=True)
+        SimpleITK.WriteImage(SimpleITK.GetImageFromArray(image[:6]), str(inner / f"{i}.nii.gz"))
+    intensity = {"method": "range", "source": [0, 255]}
+    path = run(tmp_path, data={"folder": "scans"}, intensity=intensity)
+    model = load_classifier(path, device="cpu")
+    assert model.classes == ("bright", "dark")
+    assert model.classify(Volume.read(inner / "19.nii.gz")).most_probable == "bright"
+    assert read_recipe(path)[0]["metrics"]["test"]["auc"] == 1.0
+    assert (tmp_path / "out" / "prepared" / "train.npy").is_file()
+
+
+def test_training_begins_with_a_pre_trained_encoder(folder: Path) -> None:
+    sizes = {k: v for k, v in SIZES.items() if k != "fixed_patch"}
+    sizes |= {"patch_halvings": 2, "position_table": [2, 2, 2], "num_tokens": 8}
+    torch.manual_seed(5)
+    state = build_network("pumit_vit_small_mim", **sizes).state_dict()
+    recipe = {"network": "pumit_vit_small_mim", "sizes": sizes}
+    encoder = folder / "encoder.safetensors"
+    save_checkpoint(encoder, {k: v.half() for k, v in state.items()}, recipe)
+    still = {"steps": 1, "learning_rate": 0.0}
+    path = run(folder, initial="encoder.safetensors", schedule=still)
+    name = "vit.blocks.0.mlp.w1.weight"
+    torch.testing.assert_close(load_checkpoint(path).state[name], state[name].half())
+    with pytest.raises(CheckpointError, match=r"initial encoder\.safetensors does not fit"):
+        run(folder, "other", initial=str(encoder), network_sizes={**SIZES, "dim": 24})
+    with pytest.raises(CheckpointError, match="'pumit_classifier_small'; give a pre-trained"):
+        run(folder, "wrong", initial=str(path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epoch": 3}, "did you mean epochs"),
+        ({"data": None}, "either file"),
+        ({"data": {"file": "set.npz", "folder": "x"}}, "either file"),
+        ({"data": {"file": "absent.npz"}}, "There is no 'absent.npz'"),
+        ({"data": {"file": "set.npz", "classes": ["a", "a"]}}, "a name twice"),
+        ({"data": {"file": "set.npz", "classes": ["a"]}}, "2 classes, but the recipe names 1"),
+        ({"network": "pumit_vit_b_mim"}, "is no classifier"),
+        ({"network": "classifier"}, "is no classifier"),
+        ({"network_sizes": {"width": 3}}, "no size 'width'"),
+        ({"network_sizes": {**SIZES, "in_channels": 2}, "data": None}, "either file"),
+        ({"network_sizes": {**SIZES, "fixed_patch": None}}, "patch is fixed"),
+        ({"data": {"file": "set.npz", "split": {"val": 0.2}}}, "leave split out"),
+        ({"image_size": [8, 8]}, "3 whole numbers"),
+        ({"image_size": [8, 8, 9]}, "no multiple of the network's patch"),
+        ({"drop_epochs": [0]}, "whole numbers above 0"),
+        ({"learning_rates": ["fast"]}, "learning_rates"),
+        ({"orientation": "up"}, "orientation must be"),
+        ({"intensity": {"method": "magic"}}, "intensity cannot be used"),
+        ({"epochs": 2}, "both epochs and steps"),
+        ({"initial": "a", "eva02": "b"}, "initial and with eva02"),
+        ({"initial": "absent.safetensors"}, r"no checkpoint absent\.safetensors"),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_is_refused(
+    folder: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PumitError, match=message) as caught:
+        run(folder, **changes)
+    assert "\n" not in str(caught.value)
+    assert str(folder) not in str(caught.value)
+    assert not (folder / "out").exists()
+
+
+def test_epochs_become_steps() -> None:
+    recipe = {"epochs": 100, "drop_epochs": [50, 75], "learning_rates": [1e-5, 1e-4]}
+    default = Schedule(steps=2000)
+    plan = plan_of(recipe, default, 1188, processes=1)
+    assert batch_size(recipe) == 32
+    first, second = plan
+    assert (first.learning_rate, second.learning_rate) == (1e-5, 1e-4)
+    assert first.steps == 100 * 38
+    assert first.validate_every == 38
+    before, after, last = (first.rate_at(step) for step in (50 * 38 - 1, 50 * 38, 75 * 38))
+    assert after == pytest.approx(before / 10)
+    assert last == pytest.approx(before / 100)
+    # Fewer batches hold every case where several processes draw; `--steps` comes first.
+    assert plan_of(recipe, default, 1188, processes=4)[0].steps == 100 * 10
+    assert plan_of(recipe, Schedule(steps=3), 1188, processes=1)[0].steps == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("classification", {"learning_rates": [1e-3]}),
+        # One rate of the grid, two of twelve blocks, and 27 of 1000 patches: it starts in seconds.
+        (
+            "pumit_medmnist",
+            {
+                "learning_rates": [1e-5],
+                "workers": 0,
+                "network_sizes": {"depth": 2},
+                "image_size": [48, 48, 48],
+            },
+        ),
+    ],
+)
+def test_shipped_recipes_start(
+    name: str, changes: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pumit.training import train as module
+
+    path = Path(module.__file__).with_name("recipes") / f"{name}.yaml"
+    recipe = {**yaml.safe_load(path.read_text()), **changes, "batch_size": 2}
+    monkeypatch.setattr(module, "read_yaml", lambda _: recipe)
+    data = {"file": str(folder / "set.npz")}
+    made = finetune(path, folder / "out", data=data, overrides={"steps": 1}, device="cpu")
+    assert read_recipe(made)[0]["metrics"].keys() == {"val", "test"}
+    assert load_classifier(made, device="cpu").form.factor == 1.0

@@ -1,0 +1,91 @@
+"""A comparison's recipe is checked whole, and makes the recipes of its trainings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_comparison import RECIPE, written
+from pumit.cli.training_options import find_recipe
+from pumit.errors import PumitError
+from pumit.training.comparison.recipe import read_comparison
+
+UNET = RECIPE["networks"][0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sedes": [0]}, "did you mean seeds"),
+        ({"seeds": [1, 1]}, "seeds in compare.yaml must be different whole numbers"),
+        ({"seeds": []}, "seeds"),
+        ({"seeds": [0, -1]}, "seeds"),
+        ({"seconds": None}, "needs seconds"),
+        ({"seconds": 0}, "seconds in compare.yaml must be above 0"),
+        ({"seconds": -3}, "seconds"),
+        ({"clock": "processer"}, "clock in schedule must be wall or processor"),
+        ({"processes": 0}, "processes"),
+        ({"threads": 0}, "threads"),
+        ({"schedule": {"seconds": 3}}, "give seconds beside schedule"),
+        ({"schedule": {"validate_every": 5}}, "only the end of a training is judged"),
+        ({"schedule": {"warmup": 5}}, "did you mean warm_up"),
+        ({"schedule": {"shape": "poly"}}, "falls by steps"),
+        ({"data": {**RECIPE["data"], "share": 0.5}}, "share with the network"),
+        ({"data": {**RECIPE["data"], "foldr": "x"}}, "did you mean folder"),
+        ({"plan": {"patch": [16, 16, 16]}}, "did you mean patch_size"),
+        ({"augmentation": {"rotations": 0.2}}, "did you mean rotation"),
+        ({"networks": []}, "needs networks"),
+        ({"networks": ["basic_unet"]}, "number 1: it needs the key network"),
+        ({"networks": [UNET, {"name": "x"}]}, "number 2: it needs the key network"),
+        ({"networks": [UNET, UNET]}, "Two networks are called 'U-Net'"),
+        ({"networks": [UNET, {**UNET, "name": "u-net"}]}, "'U-Net' and 'u-net'"),
+        ({"networks": [{**UNET, "name": "../out"}]}, "cannot be that of a folder"),
+        ({"networks": [{**UNET, "network": "basic_unett"}]}, "U-Net: .*did you mean basic_unet"),
+        ({"networks": [{**UNET, "network_sizes": {"feature": 3}}]}, "did you mean features"),
+        ({"networks": [{**UNET, "sizes": {}}]}, "Unknown key 'sizes' in networks, number 1"),
+        ({"networks": [{**UNET, "share": 0}]}, "share of U-Net"),
+        ({"networks": [{**UNET, "schedule": {"seconds": 9}}]}, "must be the same for all"),
+        ({"networks": [{**UNET, "schedule": {"learning_rat": 9}}]}, "did you mean learning_rate"),
+        ({"networks": [{**UNET, "schedule": {"optimizer": "adam"}}]}, "U-Net: optimizer"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(PumitError, match=message):
+        read_comparison(written(tmp_path, **changes))
+
+
+def test_trainings_differ_in_what_is_a_networks_own(tmp_path: Path) -> None:
+    own = {**UNET, "name": "less", "share": 0.5, "initial": "a.safetensors"}
+    own |= {"schedule": {"learning_rate": 0.5}, "tuning": "nobody searched"}
+    found = read_comparison(written(tmp_path, networks=[UNET, own]))
+    first, second = (found.training_recipe(network, 3) for network in found.networks)
+    assert second["data"] == {**first["data"], "share": 0.5}
+    assert second["schedule"] == {**first["schedule"], "learning_rate": 0.5}
+    ours = {"name", "data", "schedule", "initial"}
+    assert {k: v for k, v in first.items() if k not in ours} == {
+        k: v for k, v in second.items() if k not in ours
+    }
+    assert (first["schedule"]["seconds"], first["schedule"]["validate_every"]) == (30.0, 0)
+    assert "initial" not in first
+    assert (found.networks[1].tuning, second["seed"]) == ("nobody searched", 3)
+
+
+def test_a_network_is_called_as_it_is_built_where_it_has_no_name(tmp_path: Path) -> None:
+    (only,) = read_comparison(written(tmp_path, networks=[{"network": "basic_unet"}])).networks
+    assert (only.name, only.slug) == ("basic_unet", "basic_unet")
+
+
+def test_the_recipe_that_ships_compares_five_families_and_a_unet() -> None:
+    path, is_shipped = find_recipe("compare_hippocampus")
+    assert is_shipped
+    found = read_comparison(path)
+    assert len(found.networks) == 6
+    assert found.seeds == (0, 1, 2)
+    assert found.schedule["seconds"] > 0
+    assert found.schedule["clock"] == "processor"
+    assert not found.draws  # the set's licence allows no pictures
+    data = found.recipe["data"]
+    everybody = sorted([*data["training"], *data["validation"]])
+    assert data["validation"] == everybody[::3]
+    assert len(everybody) == 24

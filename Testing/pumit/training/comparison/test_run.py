@@ -1,0 +1,243 @@
+"""A comparison trains what is missing, goes on after a kill, and names what failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labelled_scans import TINY_SIZES, write_pairs
+from made_comparison import RECIPE, PretendedProcesses, written
+from pumit.cli.main import main
+from pumit.errors import PumitError
+from pumit.io.run_files import ask, read_status
+from pumit.training.comparison import run as comparison
+from pumit.training.comparison.results import ROWS, read_rows
+from pumit.training.comparison.run import compare, compare_again
+from pumit.training.recipes.reader import read_yaml
+from pumit.training.run.control import RunStopped
+from tiny_run import forks, started, wait_for
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_pairs(tmp_path / "data", 3)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> type[PretendedProcesses]:
+    """Trainings that pretend, and a page."""
+    PretendedProcesses.forget()
+    monkeypatch.setattr(comparison, "TrainingProcesses", PretendedProcesses)
+    monkeypatch.setattr(comparison, "LOOK_SECONDS", 0.0)
+    return PretendedProcesses
+
+
+@pytest.fixture
+def pretended(
+    drawn: type[PretendedProcesses], monkeypatch: pytest.MonkeyPatch
+) -> type[PretendedProcesses]:
+    """The same without the page, which takes a second to draw."""
+    monkeypatch.setattr(comparison, "_write_page", lambda output, found: True)
+    return drawn
+
+
+@forks
+def test_networks_are_trained_alike_and_go_on_after_a_kill(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pumit = {"network": "pumit_segmentation_small", "network_sizes": TINY_SIZES}
+    path = written(
+        tmp_path,
+        networks=[{"name": "PUMIT", **pumit}, RECIPE["networks"][0]],
+        plan=None,
+        seconds=None,
+        schedule={"steps": 2, "warm_up": 1, "log_every": 1},
+        processes=2,
+    )
+    out = tmp_path / "out"
+    runs = [out / "runs" / name for name in ("PUMIT_0", "U-Net_0", "PUMIT_5", "U-Net_5")]
+    process = started(lambda: compare(path, out))
+    wait_for(lambda: read_status(runs[0]) and read_status(runs[1]), 300.0)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+
+    found = compare(path, out)
+    assert (found.done, found.failures) == (4, {})
+    rows = read_rows(out / ROWS)
+    assert [(r.name, r.seed) for r in rows] == [
+        ("PUMIT", 0), ("U-Net", 0), ("PUMIT", 5), ("U-Net", 5),
+    ]  # fmt: skip
+    for row in rows:
+        assert row.steps == 2
+        assert row.processor_seconds > 0
+        assert row.seconds > 0
+        assert row.peak_memory_gib is not None
+        assert 0.1 < row.peak_memory_gib < 8
+        assert row.prediction_seconds > 0
+        assert {(c.case, c.label) for c in row.cases} == {
+            (case, label) for case in ("case_1", "case_2") for label in ("ball", "box")
+        }
+    recipes = [read_yaml(run / "recipe.yaml") for run in runs]
+    for key in ("plan", "data", "augmentation", "validation"):
+        assert all(recipe[key] == recipes[0][key] for recipe in recipes)
+    # A multiple of what both networks need: 32 of the tiny one in the plane, 16 of the U-Net.
+    patch = recipes[0]["plan"]["patch_size"]
+    assert patch[0] % 16 == patch[1] % 32 == patch[2] % 32 == 0
+    assert (out / "index.html").stat().st_size > 10_000
+
+    monkeypatch.setattr(comparison, "TrainingProcesses", PretendedProcesses)
+    PretendedProcesses.forget()
+    assert compare(path, out).done == 4
+    assert PretendedProcesses.started == []
+
+
+def test_seed_after_seed_so_many_at_a_time(
+    tmp_path: Path, data: Path, pretended: type[PretendedProcesses]
+) -> None:
+    out = tmp_path / "out"
+    found = compare(written(tmp_path, processes=3), out)
+    assert pretended.started == ["U-Net, seed 0", "wide, seed 0", "U-Net, seed 5", "wide, seed 5"]
+    assert (found.done, pretended.most) == (4, 3)
+    status = read_status(out)
+    assert status is not None
+    assert (status.state, status.task) == ("finished", "comparison")
+    row = read_rows(out / ROWS)[-1]
+    assert (row.name, row.seed, row.steps) == ("wide", 5, 45)
+    assert (row.processor_seconds, row.seconds) == (30.5, 44.0)
+    assert (row.peak_memory_gib, row.parameters) == (0.75, 1234)
+    recipe = read_yaml(out / "recipes" / "wide_5.yaml")
+    assert recipe["schedule"]["learning_rate"] == 0.01
+    assert recipe["schedule"]["clock"] == "processor"
+    assert (recipe["seed"], recipe["register"], recipe["workers"]) == (5, False, 0)
+    assert recipe["data"]["training"] == ["case_0"]
+
+
+def test_what_fails_is_named_and_the_others_go_on(
+    tmp_path: Path,
+    data: Path,
+    drawn: type[PretendedProcesses],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    drawn.fails = {"U-Net, seed 0": "The loss is not finite."}
+    command = ["compare", str(written(tmp_path)), "-o", str(tmp_path / "out")]
+    assert main(command) == 2
+    assert "U-Net, seed 0 failed: The loss is not finite." in capsys.readouterr().err
+    assert len(read_rows(tmp_path / "out" / ROWS)) == 3
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "Not finished, and not on this page: U-Net, seed 0." in page
+    drawn.forget()
+    assert main(command) == 0
+    assert drawn.started == ["U-Net, seed 0"]
+
+
+def test_some_networks_can_be_trained_first(
+    tmp_path: Path, data: Path, pretended: type[PretendedProcesses]
+) -> None:
+    out = tmp_path / "out"
+    compare(written(tmp_path), out, only=["wide"])
+    assert pretended.started == ["wide, seed 0", "wide, seed 5"]
+    with pytest.raises(PumitError, match="compares no 'narrow'; choose among U-Net, wide"):
+        compare(written(tmp_path), out, only=["narrow"])
+
+
+def test_a_stop_reaches_the_trainings(
+    tmp_path: Path,
+    data: Path,
+    pretended: type[PretendedProcesses],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setattr(pretended, "ended", lambda self: ask(out, "stop") or ())
+    with pytest.raises(RunStopped):
+        compare(written(tmp_path), out)
+    assert pretended.stops == ["stop"]
+    status = read_status(out)
+    assert status is not None
+    assert status.state == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seconds": 60}, "seconds was 30.0, is 60.0"),
+        ({"plan": {"patch_size": [16, 32, 32], "batch_size": 3}}, "batch_size was 2, is 3"),
+    ],
+)
+def test_trainings_of_two_recipes_are_not_mixed(
+    tmp_path: Path,
+    data: Path,
+    pretended: type[PretendedProcesses],
+    changes: dict[str, Any],
+    message: str,
+) -> None:
+    compare(written(tmp_path), tmp_path / "out")
+    with pytest.raises(PumitError, match=message):
+        compare(written(tmp_path, **changes), tmp_path / "out")
+    more = [*RECIPE["networks"], {"name": "third", "network": "basic_unet"}]
+    again = compare(written(tmp_path, networks=more, processes=2), tmp_path / "out")
+    assert again.done == 6
+
+
+def test_the_page_alone_is_made_without_the_data(
+    tmp_path: Path, data: Path, drawn: type[PretendedProcesses]
+) -> None:
+    path, out = written(tmp_path), tmp_path / "out"
+    with pytest.raises(PumitError, match=r"No training of compare\.yaml is finished in out"):
+        compare_again(path, out)
+    compare(path, out)
+    before = (out / "index.html").read_text()
+    (out / "index.html").unlink()
+    data.rename(tmp_path / "elsewhere")
+    compare_again(path, out)
+    assert (out / "index.html").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"plan": {"patch_size": [16, 24, 32]}}, r"U-Net: plan\.patch_size"),
+        (
+            {
+                "networks": [
+                    RECIPE["networks"][0],
+                    {
+                        "name": "Swin",
+                        "network": "swin_unetr",
+                        "network_sizes": {"feature_size": 12},
+                    },
+                ]
+            },
+            r"Swin: plan\.patch_size \[16, 32, 32\] does not fit",
+        ),
+        ({"data": {**RECIPE["data"], "folder": "nowhere"}}, "nowhere"),
+        ({"data": {**RECIPE["data"], "validation": 0}}, "data.validation"),
+        ({"networks": [{**RECIPE["networks"][0], "initial": "none.safetensors"}]}, "U-Net: .*none"),
+        ({"device": "cuda:77"}, "not available"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_is_trained(
+    tmp_path: Path,
+    data: Path,
+    pretended: type[PretendedProcesses],
+    changes: dict[str, Any],
+    message: str,
+) -> None:
+    with pytest.raises(PumitError, match=message):
+        compare(written(tmp_path, **changes), tmp_path / "out")
+    assert pretended.started == []
+    assert not (tmp_path / "out" / "runs").exists()
+    assert not (tmp_path / "out" / ROWS).exists()
+
+
+def test_the_facts_name_no_place(
+    tmp_path: Path, data: Path, pretended: type[PretendedProcesses]
+) -> None:
+    compare(written(tmp_path), tmp_path / "out")
+    facts = (tmp_path / "out" / "comparison.json").read_text()
+    assert str(tmp_path) not in facts
+    assert os.uname().nodename not in json.loads(facts)["machine"].values()

@@ -1,0 +1,61 @@
+"""Classes are read off the labels, and names that may mean the same are found."""
+
+from __future__ import annotations
+
+from pumit.io.label_file import LabelledSegment
+from pumit.training.data.class_proposal import ClassProposal
+from pumit.training.data.classes import classes_from
+
+LIVER = "~SCT^123037004^Anatomical Structure~SCT^10200004^Liver~^^~~^^~^^"
+TISSUE = "~SCT^85756007^Tissue~SCT^85756007^Tissue~^^~~^^~^^"
+
+
+def proposed(**cases: list[tuple[str, int]]) -> ClassProposal:
+    made = ClassProposal()
+    for case, segments in cases.items():
+        made.add(case, [LabelledSegment(value, 0, name) for name, value in segments])
+    return made
+
+
+def test_spellings_of_one_name_are_one_class_and_are_told() -> None:
+    made = proposed(a=[("Liver", 1)], b=[("liver ", 4)], c=[("LIVER", 1)], d=[("Spleen", 1)])
+    liver, spleen = made.classes()
+    assert (liver.label.name, liver.value, liver.segments) == ("Liver", 1, ("liver ", "LIVER"))
+    assert (spleen.label.name, spleen.value) == ("Spleen", 2)
+    (told,) = made.problems()
+    assert told.startswith("'Liver' is also spelt 'liver ' (b), 'LIVER' (c)")
+    assert "under its segments" in told
+
+
+def test_values_without_names_are_called_after_them() -> None:
+    made = proposed(a=[("", 1), ("", 7)], b=[("", 7)])
+    assert [(c.label.name, c.value) for c in made.classes()] == [("class 1", 1), ("class 7", 7)]
+    assert made.problems() == []
+
+
+def test_meaning_and_colour_come_from_the_segments() -> None:
+    made = ClassProposal()
+    made.add("a", [LabelledSegment(1, 0, "L", TISSUE, None), LabelledSegment(2, 0, "S", "~~~")])
+    made.add("b", [LabelledSegment(1, 0, "L", LIVER, (0.5, 0.2, 0.1))])
+    first, second = made.classes()
+    assert (first.label.terminology, first.label.color_rgb) == (LIVER, (0.5, 0.2, 0.1))
+    assert second.label.terminology == ""
+    # What is proposed can be written into a recipe.
+    assert classes_from([c.as_row() for c in made.classes()]) == made.classes()
+
+
+def test_near_names_of_different_cases_are_doubted() -> None:
+    made = proposed(a=[("pancreas", 1)], b=[("pancreas", 1)], c=[("pancraes", 1)])
+    (doubt,) = made.doubts()
+    assert doubt.startswith("'pancraes' (c) may mean 'pancreas'")
+
+
+def test_names_that_differ_by_a_side_or_a_number_are_not_doubted() -> None:
+    made = proposed(
+        a=[("left kidney", 1), ("vertebra L1", 2)], b=[("right kidney", 1), ("vertebra L2", 2)]
+    )
+    assert made.doubts() == []
+
+
+def test_names_of_one_case_are_two_things() -> None:
+    assert proposed(a=[("tumour core", 1), ("tumour cores", 2)]).doubts() == []

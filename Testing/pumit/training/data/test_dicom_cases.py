@@ -1,0 +1,197 @@
+"""Folders of DICOM patients, Slicer scenes and usual layouts become cases by themselves."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from label_objects_made import (
+    a_series,
+    a_volume,
+    blobs,
+    save,
+    save_segments,
+    write_bundle,
+    write_seg,
+    write_struct,
+)
+from pumit.errors import PumitError
+from pumit.training.data.case import read_labelled
+from pumit.training.data.file_pairs import guess_pairs
+from pumit.training.data.found_cases import FoundCases
+from pumit.training.data.labelled_set import find_cases, find_labelled_set
+
+MASKS = [mask.astype(np.uint8) for mask in blobs()]
+SQUARE = [np.array([(2, 1.5, 1.5), (2, 1.5, 8.5), (2, 8.5, 8.5), (2, 8.5, 1.5)])]
+
+
+def find(folder: Path, **data: Any) -> FoundCases:
+    return find_cases({"folder": str(folder), **data}, Path)
+
+
+def told(found: FoundCases) -> list[str]:
+    return [str(problem) for problem in found.problems]
+
+
+def touch(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+@pytest.fixture(scope="module")
+def patients(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """p1: scan and DICOM-SEG; p2: two scans, RTSTRUCT; p3: a scan; p4: a lost SEG; p5: damage."""
+    folder = tmp_path_factory.mktemp("patients")
+    one = a_series(folder / "p1" / "ct")
+    write_seg(folder / "p1" / "seg" / "a.dcm", one, MASKS[0], "BINARY", ["Liver"])
+    two = a_series(folder / "p2" / "ct", seed=1)
+    a_series(folder / "p2" / "ct" / "scout", seed=2)
+    write_struct(folder / "p2" / "rt.dcm", two, {"LIVER": SQUARE})
+    a_series(folder / "p3" / "ct", seed=3)
+    other = a_series(folder.parent / "elsewhere" / "ct", seed=4)
+    write_seg(folder / "p4" / "b.dcm", other, MASKS[0], "BINARY", ["Liver"])
+    touch(folder, "p5/c.dcm")
+    (folder / "p5" / "c.dcm").write_bytes(bytes(128) + b"DICM" + b"nothing of the kind")
+    return folder
+
+
+def test_patients_with_segmentations_are_cases(patients: Path) -> None:
+    found = find(patients)
+    assert [case.name for case in found.data.cases] == ["p1", "p2"]
+    first, second = found.data.cases
+    assert first.images == (patients / "p1" / "ct",)
+    assert second.images[0].name.startswith("ct#")  # another series lies below it
+    assert told(found)[0].startswith("p5: ")
+    assert told(found)[1:] == [
+        "p4 b: the DICOM-SEG refers to a series that is not there; add the scan's files",
+        "p3: has no DICOM-SEG or RTSTRUCT",
+    ]
+    kept = {"leave_out": ["p5", "p4 b", "p3"]}
+    data = find_labelled_set({"folder": str(patients), **kept}, Path)
+    assert [c.label.name for c in data.classes] == ["Liver"]
+    assert data.classes[0].segments == ("LIVER",)
+    assert "'Liver' is also spelt 'LIVER' (p2)" in data.doubts[0]
+    read = [read_labelled(case, data.classes) for case in data.cases]
+    assert np.array_equal(read[0].labels, MASKS[0])
+    assert read[1].labels[2, 2:9, 2:9].all()
+    assert np.array_equal(read[1].volume.array, a_volume(1).array)
+
+
+def test_segmentations_of_other_segments_are_one_case_and_readings_two(tmp_path: Path) -> None:
+    scan = a_series(tmp_path / "p" / "ct")
+    for name, mask, label in (("a", 0, "Liver"), ("b", 1, "Spleen"), ("c", 1, "liver")):
+        write_seg(tmp_path / "p" / f"{name}.dcm", scan, MASKS[mask], "BINARY", [label])
+    cases = find(tmp_path).data.cases
+    assert [len(case.labels) for case in cases] == [2, 1]
+    assert cases[0].patient == cases[1].patient == "p"  # never the identifier
+
+
+def test_scenes_are_cases(tmp_path: Path) -> None:
+    files = (
+        save(tmp_path / "v.nrrd", a_volume()),
+        save_segments(tmp_path / "s.seg.nrrd", a_volume()),
+    )
+    folder = tmp_path / "scenes"
+    folder.mkdir()
+    write_bundle(folder / "a.mrb", *files)
+    write_bundle(folder / "b.mrb", *files, more="transform:vtkMRMLTransformNode1;")
+    (folder / "c.mrb").write_bytes(b"no zip")
+    found = find(folder)
+    (case,) = found.data.cases
+    assert (case.name, case.images[0].name) == ("a", "a.mrb#CT & more")
+    assert "b: 'Segments' and 'CT & more' are under different transforms" in told(found)[0]
+    assert told(found)[1].startswith("c: The Slicer bundle is damaged")
+    alone = find_labelled_set({"folder": str(folder / "a.mrb")}, Path)
+    assert [c.label.name for c in alone.classes] == ["liver", "spleen"]
+    # Codes and colours travel into the model.
+    assert "SCT^10200004^Liver" in alone.classes[0].label.terminology
+    assert alone.classes[0].label.color_rgb is not None
+    assert "liver and spleen share" in read_labelled(case, alone.classes).doubts[0]
+
+
+def test_zips_of_patients_are_cases(tmp_path: Path, patients: Path) -> None:
+    for name in ("p1", "p3"):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            for file in (patients / name).rglob("*.dcm"):
+                archive.write(file, file.relative_to(patients))
+    found = find(tmp_path)
+    assert told(found) == ["p3: the zip holds no DICOM-SEG or RTSTRUCT"]
+    assert [case.name for case in find(tmp_path / "p1.zip").data.cases] == ["p1"]
+    data = find_labelled_set({"folder": str(tmp_path), "leave_out": ["p3"]}, Path)
+    assert np.array_equal(read_labelled(data.cases[0], data.classes).labels, MASKS[0])
+
+
+def test_folders_of_dicom_are_paired_with_label_maps(tmp_path: Path) -> None:
+    volume = a_series(tmp_path / "images" / "a")
+    (tmp_path / "labels").mkdir()
+    save(tmp_path / "labels" / "a.nrrd", replace(volume, array=MASKS[1]))
+    data = find_labelled_set({"folder": str(tmp_path)}, Path)
+    assert data.cases[0].images == (tmp_path / "images" / "a",)
+    assert np.array_equal(read_labelled(data.cases[0], data.classes).labels, MASKS[1])
+
+
+@pytest.mark.parametrize(
+    ("files", "images", "labels", "channels"),
+    [
+        (["a/image.nii.gz", "a/label.nii.gz"], "{case}/image.*", "{case}/label.*", ()),
+        (["a.nrrd", "a.seg.nrrd"], "{case}.*", "{case}.seg.nrrd", ()),
+        (["a.nii", "a_seg.nii"], "{case}.*", "{case}_seg.*", ()),
+        (["a/CT.nrrd", "a/Mine.seg.nrrd"], "{case}/*.*", "{case}/*.seg.nrrd", ()),
+        (["images/a.nii", "labels/a_seg.nii"], "images/{case}.*", "labels/{case}_seg.*", ()),
+        (
+            ["a/a_t1.nii.gz", "a/a_flair.nii.gz", "a/a_seg.nii.gz"],
+            "{case}/{case}_{channel}.*",
+            "{case}/{case}_seg.*",
+            ("flair", "t1"),
+        ),
+        (
+            ["imagesTr/a_0000.mha", "imagesTr/a_0001.mha", "labelsTr/a.mha"],
+            "imagesTr/{case}_{channel}.*",
+            "labelsTr/{case}.*",
+            ("0000", "0001"),
+        ),
+    ],
+)
+def test_usual_layouts_are_recognised(
+    tmp_path: Path, files: list[str], images: str, labels: str, channels: tuple[str, ...]
+) -> None:
+    touch(tmp_path, *files)
+    found = guess_pairs(tmp_path)
+    assert found is not None
+    assert (found.patterns, found.channels) == ((images, labels), channels)
+    assert [case.name for case in found.cases] == ["a"]
+    assert not found.problems
+
+
+def test_missing_modality_is_named(tmp_path: Path) -> None:
+    for case in ("a", "b"):
+        touch(
+            tmp_path, *(f"{case}/{case}_{m}.nii.gz" for m in ("t1", "t1ce", "t2", "flair", "seg"))
+        )
+    (tmp_path / "b" / "b_t1ce.nii.gz").unlink()
+    found = find(tmp_path)
+    assert told(found) == ["b: lacks channel t1ce"]
+    assert found.data.channels == ("flair", "t1", "t1ce", "t2")
+
+
+def test_fewer_files_than_dataset_json_names_are_told(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"imagesTr/a_000{i}.nii.gz" for i in range(3)), "labelsTr/a.nii.gz")
+    content = {"channel_names": {"0": "T1", "1": "T2"}, "labels": {"background": 0, "x": 1}}
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    assert told(find(tmp_path)) == ["a: has 3 files where dataset.json names the channels T1, T2"]
+    (tmp_path / "imagesTr" / "a_0002.nii.gz").unlink()
+    touch(tmp_path, "imagesTr/b_0000.nii.gz", "labelsTr/b.nii.gz")
+    assert told(find(tmp_path)) == ["b: lacks channel 0001 (T2)"]
+
+
+def test_folder_of_nothing_known_says_what_is(tmp_path: Path) -> None:
+    touch(tmp_path, "notes.txt")
+    with pytest.raises(PumitError, match=r"dataset\.json, DICOM or Slicer scenes"):
+        find(tmp_path)

@@ -1,0 +1,224 @@
+"""Cases are found however their files are laid out, and what is missing is said at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from labelled_scans import ball_and_box, write, write_pairs
+from pumit.errors import PumitError
+from pumit.training.data.found_cases import LabelledSet
+from pumit.training.data.labelled_set import find_cases, find_labelled_set
+
+CLASSES = {"ball": 1, "box": 2}
+
+
+def find(root: Path, /, **data: Any) -> LabelledSet:
+    if not {"cases", "folders"} & data.keys():
+        data = {"folder": ".", **data}
+    if not (root / "dataset.json").exists():
+        data.setdefault("classes", CLASSES)  # or they are read off the labels
+    return find_labelled_set(data, lambda text: root / text)
+
+
+def touch(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return folder
+
+
+def test_files_of_one_name_are_a_case(tmp_path: Path) -> None:
+    touch(tmp_path, "images/b.1.nrrd", "labels/b.1.nii.gz", "images/a.mha", "labels/a.nii.gz")
+    touch(tmp_path, "images/._a.mha", "labels/notes.txt")
+    found = find(tmp_path, classes=CLASSES)
+    assert [case.name for case in found.cases] == ["a", "b.1"]
+    assert found.cases[1].label == tmp_path / "labels" / "b.1.nii.gz"
+    assert [(c.value, c.label.name) for c in found.classes] == [(1, "ball"), (2, "box")]
+
+
+def test_patterns_find_other_layouts_and_channels(tmp_path: Path) -> None:
+    touch(tmp_path, "p1/image.nii.gz", "p1/label.nii.gz", "p2/image.nii.gz", "p2/label.nii.gz")
+    found = find(tmp_path, images="{case}/image.nii.gz", labels="{case}/label.nii.gz")
+    assert [case.name for case in found.cases] == ["p1", "p2"]
+    touch(tmp_path, "mr/x_t2.nii.gz", "mr/x_t1.nii.gz", "seg/x.nii.gz")
+    found = find(tmp_path, images="mr/{case}_{channel}.nii.gz", labels="seg/{case}.nii.gz")
+    assert [path.name for path in found.cases[0].images] == ["x_t1.nii.gz", "x_t2.nii.gz"]
+
+
+def test_listed_cases_are_taken_as_they_are(tmp_path: Path) -> None:
+    touch(tmp_path, "a.nii.gz", "b1.nii.gz", "b2.nii.gz", "sa.nii.gz", "sb.nii.gz")
+    rows = [
+        {"image": ["b1.nii.gz", "b2.nii.gz"], "label": "sb.nii.gz", "name": "second"},
+        {"image": "a.nii.gz", "label": "sa.nii.gz"},
+    ]
+    found = find(tmp_path, cases=rows)
+    assert [(case.name, len(case.images)) for case in found.cases] == [("a", 1), ("second", 2)]
+
+
+def two_sites(root: Path) -> list[dict[str, Any]]:
+    """Folders whose cases are called alike."""
+    for site in ("a/site", "b/site"):
+        touch(
+            root / site, *(f"{kind}/case_{n}.nii.gz" for kind in ("images", "labels") for n in "12")
+        )
+    return [{"folder": "a/site"}, {"folder": "b/site"}]
+
+
+def test_folders_and_listed_cases_add_up(tmp_path: Path) -> None:
+    rows = two_sites(tmp_path)
+    touch(tmp_path, "x.nii.gz", "x_seg.nii.gz")
+    listed = [{"name": "case_1", "image": "x.nii.gz", "label": "x_seg.nii.gz"}]
+    found = find(tmp_path, folders=rows, cases=listed)
+    assert [case.name for case in found.cases] == [
+        *("case_1", "folder1-case_1", "folder1-case_2", "folder2-case_1", "folder2-case_2"),
+    ]
+    assert found.cases[3].label == tmp_path / "b/site/labels/case_1.nii.gz"
+    (alone, second) = find(tmp_path, folders=rows[:1]).cases
+    assert (alone.name, second.name) == ("case_1", "case_2")
+
+
+def test_what_a_folder_leaves_out_is_nothing_to_another(tmp_path: Path) -> None:
+    first, second = two_sites(tmp_path)
+    rows = [{**first, "leave_out": ["case_1"]}, {**second, "patients": {"case_1": "P7"}}]
+    found = find(tmp_path, folders=rows)
+    assert [(case.name, case.patient) for case in found.cases] == [
+        *(("folder1-case_2", ""), ("folder2-case_1", "P7"), ("folder2-case_2", "")),
+    ]
+
+
+def test_a_folder_that_fails_hides_no_other(tmp_path: Path) -> None:
+    rows = [*two_sites(tmp_path), {"folder": "gone"}]
+    found = find_cases({"folders": rows, "classes": CLASSES}, lambda text: tmp_path / text)
+    assert [str(p) for p in found.problems] == ["There is no folder 'gone'; correct data.folder"]
+    assert len(found.data.cases) == 4
+    assert found.origins["folder2-case_1"] == ("b/site", "case_1")
+
+
+def test_classes_that_folders_name_differently_have_to_be_named(tmp_path: Path) -> None:
+    rows = two_sites(tmp_path)
+    for row, names in zip(rows, ({"liver": 1}, {"spleen": 1}), strict=True):
+        folder = tmp_path / row["folder"]
+        listed = [{"image": "images/case_1.nii.gz", "label": "labels/case_1.nii.gz"}]
+        labels = {"0": "background", **{str(v): k for k, v in names.items()}}
+        content = {"modality": {"0": "CT"}, "labels": labels, "training": listed}
+        (folder / "dataset.json").write_text(json.dumps(content))
+    found = find_cases({"folders": rows}, lambda text: tmp_path / text)
+    assert ["name their classes differently" in str(p) for p in found.problems] == [True]
+    assert found.data.channels == ("CT",)
+    assert not find_cases({"folders": rows, "classes": CLASSES}, lambda t: tmp_path / t).problems
+
+
+@pytest.mark.parametrize("version", ["decathlon", "nnunet1", "nnunet2", "nnunet2 listed"])
+def test_dataset_json_of_every_kind(tmp_path: Path, version: str) -> None:
+    channels = {"0": "T1", "1": "T2"}
+    split = ["imagesTr/c1_0000.nii.gz", "imagesTr/c1_0001.nii.gz"]
+    touch(
+        tmp_path,
+        "labelsTr/c1.nii.gz",
+        *(["imagesTr/c1.nii.gz"] if version == "decathlon" else split),
+    )
+    listed = [{"image": "./imagesTr/c1.nii.gz", "label": "./labelsTr/c1.nii.gz"}]
+    old = {"modality": channels, "labels": {"0": "background", "2": "box", "1": "ball"}}
+    new = {"channel_names": channels, "labels": {"background": 0, "ball": 1, "box": 2}}
+    named = {"c1": {"images": split, "label": "labelsTr/c1.nii.gz"}}
+    content = {
+        "decathlon": {**old, "training": listed},
+        "nnunet1": {**old, "training": listed},
+        "nnunet2": {**new, "file_ending": ".nii.gz"},
+        "nnunet2 listed": {**new, "dataset": named},
+    }[version]
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    found = find(tmp_path)
+    assert [case.name for case in found.cases] == ["c1"]
+    assert len(found.cases[0].images) == (1 if version == "decathlon" else 2)
+    assert found.channels == ("T1", "T2")
+    assert [c.label.name for c in found.classes] == ["ball", "box"]
+
+
+def test_terminology_and_colours_are_kept(tmp_path: Path) -> None:
+    touch(tmp_path, "images/a.nii.gz", "labels/a.nii.gz")
+    rows = [{"name": "Leber", "value": 6, "terminology": "liver", "color_rgb": [0.5, 0.2, 0.1]}]
+    (made,) = find(tmp_path, classes=rows).classes
+    expected = {"name": "Leber", "value": 6, "terminology": "liver", "color_rgb": [0.5, 0.2, 0.1]}
+    assert made.as_row() == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "data", "message"),
+    [
+        (["images/a.nii.gz"], {}, "labels/"),
+        (["images/a.nii.gz", "images/b.nii.gz", "labels/a.nii.gz"], {}, "b: has no label"),
+        (
+            ["images/a.nii.gz", "labels/c.nii.gz", "labels/a.nii.gz"],
+            {},
+            "c: has a label and no image",
+        ),
+        (["images/a.nii.gz", "images/a.nrrd", "labels/a.nii.gz"], {}, "a: is there twice"),
+        ([], {"folder": "absent"}, "no folder 'absent'"),
+        ([], {"images": "images/*.nii.gz"}, "needs {case}"),
+        ([], {"cases": [{"image": "x.nii.gz", "label": "y.nii.gz"}]}, "x: there is no file"),
+        ([], {"cases": [{"imgae": "x.nii.gz", "label": "y.nii.gz"}]}, "did you mean image"),
+        ([], {"cases": []}, "holds no case"),
+        ([], {"cases": [], "folder": "."}, "either a folder"),
+        ([], {"classes": {"liver": 1, "tumour": 1}}, "share the value 1"),
+        ([], {"classes": [{"name": "x", "value": 1, "terminology": "livr"}]}, "liver"),
+        ([], {"classes": [{"name": "x", "valu": 1}]}, "did you mean value"),
+    ],
+)
+def test_what_is_missing_is_said(
+    tmp_path: Path, files: list[str], data: dict[str, Any], message: str
+) -> None:
+    touch(tmp_path, *files)
+    with pytest.raises(PumitError) as raised:
+        find(tmp_path, **data)
+    assert message in str(raised.value)
+
+
+def test_all_problems_are_in_one_message(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"images/c{i:02d}.nii.gz" for i in range(20)), "labels/c00.nii.gz")
+    with pytest.raises(PumitError) as raised:
+        find(tmp_path)
+    text = str(raised.value)
+    assert "c01: has no label" in text
+    assert "c12: has no label" in text
+    assert text.endswith("and 7 more.")
+
+
+def test_missing_channel_names_the_case(tmp_path: Path) -> None:
+    touch(tmp_path, "images/a_0000.nii.gz", "images/a_0001.nii.gz", "images/b_0000.nii.gz")
+    touch(tmp_path, "labels/a.nii.gz", "labels/b.nii.gz")
+    pattern = "images/{case}_{channel}.nii.gz"
+    with pytest.raises(PumitError, match="b: lacks channel 0001"):
+        find(tmp_path, images=pattern)
+    assert len(find(tmp_path, images=pattern, repeat_single_channel=True).cases) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "cannot be used"),
+        ('{"labels": {"background": 0, "whole": [1, 0]}}', "whole numbers"),
+        ('{"labels": {"background": 0, "x": 1, "ignore": 2}}', "ignore"),
+        ('{"labels": {"background": 0}}', "no class but the background"),
+        ('{"modality": {"0": "CT"}}', "labels"),
+        ('{"labels": {"x": 1}, "training": [{"image": "a", "label": "b"}]}', "no file"),
+    ],
+)
+def test_damaged_dataset_json_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "dataset.json").write_text(content)
+    with pytest.raises(PumitError, match=message):
+        find(tmp_path)
+
+
+def test_generated_pairs_hold_what_they_say(tmp_path: Path) -> None:
+    """The other tests' data: one image, both classes."""
+    write_pairs(tmp_path, 1)
+    image, labels = ball_and_box(0)
+    assert set(np.unique(labels)) == {0, 1, 2}
+    assert image[labels == 1].min() > image[labels == 2].max()
+    assert write(tmp_path / "x.nii.gz", labels).is_file()

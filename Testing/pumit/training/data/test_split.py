@@ -1,0 +1,110 @@
+"""No patient is trained and validated on, and a split depends on nothing but names and seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pumit.errors import PumitError
+from pumit.training.data.split import split_cases
+
+NAMES = [f"p{i // 2}_{i % 2}" for i in range(20)]  # ten patients with two scans each
+
+
+def test_share_of_the_patients_is_held_out() -> None:
+    split = split_cases(NAMES, {"validation": 0.3, "patient": r"^p\d+"}, seed=4)
+    assert len(split.validation) == 6
+    assert {*split.training} | {*split.validation} == {*NAMES}
+    patients = [
+        {name.split("_")[0] for name in part} for part in (split.training, split.validation)
+    ]
+    assert not patients[0] & patients[1]
+    assert split == split_cases(NAMES, {"validation": 0.3, "patient": "(p[0-9]+)_"}, seed=4)
+    assert split != split_cases(NAMES, {"validation": 0.3, "patient": r"^p\d+"}, seed=5)
+
+
+def test_folds_hold_out_every_case_once() -> None:
+    folds = [split_cases(NAMES, {"fold": f"{k} of 4"}, seed=1).validation for k in range(1, 5)]
+    assert sorted(name for fold in folds for name in fold) == sorted(NAMES)
+
+
+def test_named_cases_are_held_out() -> None:
+    split = split_cases(NAMES, {"validation": ["p1_0"], "training": ["p2_0", "p3_1"]}, seed=0)
+    assert split.validation == ("p1_0",)
+    assert split.training == ("p2_0", "p3_1")
+
+
+def test_smaller_share_is_contained_in_a_larger_one() -> None:
+    held = {"validation": ["p1_0", "p1_1"]}
+    parts = [
+        {*split_cases(NAMES, {**held, "share": share}, seed=2).training}
+        for share in (0.2, 0.6, 1.0)
+    ]
+    assert [len(part) for part in parts] == [4, 10, 18]
+    assert parts[0] < parts[1] < parts[2]
+
+
+def test_the_only_case_is_validated_on_and_that_is_said() -> None:
+    split = split_cases(["one"], {}, seed=0)
+    assert split.training == split.validation == ("one",)
+    assert "only case" in split.warnings[0]
+
+
+def test_two_cases_are_divided() -> None:
+    split = split_cases(["a", "b"], {}, seed=0)
+    assert len(split.training) == len(split.validation) == 1
+
+
+@pytest.mark.parametrize("nobody", [0.0, []])
+def test_all_can_be_trained_on(nobody: float | list[str]) -> None:
+    split = split_cases(NAMES, {"validation": nobody}, seed=0)
+    assert split.training == tuple(sorted(NAMES))
+    assert split.validation == ()
+    assert "stays unknown" in split.warnings[-1]
+
+
+def test_patients_that_the_data_tell_stay_together() -> None:
+    names = [f"scan{i}" for i in range(8)]
+    told = {name: f"id{i // 2}" for i, name in enumerate(names)}
+    split = split_cases(names, {"validation": 0.5}, seed=3, patients=told)
+    assert not {told[n] for n in split.training} & {told[n] for n in split.validation}
+    assert len(split.validation) == 4
+    assert not split.warnings
+
+
+def test_patients_are_guessed_from_the_names_and_that_is_said() -> None:
+    names = [f"acdc_patient{i:03d}_frame{f:02d}" for i in range(6) for f in (1, 12)]
+    split = split_cases(names, {"validation": 0.34}, seed=0)
+    assert len({n.split("_")[1] for n in split.validation}) == 2
+    assert len(split.validation) == 4
+    assert "6 patients are guessed" in split.warnings[0]
+    assert "patient000 (acdc_patient000_frame01, acdc_patient000_frame12)" in split.warnings[0]
+
+
+def test_patient_on_both_sides_is_told_of() -> None:
+    data = {"validation": ["p1_0"], "patient": r"^p\d+"}
+    (warning,) = split_cases(NAMES, data, seed=0).warnings
+    assert warning == "p1_0, p1_1 are of one patient, trained and validated on"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"validation": ["p1_3"]}, "near: 'p1_1'"),
+        ({"training": []}, "empty"),
+        ({"validation": 1.0}, "from 0 to below 1"),
+        ({"validation": ["p1_0"], "training": ["p1_0"]}, "trained and validated on"),
+        ({"validation": NAMES}, "No case is left"),
+        ({"validation": ["p1_0"], "fold": "1 of 2"}, "not both"),
+        ({"fold": "3 of 2"}, "like '1 of 5'"),
+        ({"fold": "1 of 50"}, "needs 50 patients"),
+        ({"patient": "("}, "no regular expression"),
+        ({"patient": "q"}, "matches nothing in 'p0_0'"),
+        ({"patient": "p"}, "same patient in all"),
+        ({"share": 0.0}, "data.share"),
+    ],
+)
+def test_impossible_split_is_refused(data: dict[str, Any], message: str) -> None:
+    with pytest.raises(PumitError) as raised:
+        split_cases(NAMES, data, seed=0)
+    assert message in str(raised.value)

@@ -1,0 +1,165 @@
+"""A data set is looked at case by case; one bad case hides no other."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from labelled_scans import SPACING, ball_and_box, write, write_pairs
+from PIL import Image
+from pumit.errors import PumitError
+from pumit.training.data.checks import examine
+from pumit.training.data.class_proposal import ClassProposal
+from pumit.training.data.labelled_set import find_cases, find_labelled_set
+from pumit.training.data.survey import CaseReport, DataSurvey, SetReport
+from pumit.training.data.thumbnail import SIDE, write_thumbnail
+from pumit.volume import Volume
+
+CLASSES = {"ball": 1, "box": 2}
+
+
+def look(
+    folder: Path, thumbnails: Path | None = None, **data: Any
+) -> tuple[dict[str, CaseReport], SetReport]:
+    survey = DataSurvey(find_cases({"folder": str(folder), **data}, Path), thumbnails=thumbnails)
+    return {report.case: report for report in survey.reports()}, survey.summary()
+
+
+def test_good_cases_are_measured(tmp_path: Path) -> None:
+    reports, summary = look(write_pairs(tmp_path, 2), classes=CLASSES)
+    counts = np.bincount(ball_and_box(0)[1].ravel())
+    assert reports["case_0"].as_row() == {
+        "case": "case_0",
+        "patient": "",
+        "images": [str(tmp_path / "images" / "case_0.nii.gz")],
+        "label": [str(tmp_path / "labels" / "case_0.nii.gz")],
+        "thumbnail": None,
+        "spacing_mm": SPACING,
+        "shape": (14, 30, 28),
+        "channels": 1,
+        "classes": {"ball": counts[1], "box": counts[2]},
+        "problems": [],
+        "doubts": [],
+        "folder": "",
+        "in_folder": "",
+    }
+    assert (summary.cases, summary.usable, summary.problems, summary.doubts) == (2, 2, [], [])
+    assert summary.in_cases == {"ball": 2, "box": 2}
+    json.dumps(summary.as_row())
+
+
+def test_every_bad_case_is_named_beside_the_good_ones(tmp_path: Path) -> None:
+    write_pairs(tmp_path, 9)
+    image, labels = ball_and_box(1)
+    (tmp_path / "images" / "case_0.nii.gz").write_bytes(b"nothing")
+    write(tmp_path / "labels" / "case_1.nii.gz", labels, (2.0, 1.0, 1.2))
+    labels[0, 0, 0] = 7
+    write(tmp_path / "labels" / "case_2.nii.gz", labels)
+    write(tmp_path / "images" / "case_3.nii.gz", ball_and_box(8)[0])
+    write(tmp_path / "labels" / "case_4.nii.gz", np.zeros_like(labels))
+    write(tmp_path / "images" / "case_5.nii.gz", image, (25.0, 1.0, 1.0))
+    write(tmp_path / "labels" / "case_5.nii.gz", ball_and_box(1)[1], (25.0, 1.0, 1.0))
+    (tmp_path / "labels" / "case_6.nii.gz").unlink()
+    (tmp_path / "images" / "case_7.nii.gz").unlink()
+    reports, summary = look(tmp_path, classes=CLASSES)
+    assert "not an image" in reports["case_0"].problems[0]
+    assert "spacing 2 x 1 x 1.2 mm in place of 2 x 1 x 1 mm" in reports["case_1"].problems[0]
+    assert reports["case_2"].problems == ["no class is named for the label values 7"]
+    assert reports["case_8"].problems == ["is the same image as case_3; remove one"]
+    assert reports["case_4"].doubts == ["its label map is empty"]
+    assert "has no label like" in reports["case_6"].problems[0]
+    assert "has a label and no image" in reports["case_7"].problems[0]
+    late = "spacing 25 x 1 x 1 mm where 2 x 1 x 1 mm is usual"
+    assert summary.found_late == {"case_5": {"problems": [], "doubts": [late]}}
+    assert (summary.cases, summary.usable) == (9, 3)
+    assert len(summary.problems) == 6
+    assert str(tmp_path) not in json.dumps(summary.as_row())
+
+
+def test_classes_that_nobody_names_grow_with_the_cases(tmp_path: Path) -> None:
+    write_pairs(tmp_path, 2)
+    labels = ball_and_box(0)[1]
+    write(tmp_path / "labels" / "case_0.nii.gz", np.where(labels == 2, 0, labels).astype(np.uint8))
+    reports, summary = look(tmp_path)
+    assert list(reports["case_0"].classes) == ["class 1"]
+    assert [row["name"] for row in summary.classes] == ["class 1", "class 2"]
+    assert summary.in_cases == {"class 1": 2, "class 2": 1}
+    assert summary.doubts == ["case_0: has no class 2"]
+
+
+def test_region_counts_share_voxels(tmp_path: Path) -> None:
+    write_pairs(tmp_path, 1)
+    reports, _ = look(tmp_path, classes={"all": [1, 2], "box": [2]})
+    counts = np.bincount(ball_and_box(0)[1].ravel())
+    assert reports["case_0"].classes == {"all": counts[1] + counts[2], "box": counts[2]}
+
+
+def test_what_training_refuses_is_what_the_survey_calls_a_problem(tmp_path: Path) -> None:
+    """Doubts of the one are warnings of the other, in the same words."""
+    write_pairs(tmp_path, 3)
+    write(tmp_path / "labels" / "case_1.nii.gz", np.zeros_like(ball_and_box(1)[1]))
+    data: dict[str, Any] = {"folder": str(tmp_path), "classes": CLASSES}
+    _, summary = look(tmp_path, classes=CLASSES)
+    assert tuple(summary.doubts) == examine(find_labelled_set(data, Path)).warnings
+    write(tmp_path / "images" / "case_2.nii.gz", ball_and_box(0)[0])
+    _, summary = look(tmp_path, classes=CLASSES)
+    with pytest.raises(PumitError) as raised:
+        examine(find_labelled_set(data, Path))
+    assert summary.problems[0] in str(raised.value)
+
+
+def test_thumbnail_shows_the_labels_in_their_colours(tmp_path: Path) -> None:
+    reports, summary = look(write_pairs(tmp_path, 1), tmp_path, classes=CLASSES)
+    picture = np.asarray(Image.open(str(reports["case_0"].thumbnail)))
+    assert max(picture.shape[:2]) == SIDE
+    # Where the ball is, its colour: more of it than of the others.
+    color = np.array(summary.colors["ball"])
+    saturated = np.ptp(picture.astype(float), axis=-1) > 20
+    assert saturated.any()
+    shown = picture[saturated].mean(axis=0)
+    colors = np.array([summary.colors[name] for name in CLASSES])
+    assert shown.argmax() in {int(c.argmax()) for c in colors}
+    assert 0 < saturated.mean() < 0.5
+    assert color.max() <= 1
+
+
+@pytest.mark.parametrize("shape", [(1, 20, 30), (40, 3, 3), (3, 1, 20, 20)])
+def test_thumbnail_of_any_scan_keeps_its_proportions(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(0)
+    write_thumbnail(tmp_path / "a.png", Volume(rng.random(shape)), None, [])
+    size = Image.open(tmp_path / "a.png").size
+    assert max(size) == SIDE
+    assert size[0] * shape[-2] == pytest.approx(size[1] * shape[-1], rel=0.05)
+
+
+def test_head_is_on_top_of_a_coronal_thumbnail(tmp_path: Path) -> None:
+    """Thick slices from front to back; what is bright lies towards the head."""
+    array = np.zeros((4, 20, 20))
+    array[:, 12:] = 1
+    direction = np.column_stack([(1, 0, 0), (0, 0, 1), (0, 1, 0)])
+    volume = Volume(array, (5.0, 1.0, 1.0), (0, 0, 0), direction)
+    write_thumbnail(tmp_path / "a.png", volume, None, [])
+    picture = np.asarray(Image.open(tmp_path / "a.png"))
+    assert picture[:40].mean() > 200 > 50 > picture[-40:].mean()
+
+
+def test_survey_loads_no_torch() -> None:
+    code = "import sys, pumit.training.data.survey, pumit.cli.data; print('torch' in sys.modules)"
+    root = Path(__file__).resolve().parents[4] / "PUMITSegment"
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=root, check=True)
+    assert run.stdout.strip() == "False"
+
+
+def test_too_many_classes_are_one_problem() -> None:
+    from pumit.io.label_file import LabelledSegment
+
+    with pytest.raises(PumitError, match="more than 255 classes"):
+        ClassProposal().add("a", [LabelledSegment(v) for v in range(1, 300)])

@@ -1,0 +1,205 @@
+"""Two processes train as one would, whole or shared out, and stop and go on together."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from parallel_runs import PLAIN, SEED, Batch, BlockTask, draw
+from pumit.errors import PumitError
+from pumit.io.run_files import read_log
+from pumit.training.loop.distributed import Meeting, average_gradients
+from pumit.training.loop.trainer import train
+from pumit.training.recipes.schedule import Schedule
+from torch import Tensor, nn
+
+pytestmark = pytest.mark.slow
+Found = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("parallel")
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> Found:
+    """What each of two processes saw in every run."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    together = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    command = [sys.executable, str(Path(__file__).parents[1] / "parallel_runs.py"), str(folder)]
+    processes = [
+        subprocess.Popen(
+            command,
+            env={**together, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    told = [p.communicate(timeout=600)[1] for p in processes]
+    assert [p.returncode for p in processes] == [0, 0], told
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Largest difference of two runs' weights and losses."""
+    assert one["weights"].keys() == other["weights"].keys()
+    pairs = [(one["losses"], other["losses"])]
+    pairs += [(w, other["weights"][k]) for k, w in one["weights"].items()]
+    return max(abs(a - b) for x, y in pairs for a, b in zip(x, y, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["ddp", "muon", "fsdp"])
+def test_stopped_processes_go_on_as_if_they_had_not(found: Found, kind: str) -> None:
+    for rank in range(2):
+        assert len(found[rank][kind]["losses"]) == PLAIN.steps * PLAIN.accumulate
+        assert apart(found[rank][kind], found[rank][f"{kind}_stopped"]) == 0
+
+
+def test_processes_see_other_fields_and_end_alike(found: Found) -> None:
+    for kind in ("ddp", "muon", "fsdp"):
+        first, second = (found[rank][kind] for rank in range(2))
+        assert first["weights"] == second["weights"]
+        assert set(first["losses"]).isdisjoint(second["losses"])
+
+
+@pytest.mark.parametrize(("plain", "shared"), [("ddp", "fsdp"), ("vit", "vit_fsdp_recomputed")])
+def test_a_network_shared_out_trains_as_a_whole_one(found: Found, plain: str, shared: str) -> None:
+    for rank in range(2):
+        assert apart(found[rank][plain], found[rank][shared]) < 1e-5
+        held = [found[rank][kind]["held"] for kind in (plain, shared)]
+        assert held[1] < 0.6 * held[0]
+
+
+def test_half_precision_shared_out_is_that_of_a_whole_network(found: Found) -> None:
+    for rank in range(2):
+        plain, shared = found[rank]["vit_half"], found[rank]["vit_fsdp_half"]
+        assert apart(plain, shared) < 1e-5
+        assert plain["losses"] != found[rank]["vit"]["losses"]
+        assert plain["gathered"] == "torch.float32"
+        assert shared["gathered"] == "torch.bfloat16"
+
+
+@pytest.mark.parametrize(("plain", "again"), [("ddp", "recomputed"), ("fsdp", "fsdp_recomputed")])
+def test_blocks_computed_again_change_nothing(found: Found, plain: str, again: str) -> None:
+    """With dropout, too."""
+    for rank in range(2):
+        assert apart(found[rank][plain], found[rank][again]) == 0
+
+
+def test_a_shared_out_run_goes_on_whole(found: Found) -> None:
+    for rank in range(2):
+        begun, whole = found[rank]["fsdp_then_ddp"], found[rank]["ddp"]
+        torch.testing.assert_close(
+            begun["losses"], whole["losses"][PLAIN.accumulate :], rtol=0, atol=1e-5
+        )
+
+
+class BothTask(BlockTask):
+    """What two processes draw and score, in one."""
+
+    def __init__(self) -> None:
+        super().__init__(dropout=0.0)
+        self.calls = 0
+
+    def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Batch:
+        index, self.calls = self.calls, self.calls + 1
+        rows = []
+        for rank in range(2):
+            own = torch.Generator().manual_seed((SEED * 1_000_003 + index) * 64 + rank + 1)
+            rows.append(draw(da0, own, shared).rows)
+        return Batch(torch.cat(rows))
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        losses = []
+        for self.rank, rows in enumerate(batch.rows.chunk(2)):
+            losses.append(super().forward(Batch(rows))["loss"])
+        return {"loss": torch.stack(losses).mean()}
+
+
+def test_two_processes_are_one_with_twice_the_fields(found: Found, tmp_path: Path) -> None:
+    task = BothTask()
+    state = train(task, tmp_path, PLAIN, seed=SEED, degrees={0: 1.0}, report=lambda record: None)
+    weights = found[0]["plain"]["weights"]
+    del weights["running"]
+    for name, value in weights.items():
+        torch.testing.assert_close(state[name].flatten(), torch.tensor(value), rtol=0, atol=1e-6)
+
+
+def test_a_loss_that_is_not_finite_stops_both(found: Found) -> None:
+    other, own = (found[rank]["spoilt"]["error"] for rank in range(2))
+    assert other.startswith("Step 3: the loss of another process is not finite.")
+    assert own.startswith("Step 3: the loss of a, b is not finite.")
+
+
+def test_a_case_that_one_process_refuses_stops_both(found: Found) -> None:
+    assert found[0]["refused"]["error"].startswith("Step 2: another process stopped")
+    assert found[1]["refused"]["error"] == "Case b is empty."
+
+
+def test_memory_that_one_process_lacks_both_lack(found: Found) -> None:
+    other, own = (found[rank]["short"]["error"] for rank in range(2))
+    assert other == "Another process has not enough memory."
+    assert own == "There is not enough memory."
+
+
+def test_both_pause_and_stop_where_the_first_is_asked(found: Found, folder: Path) -> None:
+    for rank in range(2):
+        asked = found[rank]["asked"]
+        assert asked["stops"] == [8, 10]  # two batches a step
+        assert apart(found[rank]["ddp"], asked) == 0
+    records, _ = read_log(folder / "asked")
+    told = [r["event"] for r in records if "event" in r]
+    assert told == ["paused", "resumed", "stopped", "continued"]
+    lines = [r for r in records if "loss" in r]
+    assert [r["step"] for r in lines] == [1, 2, 3, 4, 5]
+
+
+def test_the_first_process_alone_reports_and_validates(found: Found) -> None:
+    first, second = (found[rank]["validated"] for rank in range(2))
+    assert first["best"] == [2]
+    assert [r["step"] for r in first["records"] if "validation" in r] == [2, 4, 5]
+    assert second["best"] == second["records"] == []
+
+
+def test_a_validation_that_fails_ends_both(found: Found) -> None:
+    assert found[0]["failing"]["error"] == "No such case."
+    assert "first process stopped" in found[1]["failing"]["error"]
+
+
+def test_speed_is_that_of_all_processes(found: Found) -> None:
+    for record in found[0]["ddp"]["records"]:
+        assert record["voxels_per_second"] / record["fields_per_second"] == pytest.approx(100, 0.01)
+
+
+def test_one_process_cannot_share_out(tmp_path: Path) -> None:
+    schedule = Schedule(optimizer="adamw", parallel="fsdp")
+    with pytest.raises(PumitError, match="several processes"):
+        train(BlockTask(), tmp_path, schedule, degrees={0: 1.0}, report=lambda record: None)
+
+
+def test_muon_and_shared_out_matrices_exclude_one_another() -> None:
+    with pytest.raises(PumitError, match="Muon needs whole matrices"):
+        Schedule(parallel="fsdp")
+
+
+def test_alone_gradients_stay_as_they_are() -> None:
+    layer = nn.Linear(2, 2)
+    average_gradients(layer.parameters(), Meeting())
+    assert layer.weight.grad is None

@@ -1,0 +1,107 @@
+"""Every parameter is stepped once, at its own rate, and decays only where it should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from line_task import DEGREES, LineTask
+from pumit.networks.build import build_network
+from pumit.training.loop.optimizers import optimizer_for, optimizer_of_groups, set_rate
+from pumit.training.loop.trainer import train
+from pumit.training.recipes.schedule import Schedule
+from torch import nn
+
+ADAMW = Schedule(optimizer="adamw", weight_decay=0.3)
+
+
+def decayed(network: nn.Module, schedule: Schedule) -> set[str]:
+    names = {id(p): name for name, p in network.named_parameters()}
+    groups = optimizer_for(network, schedule).param_groups
+    assert sum(len(g["params"]) for g in groups) == len(names)
+    return {names[id(p)] for g in groups if g["weight_decay"] > 0 for p in g["params"]}
+
+
+def test_adamw_spares_biases_norms_and_embeddings() -> None:
+    sizes: dict[str, Any] = {"dim": 16, "depth": 1, "num_heads": 1, "hidden": 16}
+    network = build_network("pumit_vit_b_mim", **sizes, position_table=(1, 2, 2), num_tokens=5)
+    network.table = nn.Embedding(3, 3)
+    names = decayed(network, ADAMW)
+    assert names == decayed(network, Schedule(optimizer="sgd"))
+    assert any("patch_embedding.weight" in name for name in names)
+    assert any("attention.q.weight" in name for name in names)
+    spared = ("bias", "norm1.weight", "position_table", "cls_token", "mask_token", "table.weight")
+    assert not [name for name in names if name.endswith(spared)]
+
+
+@pytest.mark.parametrize("kind", ["muon", "adamw", "sgd"])
+def test_groups_have_their_own_rate_and_decay(kind: str) -> None:
+    network = nn.ModuleDict({"a": nn.Linear(20, 20), "b": nn.Linear(20, 20), "c": nn.Linear(2, 2)})
+    groups = [
+        {"params": network["a"].parameters()},
+        {"params": network["b"].parameters(), "rate": 10},
+        {"params": network["c"].parameters(), "weight_decay": 0.7},
+    ]
+    optimizer = optimizer_of_groups(groups, network, Schedule(optimizer=kind, weight_decay=0.3))
+    set_rate(optimizer, 0.5)
+    told = {
+        id(p): (g["lr"], g["weight_decay"]) for g in optimizer.param_groups for p in g["params"]
+    }
+    layers = [network[name] for name in "abc"]
+    assert [told[id(layer.weight)] for layer in layers] == [(0.5, 0.3), (5.0, 0.3), (0.5, 0.7)]
+    assert [told[id(layer.bias)] for layer in layers] == [(0.5, 0.0), (5.0, 0.0), (0.5, 0.7)]
+
+
+def test_a_parameter_in_no_group_or_in_two_is_a_mistake() -> None:
+    network = nn.Linear(2, 2)
+    for params in ([network.weight], [network.weight, network.bias, network.weight]):
+        groups = [{"params": [p]} for p in params]
+        with pytest.raises(ValueError, match="in one group, once"):
+            optimizer_of_groups(groups, network, ADAMW)
+
+
+def test_what_is_frozen_is_in_no_group() -> None:
+    network = nn.Linear(2, 2)
+    network.bias.requires_grad_(False)
+    groups = optimizer_for(network, ADAMW).param_groups
+    assert [p for g in groups for p in g["params"]] == [network.weight]
+
+
+@pytest.mark.parametrize("kind", ["muon", "adamw", "sgd"])
+def test_a_task_says_what_is_stepped_how_far(tmp_path: Path, kind: str) -> None:
+    class TwoRates(LineTask):
+        def parameter_groups(self, schedule: Schedule) -> list[dict[str, Any]]:
+            assert schedule.optimizer == kind
+            still, *moving = self.network
+            rest = [p for layer in moving for p in layer.parameters()]
+            return [{"params": still.parameters(), "rate": 0.0}, {"params": rest}]
+
+    task = TwoRates()
+    before = [p.detach().clone() for p in task.network.parameters()]
+    schedule = Schedule(steps=2, optimizer=kind, warm_up=0, decay=0, weight_decay=0.0)
+    train(task, tmp_path, schedule, degrees=DEGREES, report=lambda record: None)
+    stays = [torch.equal(p, b) for p, b in zip(task.network.parameters(), before, strict=True)]
+    assert stays == [True, True, False, False, False, False]
+
+
+def test_accumulated_batches_are_one_large_batch(tmp_path: Path) -> None:
+    class Large(LineTask):
+        """Draws what the other draws in two batches."""
+
+        def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Any:
+            rows = []
+            for _ in range(2):
+                index = len(self.drawn)
+                own = torch.Generator().manual_seed(index * 64 + 1)
+                rows.append(super().draw(da0, own, shared))
+            return torch.cat(rows)
+
+    states = []
+    for task, accumulate in ((Large(), 1), (LineTask(), 2)):
+        schedule = Schedule(steps=3, warm_up=0, accumulate=accumulate, precision="fp32")
+        folder = tmp_path / str(accumulate)
+        states.append(train(task, folder, schedule, degrees=DEGREES, report=lambda record: None))
+    for name, value in states[0].items():
+        torch.testing.assert_close(states[1][name], value, rtol=1e-4, atol=1e-6)

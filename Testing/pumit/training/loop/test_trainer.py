@@ -1,0 +1,294 @@
+"""The loop resumes exactly, follows its schedule, and survives a bad step."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from line_task import DEGREES, SCHEDULE, LineTask, losses, run
+from pumit.errors import AmbiguousSeriesError, CheckpointError, PumitError, TrainingError
+from pumit.training.loop.ema import WeightAverage
+from pumit.training.loop.optimizers import optimizer_for
+from pumit.training.loop.prefetch import Draw
+from pumit.training.loop.trainer import Schedule, train
+from pumit.training.run.resume_state import step_saved
+from torch import Tensor, nn
+
+
+@pytest.mark.parametrize("stop", [1, 5, 11])
+def test_a_run_in_two_parts_equals_a_run_in_one(tmp_path: Path, stop: int) -> None:
+    whole, expected = run(tmp_path / "whole")
+    first, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0))
+    assert len(first) == 1  # the budget ends after a step; each part saves
+    while len(first) < stop:
+        more, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0))
+        first += more
+    second, resumed = run(tmp_path / "parts")
+    assert losses(first + second) == losses(whole)
+    for name, value in expected.items():
+        torch.testing.assert_close(resumed[name], value, rtol=0, atol=0)
+
+
+def test_batches_drawn_ahead_are_those_drawn_in_line(tmp_path: Path) -> None:
+    """Whatever the number of workers, and after a stop as well."""
+    whole, expected = run(tmp_path / "whole")
+    ahead, state = run(tmp_path / "ahead", workers=2)
+    assert losses(ahead) == losses(whole)
+    first, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0), workers=1)
+    second, resumed = run(tmp_path / "parts", workers=2)
+    assert len(first) == 1
+    assert losses(first + second) == losses(whole)
+    for name, value in expected.items():
+        torch.testing.assert_close(state[name], value, rtol=0, atol=0)
+        torch.testing.assert_close(resumed[name], value, rtol=0, atol=0)
+
+
+def refuse(da0: int, generator: torch.Generator, shared: torch.Generator) -> Tensor:
+    raise AmbiguousSeriesError("Case 7 is empty.", [])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_bad_data_are_told_in_one_line_by_worker_processes_too(
+    tmp_path: Path, workers: int
+) -> None:
+    class Refused(LineTask):
+        draw = staticmethod(refuse)  # type: ignore[assignment]
+
+        def ahead(self) -> Draw:
+            return refuse
+
+    with pytest.raises(PumitError, match=r"^Case 7 is empty\.$"):
+        run(tmp_path, task=Refused(), workers=workers)
+
+
+def test_a_progress_line_tells_speed_waiting_and_memory(tmp_path: Path) -> None:
+    records, _ = run(tmp_path)
+    for record in records:
+        assert record["fields_per_second"] > 0
+        assert 0 <= record["drawing"] <= 1
+        assert sys.platform == "win32" or record["memory_gib"] > 0
+
+
+def test_training_makes_the_loss_smaller(tmp_path: Path) -> None:
+    records, _ = run(tmp_path, replace(SCHEDULE, steps=80))
+    assert losses(records)[-1] < 0.5 * losses(records)[0]
+
+
+def test_degrees_are_drawn_by_their_shares(tmp_path: Path) -> None:
+    task = LineTask()
+    run(tmp_path, replace(SCHEDULE, steps=200), task)
+    assert set(task.drawn) == {0, 2}
+    assert 60 < task.drawn.count(0) < 140
+
+
+def test_the_rate_rises_stays_and_falls() -> None:
+    schedule = Schedule(steps=100, learning_rate=1.0, warm_up=10, decay=20)
+    rates = [schedule.rate_at(step) for step in range(101)]
+    assert rates[0] == pytest.approx(0.1)
+    assert all(a < b for a, b in pairwise(rates[:10]))
+    assert rates[9:81] == [1.0] * 72
+    assert all(a > b for a, b in pairwise(rates[80:]))
+    assert rates[100] == 0.0
+
+
+@pytest.mark.parametrize(("warm_up", "decay", "steps"), [(0, 0, 5), (50, 50, 10), (0, 1, 1)])
+def test_odd_schedules_give_usable_rates(warm_up: int, decay: int, steps: int) -> None:
+    schedule = Schedule(steps=steps, learning_rate=1.0, warm_up=warm_up, decay=decay)
+    assert all(0 < schedule.rate_at(step) <= 1 for step in range(steps))
+
+
+def test_a_step_without_a_finite_gradient_is_skipped(tmp_path: Path) -> None:
+    task = LineTask(4)
+    records, state = run(tmp_path, task=task)
+    assert all(torch.isfinite(v).all() for v in task.network.state_dict().values())
+    assert all(torch.isfinite(v).all() for v in state.values())
+    assert "norm" not in records[3]  # JSON has no NaN
+    assert "norm" in records[4]
+
+
+def test_gradients_that_stay_useless_stop_the_run(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"Step 8: the gradient is not finite .* 5 steps"):
+        run(tmp_path, task=LineTask(*range(3, 20)))
+    records, _ = run(tmp_path / "again", task=LineTask(*range(3, 8), *range(9, 12)))
+    assert len(records) == SCHEDULE.steps
+
+
+def test_a_huge_gradient_is_skipped_too(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="too large"):
+        run(tmp_path, replace(SCHEDULE, largest_norm=1e-6))
+
+
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path, step: int) -> None:
+    run(tmp_path, replace(SCHEDULE, seconds=0.0))
+    before = (tmp_path / "last.safetensors").read_bytes()
+    with pytest.raises(TrainingError, match=f"^Step {step + 1}: the loss") as caught:
+        run(tmp_path, task=LineTask(step, spoilt="loss"))
+    assert "last.safetensors holds step 1." in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "last.safetensors").read_bytes() == before
+
+
+def test_the_cases_of_such_a_loss_are_named(tmp_path: Path) -> None:
+    class NamedTask(LineTask):
+        def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Any:
+            return Named(super().draw(da0, generator, shared), f"case {len(self.drawn)}")
+
+        def forward(self, batch: Any) -> dict[str, Tensor]:
+            return super().forward(batch.tensor)
+
+    with pytest.raises(TrainingError, match=r"Step 2: the loss of case 4, other is not finite. No"):
+        run(tmp_path, replace(SCHEDULE, accumulate=2), NamedTask(4, spoilt="loss"))
+
+
+class Refusing(LineTask):
+    """Has a loss that does not take what is not a number."""
+
+    def forward(self, batch: Tensor) -> dict[str, Tensor]:
+        chance = self.network(batch).squeeze(-1).sigmoid()
+        return {"loss": nn.functional.binary_cross_entropy(chance.float(), (batch > 0)[:, 0] * 1.0)}
+
+
+def test_a_loss_that_refuses_such_numbers_stops_the_run_alike(tmp_path: Path) -> None:
+    task = Refusing()
+    nn.init.constant_(task.network[2].weight, torch.inf)
+    with pytest.raises(TrainingError, match=r"Step 1: the loss is not .* such number is in 2\.$"):
+        run(tmp_path, task=task)
+
+
+def test_a_mistake_is_no_bad_number(tmp_path: Path) -> None:
+    class Wrong(LineTask):
+        def forward(self, batch: Tensor) -> dict[str, Tensor]:
+            return {"loss": self.network(batch[:, :2]).mean()}
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        run(tmp_path, task=Wrong())
+
+
+class Named:
+    def __init__(self, tensor: Tensor, name: str) -> None:
+        self.tensor = tensor
+        self.cases = [name, "other"]
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+
+def test_a_budget_of_seconds_ends_in_a_decay() -> None:
+    schedule = Schedule(steps=10**6, learning_rate=1.0, warm_up=0, seconds=100, decay_seconds=40)
+    rates = [schedule.rate_at(5, elapsed) for elapsed in (0, 60, 80, 100, 130)]
+    assert rates == pytest.approx([1.0, 1.0, 0.5, 0.0, 0.0])
+    assert replace(schedule, decay_seconds=0).rate_at(5, 99) == 1.0
+
+
+def test_weight_decay_spares_vectors() -> None:
+    decayed, spared = optimizer_for(LineTask().network, SCHEDULE).param_groups
+    assert {p.ndim for p in decayed["params"]} == {2}
+    assert {p.ndim for p in spared["params"]} == {1}
+    assert spared["weight_decay"] == 0.0
+    assert decayed["weight_decay"] == SCHEDULE.weight_decay
+
+
+def test_the_average_forgets_the_start() -> None:
+    network = nn.Linear(2, 1, bias=False)
+    average = WeightAverage(network, 0.9)
+    nn.init.constant_(network.weight, 1.0)
+    for step in range(100):
+        average.update(network, step)
+    torch.testing.assert_close(average.state["weight"], torch.ones(1, 2), atol=1e-3, rtol=0)
+
+
+def test_the_average_is_what_is_kept(tmp_path: Path) -> None:
+    kept: list[tuple[dict[str, Tensor], int]] = []
+    task = LineTask()
+    state = train(
+        task,
+        tmp_path,
+        SCHEDULE,
+        degrees=DEGREES,
+        report=lambda record: None,
+        on_checkpoint=lambda s, step: kept.append(({k: v.clone() for k, v in s.items()}, step)),
+    )
+    assert kept[-1][1] == SCHEDULE.steps
+    for name, value in kept[-1][0].items():
+        torch.testing.assert_close(value, state[name])
+
+
+def validated(
+    folder: Path, schedule: Schedule, scores: dict[int, float]
+) -> tuple[list[int], list[int]]:
+    """Run with a validation that finds `scores`; the steps it was asked at, and the best ones."""
+    asked: list[int] = []
+    best: list[int] = []
+
+    def report(record: dict[str, Any]) -> None:
+        if "validation" in record:
+            asked.append(record["step"])
+
+    def validate(state: dict[str, Tensor]) -> dict[str, float]:
+        assert all(torch.isfinite(v).all() for v in state.values())
+        step = len(asked) * schedule.validate_every + validated_before
+        return {"score": scores.get(step, 0.0), "other": float("nan")}
+
+    last = folder / "last.safetensors"
+    validated_before = (step_saved(last) or 0) + schedule.validate_every
+    train(
+        LineTask(),
+        folder,
+        schedule,
+        degrees=DEGREES,
+        report=report,
+        validate=validate,
+        on_best=lambda state, step, found: best.append(step),
+    )
+    return asked, best
+
+
+def test_the_best_of_the_validations_is_kept(tmp_path: Path) -> None:
+    schedule = replace(SCHEDULE, validate_every=3)
+    scores = {3: 0.5, 6: 0.7, 9: 0.6, 12: float("nan")}
+    assert validated(tmp_path, schedule, scores) == ([3, 6, 9, 12], [3, 6])
+    # What was the best before a stop stays it.
+    longer = replace(schedule, steps=18)
+    assert validated(tmp_path, longer, {15: 0.65, 18: 0.71}) == ([15, 18], [18])
+
+
+def test_without_a_number_of_steps_the_end_is_validated(tmp_path: Path) -> None:
+    assert validated(tmp_path, SCHEDULE, {}) == ([12], [12])
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x04pickle", b"\x00" * 64])
+def test_a_damaged_save_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "last.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match="damaged") as caught:
+        run(tmp_path)
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_truncated_save_is_refused(tmp_path: Path) -> None:
+    run(tmp_path)
+    path = tmp_path / "last.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(CheckpointError, match="damaged"):
+        run(tmp_path)
+
+
+def test_the_training_of_another_network_is_refused(tmp_path: Path) -> None:
+    run(tmp_path)
+    task = LineTask()
+    task.network = nn.Sequential(nn.Linear(3, 1))
+    with pytest.raises(CheckpointError, match="another network"):
+        run(tmp_path, replace(SCHEDULE, steps=99), task)
+
+
+def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
+    _, first = run(tmp_path)
+    records, second = run(tmp_path)
+    assert records == []
+    for name, value in first.items():
+        torch.testing.assert_close(second[name], value, rtol=0, atol=0)

@@ -1,0 +1,210 @@
+"""A plan fits data, time and memory, keeps what the user fixed, and says what it decided."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from labelled_scans import SPACING, ball_and_box, write, write_pairs
+from planned_runs import StandInTrial, planned
+from pumit.errors import PumitError
+from pumit.training.recipes.presets import NAMES, PRESETS, preset_for
+from pumit.training.recipes.schedule import Schedule
+from pumit.training.recipes.writer import recipe_text
+from pumit.training.segmentation.plan import check_segmentation_recipe
+
+
+def voxels(recipe: dict[str, Any]) -> int:
+    return math.prod(recipe["plan"]["patch_size"]) * recipe["plan"]["batch_size"]
+
+
+@pytest.mark.parametrize("preset", NAMES)
+def test_plan_ends_with_the_time_of_its_preset(preset: str, tmp_path: Path) -> None:
+    made = planned(write_pairs(tmp_path, 5), StandInTrial(1e-5), preset=preset)
+    numbers = preset_for(preset, "cpu")
+    schedule = Schedule(**made.recipe["schedule"])
+    is_long = schedule.steps == numbers.most_steps
+    assert made.estimate.seconds <= numbers.seconds
+    assert is_long or made.estimate.seconds > 0.95 * numbers.seconds
+    assert schedule.rate_at(schedule.steps) == 0.0
+    assert schedule.seconds is not None
+    assert schedule.steps // schedule.validate_every <= numbers.validations
+
+
+def test_planned_recipe_reads_back_and_is_whole(tmp_path: Path) -> None:
+    made = planned(write_pairs(tmp_path, 3), initial="vit", card={"licence": "none"})
+    text = recipe_text(made.recipe, ["one", "two\nlines"])
+    assert yaml.safe_load(text) == made.recipe
+    assert text.startswith("# one\n# two lines\ntask: segmentation  # ")
+    check_segmentation_recipe(made.recipe, "planned")
+    assert Path(made.recipe["data"]["folder"]).is_absolute()
+    sizes = made.recipe["network_sizes"]
+    chosen = dict(preset_for("quick", "cpu").network_sizes)
+    assert {k: sizes[k] for k in chosen} == chosen
+    assert "position_table" not in sizes
+    names = made.recipe["data"]
+    assert sorted(names["training"] + names["validation"]) == ["case_0", "case_1", "case_2"]
+
+
+def test_fixed_values_stay(tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "network_sizes": {"depth": 4, "taps": [1, 2, 3, 4]},
+        "plan": {"patch_size": [16, 32, 32], "batch_size": 3, "spacing_mm": [2, 1, 1]},
+        "schedule": {"steps": 77, "learning_rate": 0.5, "validate_every": 7},
+        "validation": {"final_overlap": 0.1},
+        "augmentation": {"noise": 0.9},
+    }
+    made = planned(write_pairs(tmp_path, 3), **given)
+    for part, values in given.items():
+        assert {k: made.recipe[part][k] for k in values} == values
+    assert "seconds" not in made.recipe["schedule"]
+    assert made.estimate.seconds == pytest.approx(77 * 16 * 32 * 32 * 3 * 4e-6, abs=60)
+
+
+def test_slow_machine_gets_smaller_steps(tmp_path: Path) -> None:
+    folder = write_pairs(tmp_path, 3, shape=(40, 80, 80))
+    fast, slow = (planned(folder, StandInTrial(s)) for s in (5e-6, 6e-5))
+    assert voxels(slow.recipe) < voxels(fast.recipe)
+    # Patches are whole tokens, so that the wanted number of steps is met roughly.
+    assert slow.recipe["schedule"]["steps"] >= PRESETS["cpu"]["quick"].fewest_steps * 0.7
+
+
+def test_machine_that_is_far_too_slow_is_told(tmp_path: Path) -> None:
+    made = planned(write_pairs(tmp_path, 3), StandInTrial(1e-3))
+    assert any("hardly enough to learn" in w for w in made.warnings)
+
+
+def test_fast_machine_gets_larger_steps_where_the_data_allow(tmp_path: Path) -> None:
+    folder = write_pairs(tmp_path, 4, shape=(40, 90, 90))
+    made = planned(folder, StandInTrial(2e-7))
+    assert voxels(made.recipe) > PRESETS["cpu"]["quick"].step_voxels
+
+
+def test_small_memory_makes_the_step_smaller_and_says_so(tmp_path: Path) -> None:
+    folder = write_pairs(tmp_path, 3, shape=(40, 80, 80))
+    made = planned(folder, StandInTrial(most_voxels=70_000))
+    assert voxels(made.recipe) <= 70_000
+    assert any("memory is too small for steps of 2 patches" in w for w in made.warnings)
+    with pytest.raises(PumitError, match="does not fit into the memory"):
+        planned(folder, StandInTrial(most_voxels=10))
+    with pytest.raises(PumitError, match="does not fit into the memory"):
+        planned(folder, StandInTrial(peak_gib=7.5))
+
+
+def test_large_cases_are_seen_more_coarsely(tmp_path: Path) -> None:
+    folder = write_pairs(tmp_path, 2, shape=(110, 110, 110), spacing=(1.0, 1.0, 1.0))
+    made = planned(folder)
+    assert made.recipe["plan"]["spacing_mm"] == pytest.approx([1.09] * 3, abs=0.03)
+    assert any("in place of 1 x 1 x 1 mm" in w for w in made.warnings)
+    assert planned(folder, preset="balanced").recipe["plan"]["spacing_mm"] == [1.0, 1.0, 1.0]
+
+
+def test_case_of_another_unit_is_left_out_and_that_is_said(tmp_path: Path) -> None:
+    write_pairs(tmp_path, 4)
+    image, labels = ball_and_box(9)
+    for part, array in (("images", image), ("labels", labels)):
+        write(tmp_path / part / "cm.nii.gz", array, [10 * s for s in SPACING])
+    made = planned(tmp_path)
+    assert made.recipe["plan"]["spacing_mm"] == list(SPACING)
+    assert "cm" not in made.recipe["data"]["training"] + made.recipe["data"]["validation"]
+    assert any("cm is left out" in w for w in made.warnings)
+    kept = {"folder": ".", "classes": {"ball": 1, "box": 2}, "training": ["cm", "case_1"]}
+    assert "cm" in planned(tmp_path, data=kept).recipe["data"]["training"]
+
+
+def test_thick_slices_of_one_case_do_not_plan_the_others(tmp_path: Path) -> None:
+    write_pairs(tmp_path, 3)
+    image, labels = ball_and_box(9)
+    for part, array in (("images", image), ("labels", labels)):
+        write(tmp_path / part / "thick.nii.gz", array, (40.0, 1.0, 1.0))
+    made = planned(tmp_path)
+    assert made.recipe["plan"]["spacing_mm"] == list(SPACING)
+    data = made.recipe["data"]
+    assert "thick" in data["training"] + data["validation"]
+    assert any(w.startswith("thick: spacing 40 x 1 x 1") for w in made.warnings)
+
+
+def test_images_of_one_slice_are_planned(tmp_path: Path) -> None:
+    for i in range(3):
+        image, labels = ball_and_box(i, (14, 60, 60))
+        write(tmp_path / "images" / f"c{i}.nii.gz", image[6:7])
+        write(tmp_path / "labels" / f"c{i}.nii.gz", labels[6:7])
+    plan = planned(tmp_path).recipe["plan"]
+    assert math.prod(plan["patch_size"]) >= 32 * 64
+    assert plan["batch_size"] >= 2
+
+
+def test_scans_smaller_than_a_patch_are_planned(tmp_path: Path) -> None:
+    for i in range(2):
+        image, labels = ball_and_box(i)
+        write(tmp_path / "images" / f"c{i}.nii.gz", image[2:7, -12:, -12:])
+        write(tmp_path / "labels" / f"c{i}.nii.gz", labels[2:7, -12:, -12:])
+    made = planned(tmp_path, data={"folder": ".", "classes": {"ball": 1, "box": 2}})
+    assert min(made.recipe["plan"]["patch_size"]) >= 8
+
+
+def test_the_only_case_is_planned(tmp_path: Path) -> None:
+    made = planned(write_pairs(tmp_path, 1))
+    assert made.recipe["data"]["training"] == made.recipe["data"]["validation"] == ["case_0"]
+    assert any("only case" in w for w in made.warnings)
+
+
+def test_many_classes_and_channels_are_planned(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for i in range(2):
+        labels = rng.integers(0, 41, (14, 30, 28)).astype(np.uint8)
+        write(tmp_path / "labels" / f"c{i}.nii.gz", labels)
+        for c in range(4):
+            image = (labels + rng.normal(size=labels.shape)).astype(np.float32)
+            write(tmp_path / "images" / f"c{i}_{c:04d}.nii.gz", image)
+    data = {"folder": ".", "images": "images/{case}_{channel}.nii.gz"}
+    trial = StandInTrial()
+    made = planned(tmp_path, trial, data=data)
+    assert len(made.recipe["data"]["classes"]) == 40
+    assert any("those that the data name: class 1, class 2" in w for w in made.warnings)
+    assert trial.requests[0]["sizes"]["in_channels"] == 4
+    assert trial.requests[0]["sizes"]["num_classes"] == 41
+
+
+def test_one_class_is_planned(tmp_path: Path) -> None:
+    write_pairs(tmp_path, 2)
+    for i in range(2):
+        write(tmp_path / "labels" / f"case_{i}.nii.gz", (ball_and_box(i)[1] > 0).astype(np.uint8))
+    made = planned(tmp_path, data={"folder": ".", "classes": {"both": 1}})
+    assert made.recipe["data"]["classes"] == [{"name": "both", "value": 1}]
+
+
+def test_folds_leave_the_split_open_and_take_their_time(tmp_path: Path) -> None:
+    folder = write_pairs(tmp_path, 4)
+    single, several = planned(folder), planned(folder, folds=4, final_model=True)
+    assert "training" not in several.recipe["data"]
+    assert several.recipe["folds"] == 4
+    assert several.estimate.seconds == pytest.approx(5 * single.estimate.seconds, rel=0.1)
+    assert "for each of 5 trainings" in several.estimate.sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shedule": {}}, "did you mean schedule"),
+        ({"plan": {"patch": [8, 8, 8]}}, "did you mean patch_size"),
+        ({"plan": {"intensity": {"metod": "zscore"}}}, "did you mean method"),
+        ({"validation": {"flip": True}}, "did you mean flips"),
+        ({"augmentation": {"nosie": 1}}, "did you mean noise"),
+        ({"network_sizes": {"dims": 3}}, "did you mean dim"),
+        ({"network": "pumit_segmentation_smal"}, "pumit_segmentation_small"),
+        ({"data": {"folder": ".", "class": {}}}, "did you mean classes"),
+        ({"data": {"folder": ".", "classes": [{"name": "a", "vaule": 1}]}}, "did you mean value"),
+        ({"data": {"cases": [{"imgae": "a", "label": "b"}]}}, "did you mean image"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_misspelt_keys_are_named_at_every_level(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PumitError, match=message):
+        planned(write_pairs(tmp_path, 2), **changes)

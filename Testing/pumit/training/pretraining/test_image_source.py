@@ -1,0 +1,140 @@
+"""Crops of generated and real images for pre-training."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pumit.errors import PumitError
+from pumit.training.loop.prefetch import StepDraws, batches
+from pumit.training.pretraining.image_source import (
+    IMAGES,
+    Crop,
+    ImageSource,
+    degrees_of,
+    turned,
+    varied,
+)
+from torch import Tensor
+
+
+def random(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize(
+    ("crop", "depths"),
+    [(Crop(64, 128), (64, 32, 16, 8, 4, 1)), (Crop(80, 160), (80, 40, 20, 10, 5, 1))],
+    ids=["tokenizer", "vit"],
+)
+def test_crops_have_the_published_depths(crop: Crop, depths: tuple[int, ...]) -> None:
+    assert tuple(crop.shape(da0)[0] for da0 in range(6)) == depths
+
+
+def test_a_crop_that_no_patch_divides_is_refused() -> None:
+    with pytest.raises(ValueError, match="multiples of 16"):
+        Crop(64, 40)
+
+
+@pytest.mark.parametrize("da0", range(6))
+def test_generated_crops_have_size_and_range(da0: int) -> None:
+    source = ImageSource(Crop(16, 32), images=None, real_share=0.5, batch_size=1, generated_size=16)
+    batch = source.draw(da0, random(), random())
+    assert batch.image.shape == (IMAGES[da0], 3, *Crop(16, 32).shape(da0))
+    assert len(batch) == IMAGES[da0] == len(batch.cases)
+    assert 0 <= float(batch.image.min()) < 0.2
+    assert 0.8 < float(batch.image.max()) <= 1
+    assert torch.equal(batch.image[:, 0], batch.image[:, 2])
+    assert batch.voxels == batch.image[:, 0].numel()
+
+
+def test_larger_crops_come_in_smaller_batches_alike_in_every_process() -> None:
+    crops = (Crop(16, 16), Crop(16, 32), Crop(32, 32))
+    source = ImageSource(crops, images=None, real_share=0, batch_size=4, generated_size=16)
+    seen = set()
+    for seed in range(8):
+        batch = source.draw(2, random(0), random(seed))
+        assert batch.image.shape == source.draw(2, random(9), random(seed)).image.shape
+        d, h, w = batch.image.shape[2:]
+        assert len(batch) == max(1, 8 * 4 * 16 * 16 // (d * h * w))
+        assert batch.patches == (d // 4) * (h // 16) * (w // 16)
+        seen.add((d, h, w))
+    assert seen == {crop.shape(2) for crop in crops}
+
+
+class Ramp:
+    """Real images that tell how often they were asked."""
+
+    asked = 0
+
+    def draw(
+        self, da0: int, shape: tuple[int, int, int], generator: torch.Generator
+    ) -> tuple[Tensor, str] | None:
+        self.asked += 1
+        if da0 == 3:
+            return None
+        return torch.linspace(0, 1, shape[2]).expand(1, *shape), "ramp"
+
+
+def test_real_images_take_their_share() -> None:
+    images = Ramp()
+    source = ImageSource(Crop(16, 16), images=images, real_share=0.5, batch_size=12)
+    batch = source.draw(5, random(), random())
+    share = batch.cases.count("ramp") / len(batch)
+    assert 0.35 < share < 0.65
+    assert images.asked == batch.cases.count("ramp")
+
+
+def test_images_of_another_degree_are_refused_by_name() -> None:
+    class Thick:
+        def draw(
+            self, da0: int, shape: tuple[int, int, int], generator: torch.Generator
+        ) -> tuple[Tensor, str]:
+            return torch.zeros(1, shape[0] // 2, *shape[1:]), "thick"
+
+    source = ImageSource(Crop(16, 16), images=Thick(), real_share=1.0, batch_size=1)
+    with pytest.raises(PumitError, match=r"thick has .* one degree of anisotropy, here 0"):
+        source.draw(0, random(), random())
+
+
+def test_what_no_real_image_has_is_generated() -> None:
+    source = ImageSource(Crop(16, 16), images=Ramp(), real_share=1.0, batch_size=1)
+    assert set(source.draw(3, random(), random()).cases) == {"generated"}
+
+
+def test_a_step_draws_the_same_with_and_without_workers() -> None:
+    source = ImageSource(Crop(16, 16), images=Ramp(), real_share=0.5, batch_size=1)
+    draws = StepDraws(source.draw, seed=1, rank=0, degrees={2: 0.5, 5: 0.5})
+    here = list(batches(draws, range(3), workers=0, pinned=False))
+    ahead = list(batches(draws, range(3), workers=1, pinned=False))
+    for a, b in zip(here, ahead, strict=True):
+        assert (a.da0, a.cases) == (b.da0, b.cases)
+        assert torch.equal(a.image, b.image)
+
+
+def test_flips_and_turns_keep_every_voxel() -> None:
+    image = torch.arange(2 * 4 * 4.0).view(1, 2, 4, 4)
+    seen = set()
+    for seed in range(40):
+        out = turned(image, random(seed))
+        assert torch.equal(out.flatten().sort().values, image.flatten())
+        seen.add(tuple(out.flatten().tolist()))
+    assert len(seen) > 8
+
+
+def test_variation_stays_in_range_and_keeps_the_order_of_intensities() -> None:
+    image = torch.linspace(0, 1, 64).view(1, 1, 8, 8)
+    changed = 0
+    for seed in range(40):
+        out = varied(image, random(seed)).flatten()
+        assert 0 <= float(out.min()) <= float(out.max()) <= 1
+        assert bool((out.diff() >= -1e-6).all())
+        changed += not torch.equal(out, image.flatten())
+    assert 10 < changed < 36
+
+
+def test_degrees_that_do_not_exist_are_refused() -> None:
+    assert degrees_of(None).keys() == set(range(6))
+    assert degrees_of({0: 1.0}) == {0: 1.0}
+    for wrong in ({6: 1.0}, {0: -1.0}, {0: 0.0}):
+        with pytest.raises(ValueError, match=r"[Dd]egree"):
+            degrees_of(wrong)

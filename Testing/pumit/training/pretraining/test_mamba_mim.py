@@ -1,0 +1,211 @@
+"""MambaMIM's objective, and the encoder that it trains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from mim_networks import TINY, tiny_mim
+from pumit.cli.training_options import find_recipe
+from pumit.errors import CheckpointError, PumitError
+from pumit.models.card import kind_of
+from pumit.models.checkpoint import load_checkpoint
+from pumit.networks.build import build_network
+from pumit.training.pretrain import pretrain, read_recipe_file
+from pumit.training.pretraining.image_source import Crop, ImageSource
+from pumit.training.pretraining.mamba_mim import VARIANCE_FLOOR, MambaMimTask, cells_of
+from pumit.training.segmentation.initial_weights import begin_with
+from torch import Tensor
+
+POOLINGS = [[1, 2, 2], [1, 2, 2], [2, 2, 2], [2, 2, 2]]
+
+
+def task(ratio: float = 0.75) -> MambaMimTask:
+    source = ImageSource(Crop(16, 32), images=None, real_share=0, batch_size=2, generated_size=16)
+    return MambaMimTask(tiny_mim("mamba_mim"), source, mask_ratio=ratio)
+
+
+def drawn(t: MambaMimTask, seed: int = 0) -> Any:
+    generators = [torch.Generator().manual_seed(seed) for _ in range(2)]
+    return t.draw(0, *generators)
+
+
+class Says(torch.nn.Module):
+    """A network that answers the same whatever it sees."""
+
+    def __init__(self, answer: Tensor) -> None:
+        super().__init__()
+        self.answer = torch.nn.Parameter(answer)
+        self.stride, self.in_channels = (4, 16, 16), 1
+
+    def grid(self, size: tuple[int, int, int]) -> tuple[int, int, int]:
+        return size[0] // 4, size[1] // 16, size[2] // 16
+
+    def forward(self, x: Tensor, visible: Tensor) -> Tensor:
+        return self.answer
+
+
+def slow(answer: Tensor, image: Tensor, is_masked: Tensor) -> dict[str, float]:
+    """Cell by cell, in NumPy."""
+    errors, plain, means = [], [], []
+    for b in range(len(image)):
+        for n in torch.nonzero(is_masked[b]).flatten().tolist():
+            d, h, w = 4 * (n // 4), 16 * (n // 2 % 2), 16 * (n % 2)
+            where = (b, 0, slice(d, d + 4), slice(h, h + 16), slice(w, w + 16))
+            truth, said = image[where].numpy(), answer[where].numpy()
+            deviation = np.sqrt(truth.var() + VARIANCE_FLOOR)
+            errors.append(np.mean((said - (truth - truth.mean()) / deviation) ** 2))
+            plain.append(np.mean((said * deviation + truth.mean() - truth) ** 2))
+            means.append(truth.var())
+    return {"loss": np.mean(errors), "mse": np.mean(plain), "mse_mean": np.mean(means)}
+
+
+def test_only_hidden_cells_are_scored_each_by_its_own_mean_and_contrast() -> None:
+    t = task()
+    batch = drawn(t)
+    batch.image = batch.image.double()
+    answer = torch.randn(2, 1, 16, 32, 32, dtype=torch.float64)
+    t.network = Says(answer)
+    out = t(batch)
+    expected = slow(answer, batch.image, batch.is_masked)
+    assert {k: float(out[k].detach()) for k in expected} == pytest.approx(expected, rel=1e-6)
+    assert float(out["psnr"]) == pytest.approx(-10 * np.log10(expected["mse"]))
+
+    is_hidden = ~batch.is_masked.view(2, 1, 4, 2, 2)
+    seen = is_hidden.repeat_interleave(4, 2).repeat_interleave(16, 3).repeat_interleave(16, 4)
+    t.network = Says(torch.where(seen, answer + 9, answer))
+    assert float(t(batch)["loss"].detach()) == pytest.approx(expected["loss"], rel=1e-6)
+
+
+def test_knowing_nothing_costs_one_and_knowing_all_costs_nothing() -> None:
+    t = task()
+    batch = drawn(t)
+    batch.image = torch.rand_like(batch.image)
+    t.network = Says(torch.zeros(2, 1, 16, 32, 32))
+    out = t(batch)
+    assert float(out["loss"].detach()) == pytest.approx(1, abs=1e-3)
+    assert float(out["mse"]) == pytest.approx(float(out["mse_mean"]))
+
+    cells = cells_of(batch.image[:, :1], (4, 2, 2))
+    z = (cells - cells.mean(2, keepdim=True)) / cells.std(2, keepdim=True, correction=0)
+    whole = z.view(2, 4, 2, 2, 1, 4, 16, 16).permute(0, 4, 1, 5, 2, 6, 3, 7)
+    t.network = Says(whole.reshape(2, 1, 16, 32, 32))
+    assert float(t(batch)["loss"].detach()) < 1e-4
+
+
+def test_masks_hide_the_share_and_what_draws_ahead_draws_the_same() -> None:
+    t = task()
+    batch = drawn(t, 3)
+    assert (~batch.is_masked).sum(1).tolist() == [4, 4]
+    assert not torch.equal(*batch.is_masked)
+    ahead = t.ahead()(0, *[torch.Generator().manual_seed(3) for _ in range(2)])
+    assert torch.equal(batch.image, ahead.image)
+    assert torch.equal(batch.is_masked, ahead.is_masked)
+
+
+def test_training_lowers_the_loss() -> None:
+    t = task(0.5)
+    batch = drawn(t)
+    trained = [p for p in t.network.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-2)
+    losses = []
+    for _ in range(12):
+        optimizer.zero_grad()
+        out = t(batch)
+        out["loss"].backward()
+        optimizer.step()
+        losses.append(float(out["loss"].detach()))
+    assert losses[-1] < 0.9 * losses[0]
+
+
+RECIPE: dict[str, Any] = {
+    "name": "tiny",
+    "network": "mamba_mim_small",
+    "network_sizes": {**{k: [*v] if isinstance(v, tuple) else v for k, v in
+                         TINY["mamba_mim"].items()}, "poolings": POOLINGS},
+    "seed": 3,
+    "threads": 1,
+    "device": "cpu",
+    "batch_size": 1,
+    "crop": {"depth": 16, "in_plane": 32},
+    "generated_size": 16,
+    "schedule": {"steps": 2, "warm_up": 1, "decay": 1, "log_every": 1, "optimizer": "adamw"},
+}  # fmt: skip
+
+
+def write(path: Path, content: dict[str, Any]) -> Path:
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_the_encoder_that_is_trained_begins_hymambas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = pretrain(write(tmp_path / "r.yaml", RECIPE), tmp_path / "run")
+    checkpoint = load_checkpoint(model)
+    assert kind_of(checkpoint.recipe) == "encoder"
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"loss", "mse", "mse_mean", "psnr"} <= lines[0].keys()
+
+    theirs = {k: v for k, v in RECIPE["network_sizes"].items() if k != "decoder_widths"}
+    network = build_network("hymamba_small", num_classes=3, last_width=4, **theirs)
+    drawn_head = network.head.weight.clone()
+    begin_with(network, str(model))
+    for name, value in network.encoder.state_dict().items():
+        assert torch.equal(value, checkpoint.state[f"encoder.{name}"].float()), name
+    assert torch.equal(network.head.weight, drawn_head)
+
+    still = {**RECIPE, "initial": str(model)}
+    still["schedule"] = {**RECIPE["schedule"], "learning_rate": 0.0}
+    again = load_checkpoint(pretrain(write(tmp_path / "s.yaml", still), tmp_path / "again"))
+    matrix = "encoder.layers.0.mamba.in_proj.weight"
+    assert np.allclose(again.state[matrix], checkpoint.state[matrix], atol=1e-3)
+    with pytest.raises(CheckpointError, match="other sizes"):
+        begin_with(build_network("hymamba_small"), str(model))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"mask_ratio": 1.5}, "mask_ratio"),
+        ({"mask_ratio": 0.01}, "hides none of the cells"),
+        ({"degrees": {3: 1.0}}, "does not fit at degree 3"),
+        ({"network_sizes": {"in_channels": 2}}, "in_channels of mamba_mim_small is 1 or 3"),
+        ({"network_sizes": {"decoder_widths": [8]}}, "needs 5 widths"),
+        ({"maks_ratio": 0.5}, "did you mean mask_ratio"),
+    ],
+)
+def test_recipes_that_cannot_be_used_are_refused_in_one_line(
+    tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(PumitError, match=reason) as error:
+        read_recipe_file(write(tmp_path / "r.yaml", {**RECIPE, **change}))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["mamba_mim", "mamba_mim_small"])
+def test_recipes_that_ship_can_be_read(name: str) -> None:
+    assert read_recipe_file(find_recipe(name)[0])["mask_ratio"] == 0.75
+
+
+def test_the_published_recipe_starts_with_a_small_network(tmp_path: Path) -> None:
+    recipe = yaml.safe_load(find_recipe("mamba_mim")[0].read_text())
+    shrunk = {k: RECIPE[k] for k in ("network_sizes", "crop", "device", "threads", "batch_size")}
+    recipe = {**recipe, **shrunk, "workers": 0, "real_images": [], "generated_size": 16}
+    recipe["schedule"] |= {"steps": 1, "log_every": 1}
+    model = pretrain(write(tmp_path / "r.yaml", recipe), tmp_path / "run")
+    assert load_checkpoint(model).recipe["network"] == "mamba_mim"
+
+
+def test_the_published_settings_are_the_papers() -> None:
+    recipe = yaml.safe_load(find_recipe("mamba_mim")[0].read_text())
+    schedule = recipe["schedule"]
+    assert (recipe["batch_size"], recipe["crop"]) == (8, {"depth": 96, "in_plane": 96})
+    assert (schedule["learning_rate"], schedule["final_rate"]) == (1e-4, 1e-7)
+    assert (schedule["shape"], schedule["optimizer"], schedule["clip"]) == ("cosine", "adamw", 5)
+    assert schedule["warm_up"] / schedule["steps"] == 0.4

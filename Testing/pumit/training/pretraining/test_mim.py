@@ -1,0 +1,102 @@
+"""Masked image modelling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pumit.networks.build import build_network
+from pumit.training.pretraining.image_source import Crop, ImageSource
+from pumit.training.pretraining.mim import MimTask, imagenet_normalised
+
+VIT: dict[str, Any] = {
+    "dim": 16,
+    "depth": 2,
+    "num_heads": 2,
+    "hidden": 24,
+    "position_table": (1, 2, 2),
+    "num_tokens": 32,
+}
+
+
+def task() -> MimTask:
+    torch.manual_seed(0)
+    tokenizer = build_network("pumit_tokenizer", widths=(8, 8, 16), num_tokens=32, groups=4)
+    tokenizer.quantizer.projection.weight.data.mul_(50)  # tokens that differ
+    source = ImageSource(Crop(16, 32), images=None, real_share=0, batch_size=2, generated_size=16)
+    return MimTask(build_network("pumit_vit_b_mim", **VIT), tokenizer, source)
+
+
+def drawn(t: MimTask, da0: int, seed: int = 0) -> Any:
+    def generator() -> torch.Generator:
+        return torch.Generator().manual_seed(seed)
+
+    return t.draw(da0, generator(), generator())
+
+
+@pytest.mark.parametrize("da0", range(6))
+def test_every_parameter_of_the_vit_learns_and_none_of_the_tokenizer(da0: int) -> None:
+    t = task()
+    batch = drawn(t, da0)
+    patches = batch.patches
+    assert patches == 4
+    assert batch.is_masked.shape == (len(batch), patches)
+    visible = (~batch.is_masked).sum(1)
+    assert visible.tolist() == [int(0.45 * patches)] * len(batch)
+    t(batch)["loss"].backward()
+    # The class token sees the patches, but no masked patch has to see it.
+    without = {n for n, p in t.network.named_parameters() if p.grad is None}
+    assert without == set()
+    assert all(p.grad is None for p in t._tokenizer[0].parameters())
+    assert not any(n.startswith("_tokenizer") for n, _ in t.named_parameters())
+
+
+def test_the_divergence_is_zero_for_a_network_that_knows_the_tokens() -> None:
+    t = task()
+    batch = drawn(t, 2)
+    out = t(batch)
+    assert float(out["kl"]) > 0
+    assert float(out["kl_marginal"]) >= -1e-5
+    truth = t._tokenizer[0].tokenize(batch.image * 2 - 1, batch.anisotropy).probabilities
+    right = truth.flatten(2).transpose(1, 2)[batch.is_masked].clamp_min(1e-30).log()
+
+    class Knows(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.unused = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, *_: object) -> torch.Tensor:
+            return right
+
+    t.network = Knows()
+    assert float(t(batch)["kl"].detach()) == pytest.approx(0, abs=1e-4)
+    assert float(t(batch)["top1"]) == 1
+
+
+def test_what_draws_ahead_draws_the_same() -> None:
+    t = task()
+    generators = [torch.Generator().manual_seed(3) for _ in range(2)]
+    a = drawn(t, 1, 3)
+    b = t.ahead()(1, *generators)
+    assert torch.equal(a.image, b.image)
+    assert torch.equal(a.is_masked, b.is_masked)
+
+
+def test_training_lowers_the_loss() -> None:
+    t = task()
+    batch = drawn(t, 2)
+    optimizer = torch.optim.AdamW(t.network.parameters(), lr=5e-3)
+    before = float(t(batch)["kl"].detach())
+    for _ in range(20):
+        optimizer.zero_grad()
+        out = t(batch)
+        out["loss"].backward()
+        optimizer.step()
+    assert float(out["kl"]) < 0.8 * before
+
+
+def test_images_are_normalised_as_photographs_are() -> None:
+    grey = torch.full((1, 3, 1, 2, 2), 0.456)
+    out = imagenet_normalised(grey)
+    assert out[0, :, 0, 0, 0].tolist() == pytest.approx([-0.1266, 0.0, 0.2222], abs=1e-3)

@@ -1,0 +1,74 @@
+"""Label maps of real anatomy become scans whose targets are their structures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK
+import torch
+from pumit.errors import VolumeError
+from pumit.preprocessing.fields import field_shape
+from pumit.training.promptable.label_maps import LabelMaps
+from pumit.training.synthesis.scene import MAX_SHARE, MIN_REAL_SHARE
+
+SIZE = 24
+
+
+def write(path: Path, label: np.ndarray) -> Path:
+    image = SimpleITK.GetImageFromArray(label)
+    image.SetSpacing((1.0, 1.0, 1.5))
+    SimpleITK.WriteImage(image, str(path))
+    return path
+
+
+@pytest.fixture
+def shells(tmp_path: Path) -> Path:
+    """Three balls inside one another, unlabelled around them."""
+    d, h, w = np.indices((30, 44, 44))
+    radius = np.sqrt((1.5 * (d - 15)) ** 2 + (h - 22) ** 2 + (w - 22) ** 2)
+    label = np.select([radius < 5, radius < 10, radius < 16], [300, 7, 2], 0)
+    return write(tmp_path / "shells.nii.gz", label.astype(np.int16))
+
+
+@pytest.mark.parametrize("da0", range(6))
+def test_scenes_of_every_degree(shells: Path, da0: int) -> None:
+    maps = LabelMaps([shells])
+    generator = torch.Generator().manual_seed(0)
+    scenes = [s for s in (maps.draw(da0, SIZE, generator) for _ in range(20)) if s is not None]
+    assert len(scenes) > 5
+    for scene in scenes:
+        assert scene.image.shape == field_shape(da0, SIZE)
+        assert torch.isfinite(scene.image).all()
+        for target in scene.targets:
+            assert target.shape == scene.image.shape
+            assert MIN_REAL_SHARE <= float(target.float().mean()) <= MAX_SHARE
+
+
+def test_the_same_seed_gives_the_same_scene(shells: Path) -> None:
+    maps = LabelMaps([shells])
+    scenes = [maps.draw(0, SIZE, torch.Generator().manual_seed(2)) for _ in range(2)]
+    assert scenes[0] is not None
+    assert scenes[1] is not None
+    assert torch.equal(scenes[0].image, scenes[1].image)
+    assert all(map(torch.equal, scenes[0].targets, scenes[1].targets))
+
+
+def test_a_structure_is_told_apart_by_its_intensity_on_the_whole(shells: Path) -> None:
+    """In most scenes the target's mean is not that of what lies around it."""
+    maps = LabelMaps([shells])
+    generator = torch.Generator().manual_seed(3)
+    differences = []
+    while len(differences) < 30:
+        scene = maps.draw(0, SIZE, generator)
+        if scene is not None:
+            target = scene.targets[0]
+            apart = scene.image[target].mean() - scene.image[~target].mean()
+            differences.append(float(apart.abs() / scene.image.std()))
+    assert np.median(differences) > 0.5
+
+
+def test_an_empty_map_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(VolumeError, match="no structure"):
+        LabelMaps([write(tmp_path / "empty.nii.gz", np.zeros((8, 8, 8), np.int16))])

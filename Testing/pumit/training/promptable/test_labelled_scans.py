@@ -1,0 +1,151 @@
+"""Real scans give fields with targets of every degree, and bad folders are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK
+import torch
+from pumit.errors import VolumeError
+from pumit.preprocessing.fields import field_shape
+from pumit.training.promptable.labelled_scans import (
+    RealScans,
+    coherent_pieces,
+    data_set_of,
+    load_scan,
+    part_of,
+)
+from pumit.training.synthesis.scene import MAX_SHARE, MIN_REAL_SHARE
+
+SIZE = 16
+
+
+def write(path: Path, array: np.ndarray, spacing: tuple[float, float, float]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = SimpleITK.GetImageFromArray(array)
+    image.SetSpacing(spacing[::-1])
+    SimpleITK.WriteImage(image, str(path))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two labelled cases, the second with thick slices along the last axis."""
+    d, h, w = np.indices((24, 40, 40))
+    label = (((d - 12) ** 2 + (h - 20) ** 2 + (w - 20) ** 2) < 81).astype(np.int16)
+    label[(d - 12) ** 2 + (h - 20) ** 2 + (w - 20) ** 2 < 16] = 2
+    noise = np.random.default_rng(0).normal(0, 10, label.shape)
+    image = (100 * (label > 0) + 60 * (label == 2) + noise).astype(np.int16)
+    write(tmp_path / "a" / "image.nii.gz", image, (2.0, 1.0, 1.0))
+    write(tmp_path / "a" / "label.nii.gz", label, (2.0, 1.0, 1.0))
+    write(tmp_path / "b" / "image.nii.gz", image.transpose(1, 2, 0).copy(), (1.0, 1.0, 4.0))
+    write(tmp_path / "b" / "label.nii.gz", label.transpose(1, 2, 0).copy(), (1.0, 1.0, 4.0))
+    write(tmp_path / "bare.nii.gz", image, (1.0, 1.0, 1.0))
+    return tmp_path
+
+
+@pytest.mark.parametrize("da0", range(6))
+def test_scenes_of_every_degree(folder: Path, da0: int) -> None:
+    scans = RealScans(folder, ["a", "b"], [folder / "bare.nii.gz"])
+    generator = torch.Generator().manual_seed(0)
+    scenes = [s for s in (scans.draw(da0, SIZE, generator) for _ in range(30)) if s is not None]
+    assert len(scenes) > 3
+    for scene in scenes:
+        assert scene.image.shape == field_shape(da0, SIZE)
+        assert torch.isfinite(scene.image).all()
+        for target in scene.targets:
+            assert target.dtype == torch.bool
+            assert MIN_REAL_SHARE <= float(target.float().mean()) <= MAX_SHARE
+
+
+def test_the_same_seed_gives_the_same_scene(folder: Path) -> None:
+    scans = RealScans(folder, ["a"])
+    scenes = [scans.draw(1, SIZE, torch.Generator().manual_seed(7)) for _ in range(2)]
+    assert scenes[0] is not None
+    assert scenes[1] is not None
+    assert torch.equal(scenes[0].image, scenes[1].image)
+
+
+def test_the_thick_axis_becomes_depth(folder: Path) -> None:
+    scan = load_scan(folder / "b" / "image.nii.gz", folder / "b" / "label.nii.gz")
+    assert scan.image.spacing_mm == (4.0, 1.0, 1.0)
+    assert scan.image.array.shape == (24, 40, 40)
+    assert scan.places.keys() == {1, 2}
+    assert scan.labels is not None
+    for value, (voxels, _) in scan.places.items():
+        assert (np.asarray(scan.labels.array)[tuple(voxels.T)] == value).all()
+
+
+def test_a_label_map_that_does_not_fit_is_refused(folder: Path) -> None:
+    write(folder / "a" / "label.nii.gz", np.ones((24, 40, 39), np.int16), (2.0, 1.0, 1.0))
+    with pytest.raises(VolumeError, match="does not fit"):
+        RealScans(folder, ["a"])
+
+
+def test_a_missing_case_is_refused(folder: Path) -> None:
+    with pytest.raises(VolumeError):
+        RealScans(folder, ["a", "none"])
+
+
+def test_coherent_pieces_are_usable_and_inside() -> None:
+    rng = np.random.default_rng(0)
+    h, w = np.indices((32, 32))
+    image = (np.sin(h / 4) + np.cos(w / 5))[None].astype(np.float32)
+    inside = np.ones(image.shape, bool)
+    inside[:, :, 24:] = False
+    found = [p for _ in range(20) for p in coherent_pieces(image, inside, rng)]
+    assert found
+    for piece in found:
+        assert 0.002 <= float(piece.float().mean()) <= 0.4
+
+
+def test_data_sets_are_drawn_by_the_root_of_their_patients(folder: Path) -> None:
+    """Nine patients of one data set come three times as often as the one of another."""
+    label = folder / "a" / "label.nii.gz"
+    names = [f"many_set_{i}" for i in range(9)]
+    for name in names:
+        (folder / name).mkdir()
+        for kind in ("image", "label"):
+            (folder / name / f"{kind}.nii.gz").symlink_to(label.with_name(f"{kind}.nii.gz"))
+    scans = RealScans(folder, [*names, "b"])
+    rng = np.random.default_rng(0)
+    counts = sum(scans._any(rng) is not scans.scans[-1] for _ in range(1000))
+    assert 700 < counts < 800
+
+
+def test_an_index_tells_which_scans_are_of_one_patient(folder: Path) -> None:
+    facts = {"dataset": "hearts", "patient": "7"}
+    (folder / "index.json").write_text(json.dumps({"a": facts, "b": facts}))
+    scans = RealScans(folder, ["a", "b"], [folder / "bare.nii.gz"])
+    assert scans._sets == {"hearts": {"7": [0, 1]}, "unlabelled": {"bare.nii.gz": [2]}}
+
+
+@pytest.mark.parametrize(
+    ("case", "data_set"), [("ct_sts001", "ct_sts"), ("mr-sct-t2", "mr_sct"), ("a", "a")]
+)
+def test_a_case_tells_its_data_set_by_its_first_words(case: str, data_set: str) -> None:
+    assert data_set_of(case) == data_set
+
+
+def test_a_part_lies_on_one_side_of_a_plane() -> None:
+    mask = torch.zeros((8, 20, 20), dtype=torch.bool)
+    mask[2:6, 5:15, 5:15] = True
+    for seed in range(20):
+        part = part_of(mask, torch.Generator().manual_seed(seed))
+        assert not bool((part & ~mask).any())
+        assert int(part.sum()) < int(mask.sum())
+
+
+def test_targets_are_pieces_of_the_image_as_often_as_asked(folder: Path) -> None:
+    """At 1 the labels are not read at all."""
+    scans = RealScans(folder, ["a"], unlabelled_targets=1.0)
+    for scan in scans.scans:
+        scan.labels = None
+    scenes = [scans.draw(1, SIZE, torch.Generator().manual_seed(i)) for i in range(10)]
+    assert sum(s is not None for s in scenes) > 5
+    scans = RealScans(folder, ["a"], unlabelled_targets=0.0)
+    with_labels = [scans.draw(1, SIZE, torch.Generator().manual_seed(i)) for i in range(10)]
+    for scene in with_labels:
+        assert scene is None or len(scene.targets) <= 2  # of two structures

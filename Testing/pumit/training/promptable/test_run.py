@@ -1,0 +1,209 @@
+"""`pumit train` with `task: promptable` makes what a session loads, and says what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pumit
+import pytest
+import torch
+import yaml
+from labelled_scans import write, write_pairs
+from pumit.errors import CheckpointError, PumitError
+from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
+from pumit.networks.promptable.network import PromptableNetwork
+from pumit.training.run.resume_state import LAST, step_saved
+from pumit.training.train import finetune
+from pumit.volume import Volume
+
+CALIBRATION = {"estimate": [0.1, 0.9], "iou": [0.2, 0.8], "answers": 9}
+RECIPE: dict[str, Any] = {
+    "task": "promptable",
+    "name": "tuned",
+    "version": "7",
+    "initial": "initial.safetensors",
+    "data": {"folder": "set", "classes": {"ball": 1, "box": 2}, "validation": ["case_3"]},
+    "validation": {"answers": 1, "scenes": 0},
+    "blend": [1.0],
+    "register": False,
+    "device": "cpu",
+    "threads": 1,
+    "schedule": {"steps": 3, "log_every": 1, "validate_every": 0, "learning_rate": 3e-2},
+}
+
+
+@pytest.fixture(autouse=True)
+def small_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generated scans that are drawn in no time."""
+    monkeypatch.setattr("pumit.training.promptable.validation.SCENE_SIZE", 24)
+
+
+@pytest.fixture
+def lab(tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]) -> Path:
+    """A folder with a data set and a model to begin with."""
+    write_pairs(tmp_path / "set", 4)
+    recipe = {
+        "name": "first",
+        "version": "3",
+        "network": "promptable",
+        "sizes": tiny_sizes,
+        "calibration": CALIBRATION,
+    }
+    half = {k: v.half() for k, v in tiny_network.state_dict().items()}
+    save_checkpoint(tmp_path / "initial.safetensors", half, recipe)
+    return tmp_path
+
+
+def run(
+    folder: Path, output: str = "out", *, overrides: Mapping[str, Any] | None = None, **changes: Any
+) -> Path:
+    """Train in `folder` with some keys changed; a value None leaves a key out."""
+    recipe = {k: v for k, v in {**RECIPE, **changes}.items() if v is not None}
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    return finetune(folder / "recipe.yaml", folder / output, overrides=overrides)
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def changed(folder: Path, best: Path, *, beginning: str) -> bool:
+    """Whether weights of a part differ from those of the initial model."""
+    before = load_checkpoint(folder / "initial.safetensors").state
+    after = load_checkpoint(best).state
+    assert before.keys() == after.keys()
+    return any(not torch.equal(before[k], after[k]) for k in before if k.startswith(beginning))
+
+
+@pytest.mark.parametrize("part", ["decoder", "adapters", "all"])
+def test_the_model_is_loaded_by_a_session_and_tells_its_origin(lab: Path, part: str) -> None:
+    best = run(lab, part=part, rank=2)
+    recipe, _ = read_recipe(best)
+    assert recipe["kind"] == "promptable"
+    assert recipe["training"]["initial"]["name"] == "first"
+    assert recipe["training"]["initial"]["version"] == "3"
+    assert recipe["training"]["initial"]["sha256"] == read_recipe(lab / "initial.safetensors")[1]
+    assert recipe["training"]["part"] == part
+    assert "calibration" not in recipe  # it was measured on other weights
+    assert [row["name"] for row in recipe["classes"]] == ["ball", "box"]
+    assert changed(lab, best, beginning="mask_decoder")
+    assert changed(lab, best, beginning="image_encoder.blocks") == (part != "decoder")
+    assert changed(lab, best, beginning="image_encoder.stem") == (part == "all")
+    assert all(v.dtype == torch.float16 for v in load_checkpoint(best).state.values())
+    session = pumit.InteractiveSession(pumit.load_segmenter(best, device="cpu"))
+    volume = Volume.read(lab / "set" / "images" / "case_0.nii.gz")
+    session.set_volume(volume)
+    x, y, z = volume.index_to_world((7, 12, 12)).tolist()
+    session.add_point((x, y, z))
+    assert session.predict().shape == volume.shape
+
+
+def test_validation_clicks_before_and_after_and_tries_blends(lab: Path) -> None:
+    data = {**RECIPE["data"], "validation": ["case_2", "case_3"]}
+    best = run(
+        lab,
+        data=data,
+        validation={"answers": 3, "scenes": 1},
+        blend=[0.5, 0.75],
+        overrides={"steps": 2, "validate_every": 1},
+    )
+    found = records(lab / "out")
+    validations = [r for r in found if "validation" in r]
+    assert [r["step"] for r in validations] == [0, 1, 2]
+    for record in validations:
+        assert {"score", "dice_1", "dice_3", "dice_ball", "dice_box"} <= record["validation"].keys()
+    assert "forgotten" not in validations[0]["validation"]
+    assert "forgotten" in validations[1]["validation"]
+    assert [r["blend"]["tuned_share"] for r in found if "blend" in r] == [0.75, 0.5]
+    result = json.loads((lab / "out" / "validation.json").read_text())
+    assert result["tuned_share"] == read_recipe(best)[0]["tuned_share"]
+    assert {(row["case"], row["label"]) for row in result["rows"]} == {
+        ("case_2", "ball"),
+        ("case_3", "ball"),
+        ("case_3", "box"),
+    }
+    assert all(len(row["clicks"]) == len(row["before"]) == 3 for row in result["rows"])
+    pictures = [r["overlay"] for r in found if "overlay" in r]
+    assert pictures
+    assert all((lab / "out" / picture).is_file() for picture in pictures)
+
+
+def test_a_run_that_ended_stays_as_it_is(lab: Path) -> None:
+    best = run(lab)
+    before = best.read_bytes()
+    assert run(lab).read_bytes() == before
+
+
+def test_an_interrupted_run_goes_on_to_the_same_weights(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = load_checkpoint(run(lab, "whole", part="adapters", rank=2)).state
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pumit.training.loop.trainer.Run.validate", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(lab, "parts", part="adapters", rank=2, overrides={"checkpoint_seconds": 0.0})
+    assert step_saved(lab / "parts" / LAST) == 2
+    parts = load_checkpoint(run(lab, "parts", part="adapters", rank=2)).state
+    for name, value in whole.items():
+        torch.testing.assert_close(parts[name], value)
+
+
+def test_a_region_is_clicked_on_as_one_structure(lab: Path) -> None:
+    data = {**RECIPE["data"], "classes": {"both": [1, 2], "box": 2}}
+    run(lab, data=data, validation={"answers": 2, "scenes": 0})
+    result = json.loads((lab / "out" / "validation.json").read_text())
+    assert {row["label"] for row in result["rows"]} == {"both", "box"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"part": "encoder"}, "part in recipe.yaml must be decoder, adapters or all"),
+        ({"real_shar": 0.5}, "did you mean real_share"),
+        ({"real_share": 0.0}, "real_share in recipe.yaml must be above 0"),
+        ({"blend": [0.5, 2.0]}, "blend in recipe.yaml must be a list of shares"),
+        ({"validation": {"anwsers": 1}}, "did you mean answers"),
+        ({"network_sizes": {"dim": 24}}, "leave network and network_sizes out"),
+        ({"initial": "tokenizer"}, "takes no prompts"),
+        ({"initial": "nobody"}, "Unknown model 'nobody'"),
+        ({"data": None}, "needs data"),
+    ],
+)
+def test_bad_recipes_end_with_one_line(lab: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(PumitError, match=message) as caught:
+        run(lab, **changes)
+    assert "\n" not in str(caught.value)
+    assert not (lab / "out" / "tuned.safetensors").exists()
+
+
+def test_an_initial_model_of_another_network_is_refused(lab: Path) -> None:
+    save_checkpoint(
+        lab / "other.safetensors", {"a": torch.zeros(1)}, {"network": "swin_unetr", "sizes": {}}
+    )
+    with pytest.raises(CheckpointError, match="holds the network 'swin_unetr'"):
+        run(lab, initial="other.safetensors")
+
+
+def test_classes_too_small_to_click_are_named(lab: Path) -> None:
+    for i in range(4):
+        path = lab / "set" / "labels" / f"case_{i}.nii.gz"
+        labels = Volume.read(path).array.copy()
+        labels[labels == 2] = 0
+        labels[2, 2, 2:7] = 2
+        write(path, labels.astype(np.uint8))
+    with pytest.raises(PumitError, match=r"Too small to be clicked on.*box \(at most 5\)"):
+        run(lab)
+
+
+def test_volumes_without_labels_are_named(lab: Path) -> None:
+    (lab / "set" / "labels" / "case_2.nii.gz").unlink()
+    with pytest.raises(PumitError, match="case_2: has no label"):
+        run(lab)

@@ -1,0 +1,190 @@
+"""The objective can be trained at every degree, and repeats with its seed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pumit.networks.promptable.network import PromptableNetwork
+from pumit.networks.promptable.prompt_encoder import NEGATIVE, NO_LABEL, POSITIVE
+from pumit.networks.pumit import Anisotropy
+from pumit.training.promptable.fields import box_fill
+from pumit.training.promptable.simulated_prompts import PromptState
+from pumit.training.promptable.task import (
+    DEGREE_SHARES,
+    DEGREES,
+    PromptableTask,
+    hard_dice,
+    mask_loss,
+    prompt_batch,
+    score,
+)
+from torch import Tensor
+
+
+def generators(seed: int = 0) -> tuple[torch.Generator, torch.Generator]:
+    return torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed + 1)
+
+
+@pytest.fixture
+def task(tiny_network: PromptableNetwork) -> PromptableTask:
+    return PromptableTask(tiny_network.train(), batch_size=1, targets_per_field=2)
+
+
+@pytest.mark.parametrize("da0", DEGREES)
+def test_batches_hold_images_with_their_targets(task: PromptableTask, da0: int) -> None:
+    for seed in range(3):
+        batch = task.draw(da0, *generators(seed))
+        fields, depth = batch.image.shape[0], batch.image.shape[2]
+        assert batch.image.shape == (fields, 3, depth, 16, 16)
+        assert 1 <= depth <= max(16 >> da0, 1)
+        assert batch.target.shape == (2 * fields, depth, 16, 16)
+        assert batch.target.dtype == torch.bool
+        assert batch.target.flatten(1).any(1).all()
+        assert batch.ratio.shape == (2 * fields,)
+        assert (batch.ratio == 0).all() if da0 == 5 else (batch.ratio >= 1).all()
+        assert torch.isfinite(batch.image).all()
+        inside = batch.image[:, 2].repeat_interleave(2, 0) > 0
+        assert not (batch.target & ~inside).any()
+
+
+@pytest.mark.parametrize("da0", DEGREES)
+def test_the_loss_is_finite_and_trains_every_parameter(task: PromptableTask, da0: int) -> None:
+    silent: set[str] | None = None
+    for seed in range(3):  # a seed may draw no box, or no correction
+        task.zero_grad()
+        result = task(task.draw(da0, *generators(seed)))
+        assert torch.isfinite(result["loss"])
+        for name in ("dice_first", "dice_last", "iou_error"):
+            assert 0 <= float(result[name]) <= 1
+        result["loss"].backward()
+        quiet = {n for n, p in task.named_parameters() if p.grad is None or not p.grad.any()}
+        silent = quiet if silent is None else silent & quiet
+    assert silent is not None
+    assert silent <= {"network.prompt_encoder.no_point"}
+
+
+def test_the_same_seed_gives_the_same_loss(task: PromptableTask) -> None:
+    losses = [float(task(task.draw(2, *generators(5)))["loss"].detach()) for _ in range(2)]
+    assert losses[0] == losses[1]
+    assert float(task(task.draw(2, *generators(6)))["loss"].detach()) != losses[0]
+
+
+@pytest.mark.slow
+def test_a_compiled_encoder_sees_what_it_saw(task: PromptableTask) -> None:
+    """Through the front end of `torch.compile`."""
+    compiled = PromptableTask(task.network, compiler="eager")
+    assert list(compiled.state_dict()) == list(task.state_dict())
+    image = torch.rand(1, 3, 1, 16, 16, generator=generators()[0])
+    with torch.no_grad():
+        seen = compiled._embed(image, Anisotropy(5)).tokens
+        torch.testing.assert_close(seen, task.network.embed(image, Anisotropy(5)).tokens)
+
+
+def test_processes_do_steps_of_the_same_length(task: PromptableTask) -> None:
+    """What decides a step's length is shared; what is seen is not."""
+    batches = [
+        task.draw(1, torch.Generator().manual_seed(rank), torch.Generator().manual_seed(9))
+        for rank in (1, 2)
+    ]
+    assert batches[0].rounds == batches[1].rounds
+    assert batches[0].image.shape == batches[1].image.shape
+    assert not torch.equal(batches[0].image, batches[1].image)
+
+
+def test_shares_of_degrees_are_shares() -> None:
+    assert len(DEGREES) == len(DEGREE_SHARES)
+    assert sum(DEGREE_SHARES) == pytest.approx(1)
+
+
+def test_prompts_are_collated_with_padding() -> None:
+    states = [
+        PromptState(points=[(1, 2, 3, True), (0, 5, 6, False)]),
+        PromptState(box=(np.array([0.0, 1, 2]), np.array([3.0, 4, 5]))),
+        PromptState(points=[(1, 1, 1, True)], prior=np.full((4, 8, 8), 0.25, np.float32)),
+    ]
+    ratio = torch.tensor([2.0, 3.0, 0.0])
+    batch = prompt_batch(states, ratio, torch.Size((4, 8, 8)))
+    assert batch.labels.tolist() == [
+        [POSITIVE, NEGATIVE],
+        [NO_LABEL, NO_LABEL],
+        [POSITIVE, NO_LABEL],
+    ]
+    assert batch.points[0].tolist() == [[2, 2, 3], [0, 5, 6]]
+    assert batch.points[2, 0].tolist() == [0, 1, 1]
+    assert batch.boxes[1].tolist() == [[0, 1, 2], [9, 4, 5]]
+    assert batch.has_box.tolist() == [False, True, False]
+    assert batch.has_prior.tolist() == [False, False, True]
+    assert float(batch.prior[2].mean()) == 0.25
+
+
+def targets() -> Tensor:
+    target = torch.zeros(1, 4, 8, 8, dtype=torch.bool)
+    target[0, 1:3, 2:6, 2:6] = True
+    return target
+
+
+def answers(*qualities: str) -> Tensor:
+    """Logits of masks that are right, empty or wrong."""
+    right = torch.where(targets(), 8.0, -8.0)
+    kinds: dict[str, Any] = {"right": right, "empty": torch.full_like(right, -8.0), "wrong": -right}
+    return torch.stack([kinds[q][0] for q in qualities])[None]
+
+
+def test_dice_of_answers() -> None:
+    for quality, expected in (("right", 1.0), ("empty", 0.0), ("wrong", 0.0)):
+        assert float(hard_dice(answers(quality)[:, 0], targets())) == expected
+
+
+def test_a_better_mask_has_the_smaller_loss() -> None:
+    right, empty, wrong = mask_loss(answers("right", "empty", "wrong"), targets())[0].tolist()
+    assert 0 <= right < 0.05 < empty < wrong
+    assert all(map(math.isfinite, (right, empty, wrong)))
+
+
+def test_several_prompts_are_answered_with_the_first_mask() -> None:
+    logits = answers("wrong", "right").requires_grad_()
+    iou = torch.tensor([[0.1, 0.9]])
+    loss, chosen, _ = score(logits, iou, targets(), torch.tensor([False]))
+    assert chosen.tolist() == [0]
+    loss.backward()
+    assert logits.grad is not None
+    assert logits.grad[0, 0].any()
+    assert not logits.grad[0, 1].any()
+
+
+def test_one_click_is_answered_with_the_most_trusted_mask() -> None:
+    logits = answers("wrong", "empty", "right").requires_grad_()
+    iou = torch.tensor([[0.1, 0.2, 0.9]])
+    loss, chosen, error = score(logits, iou, targets(), torch.tensor([True]))
+    assert chosen.tolist() == [2]
+    assert float(error) == pytest.approx((0.1 + 0.2 + 0.1) / 3, abs=1e-6)
+    loss.backward()
+    assert torch.isfinite(loss)
+
+
+def test_estimates_that_are_sure_and_wrong_stay_finite() -> None:
+    iou = torch.tensor([[0.0, 1.0]], requires_grad=True)
+    loss, _, _ = score(answers("right", "wrong"), iou, targets(), torch.tensor([True]))
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert iou.grad is not None
+    assert torch.isfinite(iou.grad).all()
+
+
+def test_estimates_that_are_no_numbers_make_a_loss_that_is_none() -> None:
+    iou = torch.tensor([[0.5, torch.nan]])
+    loss, _, _ = score(answers("right", "wrong"), iou, targets(), torch.tensor([True]))
+    assert loss.isnan()
+
+
+def test_an_oblique_structure_fills_little_of_its_box() -> None:
+    block = torch.zeros(4, 10, 10, dtype=torch.bool)
+    block[1:3, 2:6, 3:8] = True
+    assert box_fill(block) == 1.0
+    diagonal = torch.eye(10, dtype=torch.bool)[None]
+    assert box_fill(diagonal) == pytest.approx(0.1)
+    assert box_fill(torch.zeros_like(block)) == 0.0

@@ -1,0 +1,125 @@
+"""Validation clicks on what it is told to, through the user's session, and tells what is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from labelled_scans import write_pairs
+from pumit.cli.training_options import find_recipe
+from pumit.inference.segmenter import Segmenter
+from pumit.segmentation import ClassLabel
+from pumit.training.data.case import CaseFacts
+from pumit.training.data.classes import ClassValue
+from pumit.training.data.labelled_set import LabelledCase
+from pumit.training.promptable.recipe import ClickSettings
+from pumit.training.promptable.run import _chosen
+from pumit.training.promptable.validation import ClickValidation, asked_structures, generated_scan
+from pumit.training.recipes.reader import read_yaml
+from pumit.training.run.control import RunStopped
+
+CLASSES = (ClassValue(1, ClassLabel("ball")), ClassValue(2, ClassLabel("box")))
+
+
+@pytest.fixture(autouse=True)
+def small_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generated scans that are drawn in no time."""
+    monkeypatch.setattr("pumit.training.promptable.validation.SCENE_SIZE", 24)
+
+
+def facts(name: str, *voxels: int) -> CaseFacts:
+    sample = np.zeros((1, 1), np.float32)
+    return CaseFacts(
+        name, (1.0, 1.0, 1.0), (9, 9, 9), 1, (500, *voxels), sample, (0.0,), True, name
+    )
+
+
+def asked(rows: list[CaseFacts], most: int) -> dict[str, list[int]]:
+    return asked_structures({f.name: f for f in rows}, [f.name for f in rows], CLASSES, most)
+
+
+def test_every_class_and_many_cases_are_asked_for_with_few_answers() -> None:
+    rows = [facts(name, 100, 100) for name in "abcd"]
+    few = asked(rows, 2)
+    assert sorted(i for classes in few.values() for i in classes) == [0, 1]
+    assert len(few) == 2
+    assert asked(rows, 100) == {name: [0, 1] for name in "abcd"}
+
+
+def test_too_small_structures_are_not_clicked_on() -> None:
+    assert asked([facts("a", 100, 5), facts("b", 0, 0)], 10) == {"a": [0]}
+
+
+@pytest.fixture
+def validation(tmp_path: Path, tiny_segmenter: Segmenter) -> ClickValidation:
+    write_pairs(tmp_path, 1)
+    case = LabelledCase(
+        "case_0",
+        (tmp_path / "images" / "case_0.nii.gz",),
+        tmp_path / "labels" / "case_0.nii.gz",
+    )
+    recipe: dict[str, Any] = {"calibration": {"estimate": [0.1, 0.9], "iou": [0.2, 0.8]}}
+    segmenter = replace(tiny_segmenter, recipe=recipe)
+    return ClickValidation(segmenter, [case], {"case_0": [0, 1]}, CLASSES, scenes=1)
+
+
+def test_what_is_lost_on_generated_scans_lowers_the_score(validation: ClickValidation) -> None:
+    state = {k: v.clone() for k, v in validation.segmenter.network.state_dict().items()}
+    before = validation.begin(state)
+    assert before["score"] == before["dice_1"]
+    assert "forgotten" not in before
+    assert validation(state)["forgotten"] == 0
+    validation._before = [before["dice_generated"] + 0.25]  # as if it had been better
+    worse = validation(state)
+    assert worse["forgotten"] == pytest.approx(0.25)
+    assert worse["score"] == pytest.approx(worse["dice_1"] - 0.25)
+    validation._before = [before["dice_generated"] - 0.25]
+    assert validation(state)["score"] == before["score"]  # a gain there is no merit
+
+
+def test_classes_weigh_alike_and_rows_keep_every_click(validation: ClickValidation) -> None:
+    found = validation.begin(validation.segmenter.network.state_dict())
+    assert found["dice_1"] == pytest.approx((found["dice_ball"] + found["dice_box"]) / 2)
+    assert [row.label for row in validation.rows] == ["ball", "box"]
+    assert all(len(row.clicks) == 3 for row in validation.rows)
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_generated_scans_are_the_same_every_time(number: int) -> None:
+    volume, target = generated_scan(number)
+    again, same = generated_scan(number)
+    assert np.array_equal(volume.array, again.array)
+    assert np.array_equal(target, same)
+    assert target.shape == volume.shape
+    assert target.dtype == bool
+    assert target.any()
+
+
+def test_of_blends_that_score_alike_the_one_nearest_to_the_initial_model_is_kept() -> None:
+    assert _chosen([0.70, 0.697, 0.60]) == 1
+    assert _chosen([0.70, 0.60, 0.50]) == 0
+    assert _chosen([float("nan"), float("nan")]) == 0
+
+
+def test_blends_are_tried_from_the_most_tuned_on() -> None:
+    recipe = {"task": "promptable", "data": {"folder": "x"}, "blend": [0.25, 1, 0.5]}
+    assert ClickSettings.from_recipe(recipe, "a.yaml").blend == (1.0, 0.5, 0.25)
+
+
+def test_a_stop_is_heard_before_the_next_click(validation: ClickValidation) -> None:
+    def stop() -> None:
+        raise RunStopped
+
+    validation.before_click = stop
+    with pytest.raises(RunStopped):
+        validation.begin(validation.segmenter.network.state_dict())
+
+
+def test_the_shipped_recipe_says_what_is_done_without_it() -> None:
+    recipe = read_yaml(find_recipe("clicks")[0])
+    shipped = ClickSettings.from_recipe(recipe, "clicks.yaml")
+    bare = ClickSettings.from_recipe({"task": "promptable", "data": {}}, "bare.yaml")
+    assert shipped == bare

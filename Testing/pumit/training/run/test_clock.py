@@ -1,0 +1,113 @@
+"""The time of a run leaves out pauses and the computer's sleep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pumit.training.run.clock import GAP_SECONDS, RunClock
+from pumit.training.run.reporter import RunDesk
+from pumit.training.run.resume_state import LAST, read_run
+from tiny_run import SCHEDULE, train_line
+
+
+class Clocks:
+    """A steady clock, and what the processor worked."""
+
+    def __init__(self) -> None:
+        self.now, self.worked = 100.0, 5.0
+
+    def go(self, seconds: float, *, working: float = 0.0) -> None:
+        self.now += seconds
+        self.worked += working
+
+
+@pytest.fixture
+def clocks() -> Clocks:
+    return Clocks()
+
+
+@pytest.fixture
+def clock(clocks: Clocks) -> RunClock:
+    return RunClock(lambda: clocks.now, lambda: clocks.worked)
+
+
+def test_parts_of_a_run_add_up(clocks: Clocks, clock: RunClock) -> None:
+    clocks.go(3)
+    clock.begin(before=60.0)
+    clocks.go(4)
+    assert clock.look() == 64.0
+    clocks.go(5)
+    assert clock.look() == 69.0
+
+
+def test_sleep_does_not_count_and_is_told(clocks: Clocks, clock: RunClock) -> None:
+    told: list[float] = []
+    clock.on_sleep = told.append
+    clock.begin()
+    clocks.go(2)
+    assert clock.look() == 2.0
+    clocks.go(3600)
+    assert clock.look() == 2.0
+    assert told == [3600.0]
+    clocks.go(2)
+    assert clock.look() == 4.0
+
+
+def test_work_that_lets_nobody_look_is_no_sleep(clocks: Clocks, clock: RunClock) -> None:
+    clock.begin()
+    clocks.go(10 * GAP_SECONDS, working=9 * GAP_SECONDS)
+    assert clock.look() == 10 * GAP_SECONDS
+
+
+def test_a_pause_does_not_count(clocks: Clocks, clock: RunClock) -> None:
+    told: list[float] = []
+    clock.on_sleep = told.append
+    clock.begin()
+    clocks.go(1)
+    with clock.halted():
+        for _ in range(20):
+            clocks.go(5)
+            clock.look()
+        clocks.go(1000)
+    clocks.go(2)
+    assert clock.look() == 3.0
+    assert told == []
+
+
+def test_the_processors_time_counts_where_it_is_asked_for(clocks: Clocks, clock: RunClock) -> None:
+    clock.begin(before=60.0, beside=100.0, is_processor=True)
+    clocks.go(10, working=4)
+    assert clock.look() == 64.0
+    assert clock.beside == 110.0
+    clocks.go(3600, working=1)  # another program had the processor, or the computer slept
+    assert clock.look() == 65.0
+
+
+def test_the_other_clock_goes_beside(clocks: Clocks, clock: RunClock) -> None:
+    clock.begin(before=1.0, beside=2.0)
+    clocks.go(10, working=25)  # several threads
+    assert (clock.look(), clock.beside) == (11.0, 27.0)
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("processor", 4), ("wall", 1)])
+def test_a_budget_is_counted_by_the_clock_of_the_schedule(
+    clocks: Clocks, clock: RunClock, tmp_path: Path, kind: str, steps: int
+) -> None:
+    schedule = replace(SCHEDULE, clock=kind, seconds=35.0)
+
+    def train_on() -> None:
+        desk = RunDesk(clock=clock)
+        train_line(tmp_path, desk, schedule=schedule, each_step=lambda: clocks.go(50, working=10))
+
+    train_on()
+    saved = read_run(tmp_path / LAST, schedule)
+    assert saved is not None
+    assert saved.position.step == steps
+    both = (saved.position.elapsed, saved.position.beside)
+    assert both == ((10.0 * steps, 50.0 * steps) if kind == "processor" else (50.0, 10.0))
+    train_on()  # nothing is left of the budget
+    again = read_run(tmp_path / LAST, schedule)
+    assert again is not None
+    assert again.position == saved.position

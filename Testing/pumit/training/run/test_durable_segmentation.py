@@ -1,0 +1,231 @@
+"""`pumit train` of a segmentation stays whole: resumed, refused, out of memory, watched."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from labelled_scans import TINY_SIZES, write_pairs
+from PIL import Image
+from pumit.errors import CheckpointError, TrainingError
+from pumit.io.run_files import RECIPE, ask, read_log, read_status
+from pumit.models.checkpoint import load_checkpoint, read_recipe
+from pumit.models.index import find_model
+from pumit.training.run.control import RunStopped
+from pumit.training.run.out_of_memory import as_memory_allows, fewer_workers
+from pumit.training.run.resume_state import LAST, step_saved
+from pumit.training.run.session import run_session
+from pumit.training.segmentation import run as segmentation_run
+from pumit.training.segmentation.task import SegmentationTask
+from pumit.training.segmentation.validation import SegmentationValidation
+from pumit.training.train import finetune
+from tiny_run import LineTask, draw_line, forks, run_line, train_line
+
+RECIPE_GIVEN: dict[str, Any] = {
+    "name": "made",
+    "network_sizes": TINY_SIZES,
+    "data": {"folder": "set", "classes": {"ball": 1, "box": 2}},
+    "plan": {"patch_size": [16, 32, 64], "batch_size": 2},
+    "augmentation": False,
+    "device": "cpu",
+    "threads": 1,
+    "schedule": {
+        "steps": 3,
+        "log_every": 1,
+        "validate_every": 2,
+        "learning_rate": 1e-3,
+        "precision": "fp32",  # bf16 does not even repeat itself on every processor
+    },
+}
+
+
+def train(folder: Path, output: str, **changes: Any) -> Path:
+    recipe = {**RECIPE_GIVEN, **changes}
+    (folder / "mine.yaml").write_text(yaml.safe_dump(recipe))
+    return finetune(folder / "mine.yaml", folder / output)
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return read_log(folder)[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set, and a run in "whole" that nobody disturbed."""
+    made = tmp_path_factory.mktemp("durable")
+    write_pairs(made / "set", 3)
+    train(made, "whole")
+    return made
+
+
+def alike(one: Path, other: Path) -> None:
+    state = load_checkpoint(other).state
+    for name, value in load_checkpoint(one).state.items():
+        torch.testing.assert_close(state[name], value, rtol=0, atol=0)
+
+
+def test_a_finished_run_has_all_that_a_user_looks_for(folder: Path) -> None:
+    out = folder / "whole"
+    status = read_status(out)
+    assert status is not None
+    assert (status.state, status.step, status.steps) == ("finished", 3, 3)
+    assert (status.name, status.task, status.model) == ("made", "segmentation", "made.safetensors")
+    assert status.registered is not None
+    entered = find_model(status.registered)
+    assert read_recipe(entered)[1] == read_recipe(out / "made.safetensors")[1]
+    steps = [r["step"] for r in records(out) if "overlay" in r]
+    assert steps == [2, 3]
+    lines = [r for r in records(out) if "loss" in r]
+    assert [line["left_seconds"] is not None for line in lines] == [True] * 3
+    text = (out / "log.txt").read_text(encoding="utf-8")
+    assert "3 cases found, 2 to train on, 1 to validate on; classes: ball, box." in text
+    assert str(folder) not in text + (out / "log.jsonl").read_text(encoding="utf-8")
+    assert (out / "validation.json").is_file()
+    assert (out / "card.md").is_file()
+
+
+def test_the_picture_shows_answer_and_truth(folder: Path) -> None:
+    (record,) = [r for r in records(folder / "whole") if r.get("step") == 3 and "overlay" in r]
+    picture = np.asarray(Image.open(folder / "whole" / record["overlay"]))
+    colors = {tuple(c) for c in picture[:-26].reshape(-1, 3)[::7]}
+    assert max(picture.shape) <= 700
+    # Grey scan, coloured lines.
+    assert any(max(c) - min(c) > 60 for c in colors)
+    assert record["case"] in ("case_0", "case_1", "case_2")
+
+
+def test_the_kept_recipe_makes_the_same_model_elsewhere(folder: Path) -> None:
+    again = finetune(folder / "whole" / RECIPE, folder / "again")
+    alike(folder / "whole" / "made.safetensors", again)
+
+
+def test_another_recipe_is_refused_and_nothing_is_lost(folder: Path) -> None:
+    before = (folder / "whole" / LAST).read_bytes()
+    with pytest.raises(CheckpointError, match=r"schedule.learning_rate was 0.001, is 0.5"):
+        train(folder, "whole", schedule={**RECIPE_GIVEN["schedule"], "learning_rate": 0.5})
+    assert (folder / "whole" / LAST).read_bytes() == before
+
+
+@pytest.mark.parametrize("when", ["looking", "preparing", "validating"])
+def test_a_stop_is_obeyed_whatever_the_run_does(
+    folder: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = folder / when
+    monkeypatch.setattr("pumit.training.run.control.LOOK_SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        if when == "validating":
+            answer = SegmentationValidation._answer
+
+            def asking(self: SegmentationValidation, case: Any) -> Any:
+                ask(out, "stop")
+                return answer(self, case)
+
+            patch.setattr(SegmentationValidation, "_answer", asking)
+        else:
+            name = "look_at_cases" if when == "looking" else "prepare_all"
+            work = getattr(segmentation_run, name)
+
+            def asking_first(*args: Any, **options: Any) -> Any:
+                ask(out, "stop")
+                return work(*args, **options)
+
+            patch.setattr(segmentation_run, name, asking_first)
+        with pytest.raises(RunStopped):
+            train(folder, when)
+    status = read_status(out)
+    assert status is not None
+    assert status.state == "stopped"
+    assert step_saved(out / LAST) == (2 if when == "validating" else None)
+    train(folder, when)
+    alike(folder / "whole" / "made.safetensors", out / "made.safetensors")
+
+
+@pytest.fixture
+def short_of_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, ...]]]:
+    """Memory for patches of 16 x 32 x 64 voxels, from the second step on."""
+    tried: list[tuple[int, ...]] = []
+    forward = SegmentationTask.forward
+
+    def limited(self: SegmentationTask, batch: Any) -> Any:
+        tried.append(tuple(batch.image.shape))
+        if len(tried) > 1 and batch.image[0, 0].numel() > 16 * 32 * 64:
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp] not enough memory: you tried")
+        return forward(self, batch)
+
+    monkeypatch.setattr(SegmentationTask, "forward", limited)
+    return tried
+
+
+def test_out_of_memory_makes_patches_smaller_and_goes_on(
+    folder: Path, short_of_memory: list[tuple[int, ...]]
+) -> None:
+    schedule = {**RECIPE_GIVEN["schedule"], "checkpoint_seconds": 0}
+    plan = {"patch_size": [16, 64, 64], "batch_size": 2}
+    best = train(folder, "short", schedule=schedule, plan=plan)
+    out = folder / "short"
+    assert [shape[2:] for shape in short_of_memory] == [(16, 64, 64)] * 2 + [(16, 32, 64)] * 2
+    (told,) = [r for r in records(out) if r.get("event") == "smaller patch"]
+    assert "16 x 32 x 64 voxels in place of 16 x 64 x 64" in told["sentence"]
+    assert told["sentence"] in (out / "log.txt").read_text(encoding="utf-8")
+    assert [r["step"] for r in records(out) if "loss" in r] == [1, 2, 3]
+    assert read_recipe(best)[0]["plan"]["patch_size"] == [16, 32, 64]
+    assert yaml.safe_load((out / RECIPE).read_text())["plan"]["patch_size"] == [16, 32, 64]
+    # It stays so when the recipe that asked for more is given again.
+    short_of_memory.clear()
+    train(folder, "short", plan=plan, schedule={**schedule, "steps": 4})
+    assert [shape[2:] for shape in short_of_memory] == [(16, 32, 64)]
+
+
+def test_memory_for_nothing_at_all_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: SegmentationTask, batch: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(SegmentationTask, "forward", fail)
+    with pytest.raises(TrainingError, match="activation_checkpointing"):
+        train(folder, "nothing")
+    status = read_status(folder / "nothing")
+    assert status is not None
+    assert status.state == "failed"
+    assert "not enough memory" in status.sentence
+
+
+class KilledOnce:
+    """Draws; its first worker process ends as those do that the system takes the memory from."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark, self.main = mark, os.getpid()
+
+    def __call__(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> Any:
+        if os.getpid() != self.main and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return draw_line(da0, generator, shared)
+
+
+@forks
+def test_a_worker_that_the_system_kills_costs_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run_line(tmp_path / "whole")
+    draw = KilledOnce(tmp_path / "killed")
+    monkeypatch.setattr(LineTask, "ahead", lambda self: draw)
+    out = tmp_path / "out"
+    with run_session(out, since=0.0) as desk:
+        state = as_memory_allows(
+            lambda workers: train_line(out, desk, workers=workers),
+            2,
+            lambda workers, short: fewer_workers(workers),
+            desk,
+        )
+    assert draw.mark.exists()
+    (told,) = [r["sentence"] for r in records(out) if r.get("event") == "fewer workers"]
+    assert "1 of 2 such processes go on." in told
+    for name, value in expected.items():
+        torch.testing.assert_close(state[name], value, rtol=0, atol=0)

@@ -1,0 +1,159 @@
+"""A run ends with the best model that it has, when somebody asks for it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from labelled_scans import TINY_SIZES, write_pairs
+from pumit.errors import PumitError
+from pumit.io.run_files import CONTROL, RunStatus, ask, read_log, read_status, write_status
+from pumit.models.checkpoint import load_checkpoint, read_recipe
+from pumit.models.index import find_model
+from pumit.training.run import control as run_control
+from pumit.training.run.control import RunStopped
+from pumit.training.run.log_files import RunJournal
+from pumit.training.segmentation.task import SegmentationTask
+from pumit.training.train import finetune
+from tiny_run import run_line, wait_for
+
+RECIPE: dict[str, Any] = {
+    "name": "made",
+    "network_sizes": TINY_SIZES,
+    "data": {"folder": "set", "classes": {"ball": 1, "box": 2}},
+    "plan": {"patch_size": [16, 32, 64], "batch_size": 1},
+    "augmentation": False,
+    "device": "cpu",
+    "threads": 1,
+    "schedule": {"steps": 50, "log_every": 1, "validate_every": 2, "learning_rate": 1e-3},
+}
+
+
+@pytest.fixture(autouse=True)
+def swift(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run looks after every step what is wanted of it."""
+    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(run_control, "LOOK_SECONDS", 0.0)
+
+
+def train(folder: Path, **more: Any) -> Path:
+    (folder / "mine.yaml").write_text(yaml.safe_dump(RECIPE))
+    return finetune(folder / "mine.yaml", folder / "out", **more)
+
+
+def during_step(monkeypatch: pytest.MonkeyPatch, number: int, what: Any) -> None:
+    """Do something while a step of the run is taken."""
+    taken: list[int] = []
+    forward = SegmentationTask.forward
+
+    def counted(self: SegmentationTask, batch: Any) -> Any:
+        taken.append(1)
+        if len(taken) == number:
+            what()
+        return forward(self, batch)
+
+    monkeypatch.setattr(SegmentationTask, "forward", counted)
+
+
+def assert_finished(folder: Path, best_step: int) -> None:
+    status = read_status(folder)
+    assert status is not None
+    assert (status.state, status.best_step, status.model) == (
+        *("finished", best_step, "made.safetensors"),
+    )
+    assert status.registered is not None
+    assert read_recipe(find_model(status.registered))[0]["step"] == best_step
+    assert (folder / "validation.json").is_file()
+    assert (folder / "card.md").is_file()
+    assert not (folder / CONTROL).exists()
+
+
+def test_a_run_that_goes_on_is_finished_with_its_best_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pairs(tmp_path / "set", 3)
+    out = tmp_path / "out"
+    during_step(monkeypatch, 3, lambda: ask(out, "finish"))
+    assert train(tmp_path).is_file()
+    status = read_status(out)
+    assert status is not None
+    assert status.step == 3
+    assert_finished(out, 2)
+
+
+def test_a_stopped_run_is_finished_without_another_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pairs(tmp_path / "set", 3)
+    out = tmp_path / "out"
+    during_step(monkeypatch, 3, lambda: ask(out, "stop"))
+    with pytest.raises(RunStopped):
+        train(tmp_path)
+    stopped = read_status(out)
+    assert stopped is not None
+    assert (stopped.state, stopped.step, stopped.best_step) == ("stopped", 3, 2)
+    before = load_checkpoint(out / "made.safetensors").state
+    train(tmp_path, finish=True)
+    assert_finished(out, 2)
+    assert [r["step"] for r in read_log(out)[0] if "loss" in r] == [1, 2, 3]
+    for name, value in load_checkpoint(out / "made.safetensors").state.items():
+        torch.testing.assert_close(before[name], value, rtol=0, atol=0)
+
+
+def test_without_a_validated_model_nothing_is_finished(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "set", 2)
+    with pytest.raises(PumitError, match="no validated model"):
+        train(tmp_path, finish=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wish_to_finish_before_there_is_a_model_is_told_and_dropped(tmp_path: Path) -> None:
+    steps: list[int] = []
+
+    def each_step() -> None:
+        steps.append(1)
+        if len(steps) == 2:
+            ask(tmp_path, "finish")
+
+    run_line(tmp_path, each_step=each_step)
+    assert len(steps) == 24
+    assert any(r.get("event") == "no model" for r in read_log(tmp_path)[0])
+
+
+def test_a_paused_run_is_finished(tmp_path: Path) -> None:
+    steps: list[int] = []
+
+    def each_step() -> None:
+        steps.append(1)
+        if len(steps) == 10:
+            ask(tmp_path, "pause")
+
+    thread = threading.Thread(target=lambda: run_line(tmp_path, each_step=each_step))
+    thread.start()
+
+    def is_paused() -> bool:
+        status = read_status(tmp_path)
+        return status is not None and status.state == "paused"
+
+    wait_for(is_paused)
+    ask(tmp_path, "finish")
+    thread.join(60)
+    assert len(steps) in (10, 11)
+    status = read_status(tmp_path)
+    assert status is not None
+    assert status.state == "finished"
+
+
+def test_a_run_that_is_taken_up_tells_from_the_start_what_it_has(tmp_path: Path) -> None:
+    best = tmp_path / "made.safetensors"
+    best.touch()
+    write_status(tmp_path, RunStatus("stopped", step=7, steps=9, model=best.name, best_step=4))
+    status = RunJournal(tmp_path).status
+    assert (status.state, status.step, status.steps) == ("preparing", 7, 9)
+    assert (status.model, status.best_step) == (best.name, 4)
+    best.unlink()
+    assert RunJournal(tmp_path).status.best_step is None

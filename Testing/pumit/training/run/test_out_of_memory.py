@@ -1,0 +1,107 @@
+"""Where memory does not suffice, steps become smaller, and it is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from pumit.errors import TrainingError
+from pumit.io.run_files import read_log
+from pumit.training.run.log_files import RunJournal
+from pumit.training.run.out_of_memory import (
+    MemoryShortError,
+    WorkerLostError,
+    as_memory_allows,
+    fewer_workers,
+    memory_short,
+)
+from pumit.training.run.reporter import RunDesk
+from pumit.training.segmentation.data_plan import DataPlan, smaller_plan
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError(
+            "[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate"
+        ),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+        RuntimeError("MPS backend out of memory"),
+    ],
+)
+def test_all_that_memory_is_called_is_understood(error: Exception) -> None:
+    assert type(memory_short(error)) is MemoryShortError
+
+
+@pytest.mark.parametrize("text", ["(pid 7) is killed by signal: Killed. ", "(pid(s) 7, 8) exited"])
+def test_a_worker_that_the_system_ends_is_no_riddle(text: str) -> None:
+    assert isinstance(memory_short(RuntimeError(f"DataLoader worker {text}")), WorkerLostError)
+
+
+def test_other_errors_are_not_about_memory() -> None:
+    assert memory_short(RuntimeError("Caught RuntimeError in DataLoader worker process 0.")) is None
+    assert memory_short(ValueError("out of memory")) is None
+
+
+def test_a_real_allocation_that_cannot_be_is_understood() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert memory_short(caught.value) is not None
+
+
+def test_settings_become_smaller_until_they_fit_or_cannot(tmp_path: Path) -> None:
+    tried: list[int] = []
+
+    def attempt(size: int) -> str:
+        tried.append(size)
+        if size > 2:
+            raise RuntimeError("not enough memory")
+        return f"with {size}"
+
+    def smaller(size: int, short: MemoryShortError) -> tuple[int, str] | None:
+        return (size // 2, f"{size // 2} now.") if size > 1 else None
+
+    desk = RunDesk(RunJournal(tmp_path))
+    assert as_memory_allows(attempt, 8, smaller, desk) == "with 2"
+    assert tried == [8, 4, 2]
+    records, _ = read_log(tmp_path)
+    assert [r["event"] for r in records] == ["smaller patch"] * 2
+    assert "not enough memory. 4 now." in records[0]["sentence"]
+
+    def never(size: int) -> str:
+        raise MemoryError
+
+    with pytest.raises(TrainingError, match="cannot be made smaller"):
+        as_memory_allows(never, 8, smaller, RunDesk())
+    with pytest.raises(RuntimeError, match="a bug"):
+        as_memory_allows(lambda size: _fail(), 8, smaller, RunDesk())
+
+
+def _fail() -> str:
+    raise RuntimeError("a bug")
+
+
+def plan(patch: tuple[int, int, int], batch: int) -> DataPlan:
+    return DataPlan((1.0, 1.0, 1.0), patch, batch, {}, 1, "anatomical", (50, 90, 90))
+
+
+def test_plans_lose_patches_then_their_size_then_the_last_but_one() -> None:
+    now, seen = plan((48, 96, 96), 8), []
+    while (less := smaller_plan(now, (16, 32, 32))) is not None:
+        assert less[0] != now
+        now = less[0]
+        seen.append((now.patch_size, now.batch_size))
+    assert [batch for _, batch in seen[:2]] == [4, 2]
+    assert all(n % s == 0 for patch, _ in seen for n, s in zip(patch, (16, 32, 32), strict=True))
+    assert seen[-1] == ((16, 32, 64), 1)  # one more than the coarsest level needs
+    sizes = [patch[0] * patch[1] * patch[2] * batch for patch, batch in seen]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_workers_are_halved_until_training_draws_itself() -> None:
+    assert fewer_workers(4) == (2, "2 of 4 such processes go on.")
+    assert fewer_workers(1) == (0, "Training does it itself now.")
+    assert fewer_workers(0) is None

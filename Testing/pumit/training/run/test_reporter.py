@@ -1,0 +1,248 @@
+"""A run waits where the disk is full, and its diary outlasts whoever reads it."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pumit.errors import DiskFullError
+from pumit.io.run_files import LOG, RunStatus, ask, read_log, read_status
+from pumit.models.tensor_file import write_tensors
+from pumit.training.run import control as run_control
+from pumit.training.run import log_files as run_journal
+from pumit.training.run import reporter as run_desk
+from pumit.training.run import resume_state as run_folder
+from pumit.training.run.clock import RunClock
+from pumit.training.run.control import RunControl, RunStopped
+from pumit.training.run.log_files import RunJournal
+from pumit.training.run.log_text import duration, sentence_of
+from pumit.training.run.reporter import RunDesk
+from pumit.training.run.resume_state import LAST, step_saved
+from pumit.training.run.session import run_session
+from tiny_run import SCHEDULE, STEPS, run_line, train_line, wait_for
+
+
+@pytest.fixture(autouse=True)
+def swift(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.005)
+    monkeypatch.setattr(run_control, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(run_desk, "ROOM_SECONDS", 0.01)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> RunDesk:
+    return RunDesk(RunJournal(tmp_path), RunControl(tmp_path))
+
+
+def status_of(folder: Path) -> RunStatus:
+    status = read_status(folder)
+    assert status is not None
+    return status
+
+
+class FullDisk:
+    """Refuses to write until there is room again."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, after: int) -> None:
+        self.calls, self.after, self.has_room = 0, after, False
+        monkeypatch.setattr(run_folder, "write_tensors", self.write)
+        monkeypatch.setattr(run_desk, "_free", lambda folder: 10**9 * self.has_room)
+
+    def write(self, path: Path, *content: Any) -> None:
+        self.calls += 1
+        if self.calls > self.after and not self.has_room:
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_tensors(path, *content)
+
+
+def test_a_run_waits_for_room_and_goes_on_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run_line(tmp_path / "whole")
+    disk, folder = FullDisk(monkeypatch, after=5), tmp_path / "full"
+    folder.mkdir()
+
+    def look() -> None:
+        wait_for(lambda: (s := read_status(folder)) is not None and s.state == "paused")
+        seen.append(status_of(folder))
+        seen.append(step_saved(folder / LAST))
+        disk.has_room = True
+
+    seen: list[Any] = []
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    state = run_line(folder)
+    watcher.join()
+    status, saved = seen
+    assert status.is_alive
+    assert status.sentence.startswith("The disk is full. Make room: the run waits")
+    assert status.sentence.endswith("Step 5 is saved.")
+    assert saved == 5
+    told = [r["event"] for r in read_log(folder)[0] if "event" in r]
+    assert told == ["disk full", "resumed"]
+    assert not list(folder.glob(".*"))
+    for name, value in expected.items():
+        torch.testing.assert_close(state[name], value, rtol=0, atol=0)
+
+
+def test_a_run_that_waits_for_room_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FullDisk(monkeypatch, after=5)
+    with run_session(tmp_path, since=0.0) as desk:
+        threading.Timer(0.3, lambda: ask(tmp_path, "stop")).start()
+        with pytest.raises(RunStopped, match=r"while the disk was full\. Step 5 is saved\."):
+            train_line(tmp_path, desk)
+    assert step_saved(tmp_path / LAST) == 5
+
+
+def test_without_a_folder_a_full_disk_is_an_error(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise DiskFullError("The disk is full.")
+
+    with pytest.raises(DiskFullError):
+        RunDesk().written(refuse)
+
+
+def test_lines_that_found_no_room_are_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = RunJournal(tmp_path)
+    journal.record({"step": 1})
+    (tmp_path / LOG).rename(tmp_path / "aside")
+    (tmp_path / LOG).mkdir()  # nobody can write there
+    journal.record({"step": 2})
+    (tmp_path / LOG).rmdir()
+    (tmp_path / "aside").rename(tmp_path / LOG)
+    journal.write_status()
+    assert read_log(tmp_path)[0] == [{"step": 1}, {"step": 2}]
+
+
+def test_a_half_written_line_spoils_no_other(tmp_path: Path) -> None:
+    (tmp_path / LOG).write_text('{"step": 1}\n{"ste')
+    RunJournal(tmp_path).record({"step": 2})
+    assert read_log(tmp_path)[0] == [{"step": 1}, {"step": 2}]
+
+
+def test_a_run_goes_on_when_nobody_listens_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(run_journal, "_mute", lambda: None)
+    monkeypatch.setattr(sys, "stdout", Closed())
+    journal = RunJournal(tmp_path)
+    for step in range(3):
+        journal.record({"step": step})
+    assert [r["step"] for r in read_log(tmp_path)[0]] == [0, 1, 2]
+
+
+def test_sleep_is_told_and_not_counted(tmp_path: Path) -> None:
+    now = [0.0]
+    clock = RunClock(lambda: now[0], lambda: 0.0)
+    desk = RunDesk(RunJournal(tmp_path), clock=clock)
+    desk.begin(before=10.0, step=3, steps=9)
+    now[0] += 7200
+    desk.beat()
+    (told,) = read_log(tmp_path)[0]
+    assert told["event"] == "slept"
+    assert told["sentence"] == "The computer slept for 2 h 00 min, which do not count."
+    desk.training()
+    desk.beat()
+    assert status_of(tmp_path).seconds == 10.0
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(None, [46.0, 90.0]), (60.0, [46.0, 42.0])])
+def test_time_left_knows_steps_validations_and_budget(
+    tmp_path: Path, seconds: float | None, left: list[float]
+) -> None:
+    """Steps of 2 seconds and validations of 30, after each 8 of 24; they end a budget late."""
+    now = [0.0]
+    desk = RunDesk(RunJournal(tmp_path), clock=RunClock(lambda: now[0], lambda: now[0]))
+
+    def go(by: float) -> None:
+        now[0] += by
+
+    def validate(state: dict[str, Any]) -> dict[str, float]:
+        go(30)
+        return {"score": 1.0}
+
+    schedule = replace(SCHEDULE, checkpoint_seconds=1e9, seconds=seconds)
+    train_line(tmp_path, desk, schedule=schedule, each_step=lambda: go(2), validate=validate)
+    told = {r["step"]: r for r in read_log(tmp_path)[0] if "loss" in r}
+    assert [told[step]["left_seconds"] for step in (1, 9)] == left
+    assert [told[step]["seconds"] for step in (1, 8, 9)] == [2.0, 16.0, 48.0]
+    assert told[9]["fields_per_second"] == told[8]["fields_per_second"]
+
+
+def test_status_follows_the_log(desk: RunDesk, tmp_path: Path) -> None:
+    desk.begin(before=0.0, step=0, steps=STEPS)
+    desk.report({"step": 6, "seconds": 12.0, "loss": 0.5, "left_seconds": 150.0})
+    status = status_of(tmp_path)
+    assert (status.state, status.step, status.steps, status.left_seconds) == (
+        "training", 6, STEPS, 150.0,
+    )  # fmt: skip
+    assert status.sentence == f"Step 6 of {STEPS}, 2 minutes left."
+    desk.validating(6)
+    assert status_of(tmp_path).state == "validating"
+
+
+def test_a_person_can_read_the_log(desk: RunDesk, tmp_path: Path) -> None:
+    desk.begin(before=0.0, step=0, steps=9)
+    line = {"step": 3, "loss": 0.51234, "fields_per_second": 2.0, "memory_gib": 1.5}
+    desk.report({**line, "left_seconds": 30.0})
+    desk.report({"step": 3, "validation": {"score": 0.5, "dice_liver": 0.25}})
+    desk.event("paused", "Paused\nhere.")
+    lines = (tmp_path / "log.txt").read_text(encoding="utf-8").splitlines()
+    assert [text.split("  ", 1)[1] for text in lines] == [
+        "Step 3 of 9: loss 0.5123, 2 fields a second, 30 seconds left, 1.50 GiB of memory.",
+        "Validation at step 3: score 0.5000 (liver 0.250).",
+        "Paused here.",
+    ]
+    assert all(text[:10].count("-") == 2 for text in lines)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"data": {}},
+        {"plan": {}},
+        {"estimate": {}},
+        {"event": "odd"},
+        {"step": 1},
+        {"step": 1, "validation": {}},
+        {"overlay": "a.png"},
+        {"best": {}},
+        {"model": "a.safetensors"},
+        {"something": "else"},
+    ],
+    ids=json.dumps,
+)
+def test_records_that_tell_little_make_no_trouble(record: dict[str, Any]) -> None:
+    sentence = sentence_of(record)
+    assert not sentence or sentence.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "1 second"),
+        (40, "40 seconds"),
+        (300, "5 minutes"),
+        (12000, "3 h 20 min"),
+        (200000, "2 days 7 h"),
+    ],
+)
+def test_times_are_said_as_people_do(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

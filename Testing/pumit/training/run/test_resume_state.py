@@ -1,0 +1,205 @@
+"""A run's folder: saved whole or not at all, and read by what comes later."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from line_task import SCHEDULE, LineTask, losses, run
+from pumit.errors import CheckpointError, ExportError
+from pumit.training.loop.optimizers import optimizer_for
+from pumit.training.recipes.schedule import Schedule
+from pumit.training.run import resume_state as run_folder
+from pumit.training.run.resume_state import Position, Saved, read_run, save_run, step_saved
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+STATE = {"weight": torch.ones(40, 40)}
+SAVED = Saved(STATE, STATE, {"weight": {"step": torch.tensor(3.0)}}, Position(7, 12.5, 2, 0.75, 4))
+
+
+def test_what_is_saved_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "last.safetensors"
+    assert read_run(path, Schedule()) is None
+    save_run(path, SAVED, Schedule())
+    again = read_run(path, Schedule())
+    assert again is not None
+    assert again.position == SAVED.position
+    assert step_saved(path) == 7
+    torch.testing.assert_close(again.network, STATE)
+    assert again.optimizer["weight"]["step"] == 3
+
+
+def test_a_full_disk_leaves_the_save_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "last.safetensors"
+    save_run(path, SAVED, Schedule())
+    before = path.read_bytes()
+
+    def full(target: Path, tensors: Any, metadata: Any) -> None:
+        target.write_bytes(b"half of it")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(run_folder, "write_tensors", full)
+    later = replace(SAVED, position=Position(9))
+    with pytest.raises(ExportError, match=r"Step 9 is not saved.* disk is full.* step 7") as caught:
+        save_run(path, later, Schedule())
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_run_whose_disk_fills_up_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = run(tmp_path / "whole")
+    first, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0))
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "write_tensors", full)
+        with pytest.raises(ExportError, match="disk is full"):
+            run(tmp_path / "parts")
+    second, _ = run(tmp_path / "parts")
+    assert losses(first + second) == losses(whole)
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+import torch
+from pumit.errors import ExportError
+from pumit.models.checkpoint import save_checkpoint
+from pumit.training.pretrain import write_line
+from pumit.training.run.resume_state import Position, Saved, save_run
+from pumit.training.recipes.schedule import Schedule
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+path = Path(sys.argv[1])
+state = {"weight": torch.ones(400, 400)}
+for write in (
+    lambda: save_run(path, Saved(state, state, {}, Position(1)), Schedule()),
+    lambda: save_checkpoint(path, state, {}),
+    lambda: write_line({"long": "x" * 200_000}, path.parent),
+):
+    try:
+        write()
+    except ExportError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of the size of a file are POSIX's")
+def test_the_systems_own_refusal_is_one_line(tmp_path: Path) -> None:
+    """What safetensors reports is no OSError; here the system allows no larger file."""
+    path = tmp_path / "last.safetensors"
+    command = [sys.executable, "-c", LIMITED, str(path)]
+    environment = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    of_run, of_model, *_, of_log = done.stdout.splitlines()
+    assert of_run.startswith("Step 1 is not saved. The result cannot be written: the file is la")
+    assert of_model.startswith("The result cannot be written: the file is larger")
+    assert of_log.startswith("The log cannot be written: File too large.")
+    assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ExportError, match="Step 7 is not saved") as caught:
+        save_run(tmp_path / "file" / "run" / "last.safetensors", SAVED, Schedule())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("seconds", [0.4, 3600.0])
+def test_time_before_a_stop_counts(tmp_path: Path, seconds: float) -> None:
+    path = tmp_path / "last.safetensors"
+    run(tmp_path, replace(SCHEDULE, seconds=0.0))
+    saved = read_run(path, SCHEDULE)
+    assert saved is not None
+    assert saved.position.elapsed > 0
+    saved.position.elapsed = 1000.0
+    save_run(path, saved, SCHEDULE)
+    more, _ = run(tmp_path, replace(SCHEDULE, seconds=seconds))
+    assert len(more) == (0 if seconds < 1000 else SCHEDULE.steps - 1)
+    again = read_run(path, SCHEDULE)
+    assert again is not None
+    assert 1000 <= again.position.elapsed < 3600
+
+
+def test_useless_gradients_before_a_stop_count(tmp_path: Path) -> None:
+    saved_after_each = replace(SCHEDULE, checkpoint_seconds=0.0)
+    run(tmp_path, replace(saved_after_each, seconds=0.0), LineTask(1))
+    saved = read_run(tmp_path / "last.safetensors", SCHEDULE)
+    assert saved is not None
+    assert saved.position.skipped == 1
+
+
+def old_save(folder: Path, network: nn.Module, step: int) -> None:
+    """A run as versions before 0.4 saved it: optimiser states by number, no position."""
+    torch.manual_seed(3)
+    schedule = {k: v for k, v in asdict(SCHEDULE).items() if k in ("steps", "learning_rate")}
+    optimizer = optimizer_for(network, SCHEDULE)
+    sum(p.square().sum() for p in network.parameters()).backward()  # type: ignore[union-attr]
+    optimizer.step()
+    tensors: dict[str, Tensor] = {f"network.{k}": v for k, v in network.state_dict().items()}
+    tensors |= {f"average.{k}": v + 1 for k, v in network.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{k}": torch.as_tensor(v) for k, v in state.items()}
+    metadata = {"step": str(step), "schedule": json.dumps(schedule)}
+    save_file(tensors, str(folder / "last.safetensors"), metadata=metadata)
+
+
+def test_runs_of_older_versions_go_on(tmp_path: Path) -> None:
+    task = LineTask()
+    old_save(tmp_path, task.network, 4)
+    records, _ = run(tmp_path, task=task)
+    assert [r["step"] for r in records] == list(range(5, SCHEDULE.steps + 1))
+    saved = read_run(tmp_path / "last.safetensors", SCHEDULE)
+    assert saved is not None
+    assert saved.optimizer["0.weight"]["step"] == 1 + SCHEDULE.steps - 4
+    assert saved.optimizer.keys() == dict(task.network.named_parameters()).keys()
+
+
+def test_a_run_with_another_optimizer_is_refused(tmp_path: Path) -> None:
+    run(tmp_path)
+    with pytest.raises(CheckpointError, match="optimizer muon, not sgd"):
+        run(tmp_path, replace(SCHEDULE, optimizer="sgd", steps=99))
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "adamw", "sgd"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_every_optimizer_goes_on_exactly(tmp_path: Path, optimizer: str, momentum: float) -> None:
+    schedule = replace(
+        SCHEDULE, optimizer=optimizer, momentum=momentum, learning_rate=0.01, accumulate=2
+    )
+    whole, expected = run(tmp_path / "whole", schedule)
+    first, _ = run(tmp_path / "parts", replace(schedule, seconds=0.0))
+    more, _ = run(tmp_path / "parts", replace(schedule, seconds=0.0))
+    rest, resumed = run(tmp_path / "parts", schedule)
+    assert losses(first + more + rest) == losses(whole)
+    for name, value in expected.items():
+        torch.testing.assert_close(resumed[name], value, rtol=0, atol=0)
+
+
+class RandomTask(LineTask):
+    """Has a dropout of its own."""
+
+    def forward(self, batch: Tensor) -> dict[str, Tensor]:
+        return super().forward(nn.functional.dropout(batch, 0.5))
+
+
+def test_dropout_goes_on_exactly(tmp_path: Path) -> None:
+    whole, _ = run(tmp_path / "whole", task=RandomTask())
+    first, _ = run(tmp_path / "parts", replace(SCHEDULE, seconds=0.0), RandomTask())
+    torch.rand(5)
+    rest, _ = run(tmp_path / "parts", task=RandomTask())
+    assert losses(first + rest) == losses(whole)

@@ -1,0 +1,235 @@
+"""A run outlasts kill -9 at any moment, and obeys who asks it to pause or stop."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pumit.errors import PumitError, TrainingError
+from pumit.io.run_files import CONTROL, LOCK, RunStatus, ask, read_log, read_status
+from pumit.models.tensor_file import write_tensors
+from pumit.training.run import control as run_control
+from pumit.training.run import reporter as run_desk
+from pumit.training.run import resume_state as run_folder
+from pumit.training.run.control import RunStopped
+from pumit.training.run.resume_state import LAST, step_saved
+from pumit.training.run.session import run_session
+from tiny_run import STEPS, forks, run_line, started, train_line, wait_for
+from torch import Tensor
+
+
+@pytest.fixture(autouse=True)
+def swift(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(run_control, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(run_desk, "BEAT_SECONDS", 0.05)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
+    """Weights of a run that nobody disturbs."""
+    return run_line(tmp_path_factory.mktemp("whole"))
+
+
+def status_of(folder: Path) -> RunStatus:
+    status = read_status(folder)
+    assert status is not None
+    return status
+
+
+def events(folder: Path) -> list[str]:
+    return [r["event"] for r in read_log(folder)[0] if "event" in r]
+
+
+def alike(state: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    for name, value in other.items():
+        torch.testing.assert_close(state[name], value, rtol=0, atol=0)
+
+
+@forks
+def test_a_run_killed_again_and_again_ends_as_one_that_was_not(
+    tmp_path: Path, expected: dict[str, Tensor]
+) -> None:
+    chance, reached = random.Random(3), 0
+    for _ in range(8):
+        before = len(read_log(tmp_path)[0])
+        process = started(lambda: run_line(tmp_path, each_step=lambda: time.sleep(0.01)))
+        wait_for(lambda n=before: len(read_log(tmp_path)[0]) > n)
+        time.sleep(chance.uniform(0.0, 0.12))
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        wait_for(lambda: not status_of(tmp_path).is_alive)
+        process.join()
+        assert status_of(tmp_path).is_interrupted
+        if (tmp_path / LAST).exists():
+            saved = step_saved(tmp_path / LAST)
+            assert saved is not None
+            assert saved >= reached
+            reached = saved
+    assert reached > 0
+    alike(run_line(tmp_path), expected)
+    assert status_of(tmp_path).state == "finished"
+    assert sorted(f.name for f in tmp_path.iterdir()) == [
+        "best.safetensors", LAST, "log.jsonl", "log.txt", "status.json",
+    ]  # fmt: skip
+    steps = [r["step"] for r in read_log(tmp_path)[0] if "loss" in r]
+    assert set(steps) == set(range(1, STEPS + 1))
+
+
+@forks
+@pytest.mark.parametrize("which", [1, 2, 9])
+def test_a_run_killed_while_it_saves_keeps_the_save_before(
+    tmp_path: Path,
+    which: int,
+    expected: dict[str, Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = 0
+
+    def write_half(path: Path, *content: Any) -> None:
+        nonlocal calls
+        calls += 1
+        write_tensors(path, *content)
+        if calls == which:
+            os.truncate(path, path.stat().st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "write_tensors", write_half)
+        process = started(lambda: run_line(tmp_path))
+        process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert step_saved(tmp_path / LAST) in ({1: [None], 2: [1], 9: [7, 8]}[which])
+    assert len(list(tmp_path.glob(".*"))) == 1
+    alike(run_line(tmp_path), expected)
+    assert not list(tmp_path.glob(".*"))
+
+
+@forks
+def test_a_paused_run_is_saved_and_rests_until_it_is_resumed(
+    tmp_path: Path, expected: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_control, "POLL_SECONDS", 0.1)
+    process = started(lambda: run_line(tmp_path, each_step=lambda: time.sleep(0.02)))
+    wait_for(lambda: len(read_log(tmp_path)[0]) > 2)
+    ask(tmp_path, "pause")
+    wait_for(lambda: status_of(tmp_path).state == "paused")
+    status = status_of(tmp_path)
+    assert status.is_alive
+    assert step_saved(tmp_path / LAST) == status.step
+    assert not (tmp_path / CONTROL).exists()
+    worked = cpu_seconds(process.pid)
+    time.sleep(1.0)
+    assert cpu_seconds(process.pid) - worked < 0.2
+    assert status_of(tmp_path).step == status.step
+    assert status_of(tmp_path).updated > status.updated
+    ask(tmp_path, "resume")
+    process.join(60)
+    assert process.exitcode == 0
+    assert events(tmp_path) == ["paused", "resumed"]
+    last = status_of(tmp_path)
+    assert last.state == "finished"
+    # Steps sleep for half a second altogether; the pause would show.
+    lines = [r for r in read_log(tmp_path)[0] if "loss" in r]
+    gaps = [b["seconds"] - a["seconds"] for a, b in pairwise(lines)]
+    assert max(gaps) < 1.0
+    alike(run_line(tmp_path), expected)
+
+
+def cpu_seconds(pid: int | None) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@forks
+@pytest.mark.parametrize("how", ["file", "SIGINT", "SIGTERM"])
+def test_a_stopped_run_is_saved_and_goes_on_later(
+    tmp_path: Path, how: str, expected: dict[str, Tensor]
+) -> None:
+    process = started(lambda: run_line(tmp_path, each_step=lambda: time.sleep(0.02)))
+    wait_for(lambda: len(read_log(tmp_path)[0]) > 2)
+    if how == "file":
+        ask(tmp_path, "stop")
+    else:
+        assert process.pid is not None
+        os.kill(process.pid, getattr(signal, how))
+    process.join(60)
+    assert process.exitcode == 7
+    status = status_of(tmp_path)
+    assert status.state == "stopped"
+    assert status.sentence == f"Stopped. Step {status.step} is saved."
+    assert step_saved(tmp_path / LAST) == status.step < STEPS
+    assert not (tmp_path / CONTROL).exists()
+    assert not (tmp_path / LOCK).exists()
+    alike(run_line(tmp_path), expected)
+
+
+def test_a_stop_within_a_validation_has_it_done_again(
+    tmp_path: Path, expected: dict[str, Tensor]
+) -> None:
+    with pytest.raises(RunStopped), run_session(tmp_path, since=0.0) as desk:
+        train_line(tmp_path, desk, validate=lambda state: ask(tmp_path, "stop") or desk.check())
+    assert step_saved(tmp_path / LAST) == 8
+    assert not [r for r in read_log(tmp_path)[0] if "validation" in r]
+    alike(run_line(tmp_path), expected)
+    found = [r["step"] for r in read_log(tmp_path)[0] if "validation" in r]
+    assert found == [8, 16, 24]
+
+
+def test_what_was_asked_of_an_earlier_run_is_forgotten(tmp_path: Path) -> None:
+    ask(tmp_path, "stop")
+    with run_session(tmp_path, since=time.time() + 60) as desk:
+        assert desk.wanted is None
+        ask(tmp_path, "stop")
+        with pytest.raises(RunStopped):
+            desk.check()
+
+
+def test_a_wish_to_go_on_is_no_news_to_a_run_that_does(tmp_path: Path) -> None:
+    with run_session(tmp_path, since=0.0) as desk:
+        ask(tmp_path, "resume")
+        desk.check()
+        assert not (tmp_path / CONTROL).exists()
+        assert events(tmp_path) == []
+
+
+def test_a_second_start_is_refused_in_one_line(tmp_path: Path) -> None:
+    with run_session(tmp_path, since=0.0):
+        with pytest.raises(TrainingError, match="is training in"):
+            run_line(tmp_path)
+        assert status_of(tmp_path).is_alive
+
+
+def test_a_failed_run_says_why(tmp_path: Path) -> None:
+    with pytest.raises(PumitError), run_session(tmp_path, since=0.0):
+        raise PumitError("Case 7 is empty.")
+    assert (status_of(tmp_path).state, status_of(tmp_path).sentence) == (
+        "failed", "Case 7 is empty.",
+    )  # fmt: skip
+    with pytest.raises(ZeroDivisionError), run_session(tmp_path, since=0.0):
+        raise ZeroDivisionError
+    assert status_of(tmp_path).sentence == "A fault of the program (ZeroDivisionError)."
+    record = read_log(tmp_path)[0][-1]
+    assert record["event"] == "failed"
+    assert record["trace"][-1].startswith("test_session.py:")
+    assert "Case 7 is empty." in (tmp_path / "log.txt").read_text()
+
+
+def test_a_folder_that_was_made_in_vain_goes_again(tmp_path: Path) -> None:
+    with pytest.raises(PumitError), run_session(tmp_path / "runs" / "a", since=0.0):
+        raise PumitError("No such data.")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "kept").mkdir()
+    with pytest.raises(PumitError), run_session(tmp_path / "kept", since=0.0):
+        raise PumitError("No such data.")
+    assert status_of(tmp_path / "kept").state == "failed"

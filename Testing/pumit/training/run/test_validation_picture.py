@@ -1,0 +1,130 @@
+"""A picture after each validation: one slice, the answer as a line, the truth in dashes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+from pumit.errors import ExportError
+from pumit.io.run_files import read_log
+from pumit.segmentation import ClassLabel
+from pumit.training.data.case import LabelledVolume
+from pumit.training.data.classes import ClassValue
+from pumit.training.run.log_files import RunJournal
+from pumit.training.run.reporter import RunDesk
+from pumit.training.run.validation_picture import (
+    FOOTER,
+    LONGEST_SIDE,
+    OverlayPictures,
+    ShownClass,
+    most_labelled_view,
+    write_overlay,
+)
+from pumit.volume import Volume
+
+RED, GREEN = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
+
+
+def box(shape: tuple[int, int, int], *sides: slice) -> npt.NDArray[np.bool_]:
+    mask = np.zeros(shape, dtype=bool)
+    mask[sides] = True
+    return mask
+
+
+def picture(path: Path, volume: Volume, classes: list[ShownClass]) -> npt.NDArray[np.uint8]:
+    labels = np.any([c.truth for c in classes], axis=0).astype(np.uint8)
+    view = most_labelled_view(volume, labels)
+    write_overlay(path, volume, view, classes, title="Step 3")
+    return np.asarray(Image.open(path).convert("RGB"))[:-FOOTER]
+
+
+def colored(image: npt.NDArray[np.uint8], channel: int) -> int:
+    """Pixels where a colour stands out."""
+    others = np.delete(image, channel, axis=-1).max(axis=-1)
+    return int((image[..., channel].astype(int) - others > 100).sum())
+
+
+def test_the_slice_with_most_labels_is_shown() -> None:
+    volume = Volume(np.zeros((6, 8, 10), np.float32), (3.0, 1.0, 1.0))
+    labels = np.zeros((6, 8, 10), np.uint8)
+    labels[1, :2, :2], labels[4, 2:6, 2:6] = 1, 2
+    assert most_labelled_view(volume, labels).index == 4
+    assert most_labelled_view(volume, 0 * labels).index == 3
+
+
+def test_pictures_keep_proportions(tmp_path: Path) -> None:
+    shape = (4, 20, 40)
+    volume = Volume(np.random.default_rng(0).random(shape, np.float32), (5.0, 1.0, 0.5))
+    mask = box(shape, slice(1, 3), slice(5, 15), slice(10, 30))
+    image = picture(tmp_path / "a.png", volume, [ShownClass("a", RED, mask, mask)])
+    assert image.shape == (LONGEST_SIDE, LONGEST_SIDE, 3)
+
+
+def test_answers_are_whole_lines_and_truth_is_dashed(tmp_path: Path) -> None:
+    shape = (4, 40, 40)
+    volume = Volume(np.zeros(shape, np.float32), (1.0, 1.0, 1.0))
+    left = box(shape, slice(1, 3), slice(10, 30), slice(2, 18))
+    right = box(shape, slice(1, 3), slice(10, 30), slice(22, 38))
+    nothing = np.zeros(shape, dtype=bool)
+    classes = [ShownClass("a", RED, left, nothing), ShownClass("b", GREEN, nothing, right)]
+    image = picture(tmp_path / "a.png", volume, classes)
+    assert 0.4 < colored(image, 1) / colored(image, 0) < 0.75
+    assert colored(image[:, LONGEST_SIDE // 2 :], 0) == 0
+
+
+def test_a_mask_that_fills_the_slice_has_its_line_at_the_border(tmp_path: Path) -> None:
+    shape = (2, 16, 16)
+    everything = np.ones(shape, dtype=bool)
+    volume = Volume(np.zeros(shape, np.float32), (1.0, 1.0, 1.0))
+    image = picture(tmp_path / "a.png", volume, [ShownClass("a", RED, everything, ~everything)])
+    assert colored(image[:4], 0) > LONGEST_SIDE
+    assert colored(image[20:-20, 20:-20], 0) == 0
+
+
+@pytest.mark.parametrize("shape", [(1, 30, 20), (3, 1, 30, 20)])
+def test_2d_images_and_channels_are_drawn(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    volume = Volume(np.zeros(shape, np.float32), (1.0, 1.0, 1.0))
+    mask = box((1, 30, 20), slice(0, 1), slice(5, 20), slice(5, 15))
+    image = picture(tmp_path / "a.png", volume, [ShownClass("a", RED, mask, mask)])
+    assert colored(image, 0) > 100
+
+
+def case(name: str, *, labelled: bool) -> LabelledVolume:
+    labels = np.zeros((4, 16, 16), np.uint8)
+    labels[1:3, 4:12, 4:12] = labelled
+    return LabelledVolume(name, Volume(np.zeros((4, 16, 16), np.float32), (1.0, 1.0, 1.0)), labels)
+
+
+def test_always_the_same_case_is_shown_once_a_step(tmp_path: Path) -> None:
+    desk = RunDesk(RunJournal(tmp_path))
+    draw = OverlayPictures(desk, tmp_path, [ClassValue(1, ClassLabel("ball"))])
+    cases = [case("empty", labelled=False), case("b", labelled=True), case("c", labelled=True)]
+    for step in (20, 20, 40):
+        desk.validating(step)
+        for one in cases:
+            truth = one.labels == 1
+            draw(one, iter([("ball", truth, truth)]))
+    told = [(r["step"], r["overlay"], r["case"]) for r in read_log(tmp_path)[0]]
+    assert told == [
+        (20, "pictures/overlay_000020.png", "b"),
+        (40, "pictures/overlay_000040.png", "b"),
+    ]
+    assert (tmp_path / told[1][1]).is_file()
+
+
+def test_a_picture_that_cannot_be_written_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise ExportError("The disk is full.")
+
+    monkeypatch.setattr("pumit.training.run.validation_picture.write_overlay", refuse)
+    desk = RunDesk(RunJournal(tmp_path))
+    draw = OverlayPictures(desk, tmp_path, [ClassValue(1, ClassLabel("ball"))])
+    one = case("b", labelled=True)
+    desk.validating(20)
+    draw(one, iter([("ball", one.labels == 1, one.labels == 1)]))
+    assert read_log(tmp_path)[0] == []

@@ -1,0 +1,62 @@
+"""Every network can be planned: patches fit its stride, and a smaller step keeps to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from family_runs import KINDS, TINY, recipe_for
+from labelled_scans import write_pairs
+from planned_runs import planned
+from pumit.networks.build import RECIPES
+from pumit.training.planning.segmentation_trial import try_segmentation
+from pumit.training.segmentation.data_plan import DataPlan, smaller_plan
+from pumit.training.segmentation.networks import patch_divisor, patch_step, trainable_names
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pairs(tmp_path_factory.mktemp("scans"), 3)
+
+
+@pytest.mark.parametrize("name", trainable_names())
+def test_a_plan_names_all_sizes_and_fits_the_stride(scans: Path, name: str) -> None:
+    recipe = planned(scans, network=name).recipe
+    sizes, patch = recipe["network_sizes"], recipe["plan"]["patch_size"]
+    assert set(RECIPES[name].sizes) - set(sizes) <= {"in_channels", "num_classes", "position_table"}
+    divisor = patch_divisor(name, sizes)
+    assert all(n % step == 0 for n, step in zip(patch, divisor, strict=True))
+    assert patch != list(divisor)  # an instance norm needs several places at the bottom
+    plan = DataPlan((2.0, 1.0, 1.0), tuple(patch), 4, {}, 1, "anatomical", (14, 30, 28))
+    while (less := smaller_plan(plan, patch_step(name, sizes))) is not None:
+        plan = less[0]
+        assert all(n % step == 0 for n, step in zip(plan.patch_size, divisor, strict=True))
+
+
+@pytest.mark.parametrize("name", ["nnformer_small", "hymamba_small"])
+def test_its_steps_are_tried_before_a_training(name: str) -> None:
+    kind = KINDS["slice"]
+    recipe = recipe_for(name, Path(), kind)
+    plan = DataPlan(
+        (1.0, 1.0, 1.0), (1, 32, 32), 2, {"method": "zscore"}, 1, "anatomical", (1, 45, 39)
+    )
+    cost = try_segmentation(
+        {
+            "recipe": {**recipe, "augmentation": False},
+            "sizes": {**TINY[name], "num_classes": 3, **flat(name)},
+            "plan": plan.as_recipe(),
+            "native_spacing_mm": [1.0, 1.0, 1.0],
+            "device": "cpu",
+            "threads": 1,
+        }
+    )
+    assert cost.step.seconds > 0
+    assert cost.window_seconds > 0
+
+
+def flat(name: str) -> dict[str, list[object]]:
+    """Sizes for a single slice."""
+    three = [[1, 2, 2]] * 3
+    if name == "nnformer_small":
+        return {"patch": [1, 2, 2], "merges": [*three]}
+    return {"poolings": [*three, [1, 2, 2]]}

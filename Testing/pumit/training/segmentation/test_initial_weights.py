@@ -1,0 +1,146 @@
+"""What pre-training and earlier models give a network, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from family_runs import TINY
+from pumit.errors import CheckpointError
+from pumit.models.checkpoint import save_checkpoint
+from pumit.networks.build import build_network
+from pumit.training.segmentation.initial_weights import begin_with, sizes_of_initial
+from torch import Tensor, nn
+
+FAMILIES = ["nnformer_small", "hymamba_small", "unetr_mamba_small", "swin_unetr_small"]
+
+
+def network(name: str, **sizes: Any) -> nn.Module:
+    return build_network(name, **{**TINY[name], **sizes})
+
+
+def saved(folder: Path, name: str, state: dict[str, Tensor], **sizes: Any) -> str:
+    path = folder / "first.safetensors"
+    save_checkpoint(path, state, {"name": "first", "network": name, "sizes": sizes})
+    return str(path)
+
+
+def moved(module: nn.Module, by: float = 1.0) -> dict[str, Tensor]:
+    """Weights that no beginning has."""
+    return {k: v + by if v.is_floating_point() else v for k, v in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_model_of_the_same_family_gives_all_but_other_classes_and_channels(
+    tmp_path: Path, name: str
+) -> None:
+    state = moved(network(name, num_classes=3))
+    path = saved(tmp_path, name, state)
+    same = network(name, num_classes=3)
+    begin_with(same, path)
+    assert all(torch.equal(v, state[k]) for k, v in same.state_dict().items())
+    other = network(name, num_classes=4, in_channels=2)
+    begin_with(other, path)
+    left = [k for k, v in other.state_dict().items() if not torch.equal(v, state[k])]
+    assert left
+    assert all(state[k].shape != v.shape for k, v in other.state_dict().items() if k in left)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "tensor"),
+    [
+        ("nnformer_small", {"dim": 16}, "encoder.embedding"),
+        ("hymamba_small", {"widths": [6, 6, 6, 12]}, "12"),
+        ("unetr_mamba_small", {"feature_size": 6}, "projections"),
+        ("basic_unet", {"spatial_dims": 2}, "4 x 4 x 3 x 3 x 3 there, 4 x 4 x 3 x 3 here"),
+    ],
+)
+def test_weights_of_another_size_are_refused_with_tensor_and_sizes(
+    tmp_path: Path, name: str, sizes: dict[str, Any], tensor: str
+) -> None:
+    path = saved(tmp_path, name, network(name).state_dict())
+    with pytest.raises(CheckpointError, match="other widths") as error:
+        begin_with(network(name, **sizes), path)
+    assert tensor in str(error.value)
+    assert " there, " in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "theirs", "ours"),
+    [
+        ("hymamba_small", "mamba_mim_small", "encoder.", "encoder."),
+        ("unetr_mamba_small", "mamba_mim_unetr", "encoder.", "encoder."),
+        ("swin_unetr_small", "swin_ssl_small", "swinViT.", "network.swinViT."),
+    ],
+)
+def test_a_pre_trained_encoder_begins_its_network(
+    tmp_path: Path, name: str, source: str, theirs: str, ours: str
+) -> None:
+    trained = {k: v for k, v in moved(network(name)).items() if k.startswith(ours)}
+    renamed = {theirs + k.removeprefix(ours): v for k, v in trained.items()}
+    path = saved(tmp_path, source, {**renamed, "decoder.x": torch.zeros(1)})
+    begun = network(name, num_classes=5)
+    before = {k: v.clone() for k, v in begun.state_dict().items()}
+    begin_with(begun, path)
+    for key, value in begun.state_dict().items():
+        assert torch.equal(value, trained.get(key, before[key])), key
+    # Two equal channels are seen as the one was.
+    two = network(name, in_channels=2)
+    begin_with(two, path)
+    kernel = next(k for k, v in trained.items() if k.startswith(ours) and v.shape[1:2] == (1,))
+    torch.testing.assert_close(two.state_dict()[kernel].sum(1), trained[kernel].sum(1))
+
+
+def test_patches_of_fewer_slices_read_the_sum(tmp_path: Path) -> None:
+    name = "unetr_mamba_small"
+    trained = moved(network(name))
+    path = saved(tmp_path, "mamba_mim_unetr", trained)
+    flat = network(name, patch=[4, 16, 16])
+    begin_with(flat, path)
+    kernel = "encoder.embedding.weight"
+    theirs = trained[kernel].reshape(-1, 1, 4, 4, 16, 16).sum(3)
+    torch.testing.assert_close(flat.state_dict()[kernel], theirs)
+
+
+def test_an_encoder_of_other_widths_or_another_network_is_refused(tmp_path: Path) -> None:
+    wide = network("hymamba_small", widths=[6, 6, 6, 12]).state_dict()
+    path = saved(tmp_path, "mamba_mim_small", wide)
+    with pytest.raises(CheckpointError, match=r"pre-trained in other sizes .*there, .* here"):
+        begin_with(network("hymamba_small"), path)
+    with pytest.raises(CheckpointError, match=r"trains \(nnFormer\); give one of the same kind"):
+        begin_with(network("nnformer_small"), path)
+    with pytest.raises(CheckpointError, match=r"or of a pre-training \(swin_ssl\)"):
+        begin_with(network("swin_unetr_small"), path)
+
+
+def test_sizes_that_were_fitted_to_other_slices_are_named(tmp_path: Path) -> None:
+    name, flat = "hymamba_small", [[1, 2, 2]] * 4
+    path = saved(tmp_path, name, network(name, poolings=flat).state_dict(), poolings=flat)
+    with pytest.raises(CheckpointError, match=r"alike, there poolings: \[\[1, 2, 2\]"):
+        begin_with(network(name), path, sizes={"poolings": ((2, 2, 2),) * 4, "num_classes": 2})
+
+
+def test_what_shapes_do_not_tell_is_taken_over_or_refused(tmp_path: Path) -> None:
+    name = "swin_unetr_small"
+    path = saved(tmp_path, name, network(name).state_dict(), merging="before_2025")
+    assert sizes_of_initial(name, {}, path) == {"merging": "before_2025"}
+    given = {"merging": "current"}
+    assert sizes_of_initial(name, given, path) == {}
+    with pytest.raises(CheckpointError, match="merging: before_2025, this network current"):
+        begin_with(network(name), path, sizes=given)
+
+
+def test_a_public_file_begins_swin_unetr_alone(tmp_path: Path) -> None:
+    source = network("swin_unetr_small")
+    path = tmp_path / "public.pt"
+    state = {k.removeprefix("network."): v for k, v in moved(source).items()}
+    torch.save({"state_dict": state}, path)
+    with pytest.raises(CheckpointError, match="only Swin UNETR"):
+        begin_with(network("hymamba_small"), str(path))
+    begun = network("swin_unetr_small")
+    begin_with(begun, str(path))
+    name = "network.swinViT.patch_embed.proj.weight"
+    assert torch.equal(begun.state_dict()[name], moved(source)[name])

@@ -1,0 +1,162 @@
+"""Strides of every network, and sizes that follow from spacing and slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pumit.errors import PumitError
+from pumit.networks.build import RECIPES, build_network
+from pumit.training.recipes.presets import PUBLISHED_RATE_SHARE, preset_for, with_rate_of
+from pumit.training.segmentation.depth_halvings import SeenField, depth_factors, depth_halvings
+from pumit.training.segmentation.network_families import FAMILIES
+from pumit.training.segmentation.networks import (
+    fitted_sizes,
+    network_sizes,
+    patch_divisor,
+    trainable_names,
+)
+
+HALVED = [2, 2, 2]
+FLAT = [1, 2, 2]
+EVEN = (1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("name", [n for n in trainable_names() if not n.startswith("pumit")])
+def test_strides_are_known_without_building(name: str) -> None:
+    for depth, spacing in ((64, EVEN), (12, (5.0, 1.0, 1.0)), (1, EVEN)):
+        sizes = fitted_sizes(name, {}, spacing, depth=depth)
+        with torch.device("meta"):
+            network = build_network(name, **sizes)
+        assert network.stride == patch_divisor(name, sizes), (name, depth)
+
+
+def test_every_family_has_a_small_network() -> None:
+    small = {RECIPES[n].class_name for n in trainable_names() if n.endswith("_small")}
+    assert small | {"PlainUnet"} == set(FAMILIES)
+    assert set(PUBLISHED_RATE_SHARE) < set(FAMILIES)
+
+
+def test_what_reads_and_writes_is_told_by_its_name() -> None:
+    for name in ("nnformer_small", "hymamba_small", "unetr_mamba_small", "swin_unetr_small"):
+        family = FAMILIES[RECIPES[name].class_name]
+        with torch.device("meta"):
+            one, other = (
+                build_network(name, in_channels=c, num_classes=k).state_dict()
+                for c, k in ((1, 2), (3, 5))
+            )
+        changed = {k for k in one if one[k].shape != other[k].shape}
+        assert changed
+        assert all(k.startswith(family.reads_image + family.writes_classes) for k in changed), name
+
+
+@pytest.mark.parametrize(
+    ("spacing", "depth", "halvings"),
+    [
+        (EVEN, 64, 4),
+        ((0.5, 1.0, 1.0), 64, 4),
+        ((1.9, 1.0, 1.0), 64, 4),
+        ((2.0, 1.0, 1.0), 64, 3),
+        ((5.0, 1.0, 1.0), 64, 2),
+        ((1e8, 1.0, 1.0), 64, 0),
+        (EVEN, 15, 3),
+        (EVEN, 1, 0),
+    ],
+)
+def test_depth_is_halved_last_and_no_deeper_than_the_data(
+    spacing: tuple[float, float, float], depth: int, halvings: int
+) -> None:
+    assert depth_halvings((1, 16, 16), SeenField(spacing, depth)) == halvings
+
+
+def test_a_given_patch_and_small_steps_keep_the_depth() -> None:
+    plane = (1, 16, 16)
+    assert depth_halvings(plane, SeenField(EVEN, 64, (24, 64, 64))) == 3
+    assert depth_halvings(plane, SeenField(EVEN, 64, (1, 64, 64))) == 0
+    assert depth_halvings(plane, SeenField(EVEN, 64, most_voxels=2 * 16**3)) == 4
+    assert depth_halvings(plane, SeenField(EVEN, 64, most_voxels=2 * 16**3 - 1)) == 3
+
+
+def test_the_first_stages_leave_the_depth_alone() -> None:
+    assert depth_factors([4, 2, 2, 2], 5) == [4, 2, 2, 2]
+    assert depth_factors([4, 2, 2, 2], 4) == [2, 2, 2, 2]
+    assert depth_factors([4, 2, 2, 2], 2) == [1, 1, 2, 2]
+    assert depth_factors([4, 2, 2, 2], 0) == [1, 1, 1, 1]
+
+
+THICK: list[tuple[str, dict[str, Any]]] = [
+    ("nnformer_small", {"patch": [1, 2, 2], "merges": [FLAT, HALVED, HALVED]}),
+    ("hymamba_small", {"poolings": [FLAT, FLAT, HALVED, HALVED]}),
+    ("unetr_mamba_small", {"patch": [4, 16, 16]}),
+    ("swin_unetr_small", {"spatial_dims": 3}),
+    ("basic_unet", {}),  # published: its own size has room
+]
+
+
+@pytest.mark.parametrize(("name", "sizes"), THICK)
+def test_thick_slices_are_halved_less(name: str, sizes: dict[str, Any]) -> None:
+    assert fitted_sizes(name, {}, (5.0, 1.0, 1.0), depth=20) == sizes
+
+
+@pytest.mark.parametrize("name", [name for name, _ in THICK])
+def test_a_single_slice_is_not_halved_in_depth(name: str) -> None:
+    sizes = fitted_sizes(name, {}, (1e8, 1.0, 1.0), depth=1)
+    assert patch_divisor(name, sizes)[0] == 1
+    if name == "nnformer_small":
+        assert sizes["windows"][0] == [1, 8, 8]
+
+
+def test_published_networks_keep_their_sizes_where_these_have_room() -> None:
+    acdc = {"depth": 10, "patch": (14, 160, 160)}
+    assert fitted_sizes("nnformer_acdc", {}, (6.35, 1.52, 1.52), **acdc) == {}
+    assert fitted_sizes("nnformer_synapse", {}, (3.0, 0.76, 0.76), depth=90) == {}
+    assert "patch" in fitted_sizes("nnformer_synapse", {}, (3.0, 0.76, 0.76), depth=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("nnformer_small", {"merges": [FLAT, FLAT, FLAT]}),
+        ("hymamba_small", {"poolings": [FLAT] * 4}),
+        ("basic_unet", {"spatial_dims": 2}),
+    ],
+)
+def test_sizes_of_a_recipe_always_win(name: str, given: dict[str, Any]) -> None:
+    assert fitted_sizes(name, given, EVEN, depth=64) == given
+
+
+def test_windows_of_a_recipe_leave_the_strides_open() -> None:
+    given = {"windows": [[1, 5, 5]] * 4}
+    sizes = fitted_sizes("nnformer_small", given, EVEN, depth=1)
+    assert sizes == {**given, "patch": FLAT, "merges": [FLAT, FLAT, FLAT]}
+
+
+def test_a_few_slices_have_flat_tokens() -> None:
+    name = "pumit_segmentation_small"
+    assert fitted_sizes(name, {}, EVEN, depth=1) == {"fixed_patch": [4, 16, 16]}
+    assert fitted_sizes(name, {}, EVEN, depth=12) == {"fixed_patch": [8, 16, 16]}
+
+
+@pytest.mark.parametrize(("key", "value"), [("in_channels", 4), ("num_classes", 1)])
+def test_counts_that_the_data_contradict_are_refused(key: str, value: int) -> None:
+    given = {key: value}
+    with pytest.raises(PumitError, match=f"network_sizes.{key} is {value}, but the data call for"):
+        network_sizes("basic_unet", given, patch=(32, 32, 32), channels=1, classes=3)
+
+
+def test_sizes_that_cannot_be_read_are_refused_in_one_line() -> None:
+    with pytest.raises(PumitError, match="cannot be read") as error:
+        patch_divisor("hymamba_small", {"poolings": 2})
+    assert "\n" not in str(error.value)
+
+
+def test_a_plan_gives_each_family_its_rate() -> None:
+    quick = preset_for("quick", "cpu")
+    for name in FAMILIES:
+        assert with_rate_of(quick, name, is_small=True).learning_rate == 4e-3
+    published = {
+        name: with_rate_of(quick, name, is_small=False).learning_rate
+        for name in ("SegmentationNetwork", "PlainUnet", "SwinUnetr", "NnFormer", "HyMamba")
+    }
+    assert list(published.values()) == [4e-3, 4e-3, 2e-3, 1e-3, 1e-3]

@@ -1,0 +1,153 @@
+"""Networks fit their plans, and begin with what earlier ones have learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from labelled_scans import TINY_SIZES
+from pumit.errors import CheckpointError, PumitError
+from pumit.models.checkpoint import save_checkpoint
+from pumit.networks.build import RECIPES
+from pumit.training import train as finetune
+from pumit.training.segmentation.data_plan import checked_patch
+from pumit.training.segmentation.initial_weights import begin_with
+from pumit.training.segmentation.networks import (
+    build_segmentation,
+    fitted_sizes,
+    network_sizes,
+    patch_divisor,
+    patch_step,
+)
+
+NAME = "pumit_segmentation_small"
+SIZES: dict[str, Any] = {**TINY_SIZES, "in_channels": 1, "position_table": [2, 2, 2]}
+
+
+@pytest.mark.parametrize("name", ["pumit_btcv", "pumit_chaos"])
+def test_published_recipes_build_the_published_networks(name: str) -> None:
+    path = Path(finetune.__file__).with_name("recipes") / f"{name}.yaml"
+    recipe = yaml.safe_load(path.read_text())
+    network = recipe["network"]
+    patch = checked_patch(recipe["plan"]["patch_size"], patch_divisor(network, {}))
+    channels, classes = len(recipe["data"]["channels"]), 1 + len(recipe["data"]["classes"])
+    planned = network_sizes(network, {}, patch=patch, channels=channels, classes=classes)
+    published = RECIPES[network].sizes
+    assert {k: tuple(v) if isinstance(v, list) else v for k, v in planned.items()} == {
+        k: published[k] for k in planned
+    }
+
+
+def test_other_networks_are_refused_by_name() -> None:
+    with pytest.raises(PumitError, match="pumit_segmentation_small"):
+        patch_divisor("promptable", {})
+    with pytest.raises(PumitError, match="cannot be trained to segment"):
+        patch_divisor("nonsense", {})
+
+
+def test_a_misspelt_network_is_told_its_name() -> None:
+    with pytest.raises(PumitError, match="did you mean basic_unet"):
+        patch_divisor("basic_unett", {})
+
+
+@pytest.mark.parametrize("name", ["basic_unet", "swin_unetr"])
+def test_other_families_go_on_with_other_classes_and_channels(tmp_path: Path, name: str) -> None:
+    small: dict[str, Any] = {"features": (4, 4, 4, 4, 4, 4)}
+    if name == "swin_unetr":
+        small = {"feature_size": 12, "depths": (1, 1, 1, 1), "num_heads": (1, 1, 2, 2)}
+    first = network_sizes(name, small, patch=(32, 32, 32), channels=1, classes=3)
+    state = build_segmentation(name, first).state_dict()
+    path = tmp_path / "x.safetensors"
+    save_checkpoint(path, state, {"name": "x", "network": name, "sizes": first})
+    second = network_sizes(name, small, patch=(32, 32, 32), channels=2, classes=4)
+    network = build_segmentation(name, second)
+    begin_with(network, str(path))
+    now = network.state_dict()
+    kept = [k for k, v in state.items() if torch.equal(now[k], v)]
+    changed = [k for k, v in state.items() if v.shape != now[k].shape]
+    assert len(changed) <= 5
+    assert len(kept) + len(changed) == len(state)
+    with pytest.raises(CheckpointError, match="not the one that this recipe trains"):
+        begin_with(network, saved(tmp_path)[0])
+
+
+@pytest.mark.parametrize(
+    ("spacing", "patch", "depth"),
+    [
+        ((1.0, 1.0, 1.0), (), 16),
+        ((0.7, 1.0, 1.0), (), 16),
+        ((2.0, 1.0, 1.0), (), 8),
+        ((5.0, 0.7, 0.7), (), 4),
+        ((1.0, 1.0, 1.0), (24, 32, 32), 4),
+        ((1.0, 1.0, 1.0), (48, 64, 64), 8),
+        ((1.0, 1.0, 1.0), (16, 32, 32), 4),
+        ((1.0, 1.0, 1.0), (32, 64, 32), 16),
+        ((1.0, 1.0, 1.0), ("x",), 16),
+    ],
+)
+def test_tokens_are_as_deep_as_they_are_wide(
+    spacing: tuple[float, float, float], patch: tuple[Any, ...], depth: int
+) -> None:
+    assert fitted_sizes(NAME, {}, spacing, patch=patch)["fixed_patch"] == [depth, 16, 16]
+
+
+def test_small_steps_have_flatter_tokens() -> None:
+    spacing = (1.0, 1.0, 1.0)
+    depths = [
+        fitted_sizes(NAME, {}, spacing, most_voxels=n)["fixed_patch"][0]
+        for n in (1 << 16, 1 << 15, 1 << 14, 1)
+    ]
+    assert depths == [16, 8, 4, 4]
+
+
+def test_planned_patches_have_two_tokens_along_each_axis() -> None:
+    three = {"pyramid_widths": [8, 8, 8], "taps": [1, 2, 3], "fixed_patch": [8, 16, 16]}
+    assert patch_divisor(NAME, three) == (8, 16, 16)
+    assert patch_step(NAME, three) == patch_step(NAME, {"fixed_patch": [8, 16, 16]}) == (16, 32, 32)
+    assert patch_step("basic_unet", {}) == (16, 16, 16)
+
+
+def test_sizes_that_a_recipe_names_stay() -> None:
+    given = {"fixed_patch": [8, 8, 8]}
+    assert fitted_sizes(NAME, given, (1.0, 1.0, 1.0)) == given
+    assert fitted_sizes("pumit_segmentation_btcv", {}, (1.0, 1.0, 1.0)) == {}
+
+
+def saved(folder: Path, **sizes: Any) -> tuple[str, dict[str, torch.Tensor]]:
+    torch.manual_seed(1)
+    made = {**SIZES, "num_classes": 3, **sizes}
+    state = build_segmentation(NAME, made).state_dict()
+    recipe = {"name": "x", "network": NAME, "sizes": made}
+    save_checkpoint(folder / "x.safetensors", state, recipe)
+    return str(folder / "x.safetensors"), state
+
+
+def test_other_classes_and_channels_begin_anew_and_all_else_goes_on(tmp_path: Path) -> None:
+    path, state = saved(tmp_path)
+    torch.manual_seed(2)
+    network = build_segmentation(NAME, {**SIZES, "num_classes": 5, "in_channels": 2})
+    before = {k: v.clone() for k, v in network.state_dict().items()}
+    begin_with(network, path)
+    kernel = "vit.patch_embedding.weight"
+    for key, value in network.state_dict().items():
+        if key.startswith(("heads.", "detail_full.0.")):
+            assert torch.equal(value, before[key]), key
+        elif key != kernel:
+            assert torch.equal(value, state[key]), key
+    # An image of two equal channels gives the same tokens as one channel did.
+    torch.testing.assert_close(network.state_dict()[kernel].sum(1), state[kernel].sum(1))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [({"pyramid_widths": [8, 8, 8, 16]}, "other widths"), ({"hidden": 48}, "does not fit")],
+)
+def test_network_of_other_widths_is_refused(
+    tmp_path: Path, sizes: dict[str, Any], message: str
+) -> None:
+    path, _ = saved(tmp_path, **sizes)
+    with pytest.raises(CheckpointError, match=message):
+        begin_with(build_segmentation(NAME, {**SIZES, "num_classes": 3}), path)

@@ -1,0 +1,70 @@
+"""Card and index entry end a run; what is wrong with them does not lose it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pumit.errors import ExportError
+from pumit.io.run_files import read_log, read_status
+from pumit.training.result import write_result
+from pumit.training.run.log_files import RunJournal
+from pumit.training.run.reporter import RunDesk
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Calls of what writes the card and what enters the model."""
+    calls: list[tuple[Any, ...]] = []
+
+    def write_card(folder: Path, best: Path) -> None:
+        calls.append(("card", best.name))
+        (folder / "card.md").touch()
+
+    def register(best: Path, *, card: Path | None = None) -> str:
+        calls.append(("register", best.name, card))
+        return "mine-2"
+
+    monkeypatch.setattr("pumit.training.model_card.write.write_card", write_card)
+    monkeypatch.setattr("pumit.models.user_index.register", register)
+    return calls
+
+
+def test_the_model_is_entered_with_its_card(tmp_path: Path, told: list[tuple[Any, ...]]) -> None:
+    desk, best = RunDesk(RunJournal(tmp_path)), tmp_path / "mine.safetensors"
+    assert write_result(desk, tmp_path, best, registers=True) == "mine-2"
+    assert told == [("card", best.name), ("register", best.name, tmp_path / "card.md")]
+    status = read_status(tmp_path)
+    assert status is not None
+    assert (status.model, status.registered) == ("mine.safetensors", "mine-2")
+    assert read_log(tmp_path)[0][-1] == {"model": "mine.safetensors", "registered": "mine-2"}
+
+
+def test_who_wants_no_entry_has_none(tmp_path: Path, told: list[tuple[Any, ...]]) -> None:
+    desk = RunDesk(RunJournal(tmp_path))
+    assert write_result(desk, tmp_path, tmp_path / "m.safetensors", registers=False) is None
+    assert [call[0] for call in told] == ["card"]
+
+
+@pytest.mark.parametrize("error", [ExportError("The folder is read-only."), KeyError("rows")])
+def test_neither_is_worth_a_run(
+    tmp_path: Path,
+    told: list[tuple[Any, ...]],
+    error: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*args: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("pumit.training.model_card.write.write_card", fail)
+    monkeypatch.setattr("pumit.models.user_index.register", fail)
+    desk = RunDesk(RunJournal(tmp_path))
+    assert write_result(desk, tmp_path, tmp_path / "m.safetensors", registers=True) is None
+    sentences = [r["sentence"] for r in read_log(tmp_path)[0] if r.get("event") == "warning"]
+    reason = "The folder is read-only." if isinstance(error, ExportError) else "KeyError"
+    assert sentences == [
+        f"The model card cannot be written: {reason}",
+        f"The model cannot be entered in your model list: {reason}",
+    ]
+    assert read_log(tmp_path)[0][-1]["model"] == "m.safetensors"
