@@ -118,7 +118,7 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
     def test_core_is_light(self) -> None:
         """The core is there, and importing what the panel needs fetches no torch."""
         had_torch = "torch" in sys.modules
-        import pumit.io.run_files
+        import pumit.runs
 
         self.assertTrue(pumit.__version__)
         self.assertEqual("torch" in sys.modules, had_torch)

@@ -49,7 +49,7 @@ def shared_data() -> Path:
 @pytest.fixture
 def background() -> Iterator[Any]:
     """Threads whose results a test fetches with `poll` or `drain`; idle at its end."""
-    from PUMITSlicerLib.background import Background
+    from PUMITSlicerLib.computing.background import Background
 
     made = Background()
     yield made

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import bare_slicer
 import numpy as np
-from pumit.server.worker import LocalWorker
+from pumit.client.worker import LocalWorker
 from pumit.volume import Volume
-from PUMITSlicerLib.background import Background
-from PUMITSlicerLib.compute_settings import ComputeSettings
+from PUMITSlicerLib.computing.background import Background
+from PUMITSlicerLib.computing.settings import ComputeSettings
 
 bare_slicer.prepare()
 

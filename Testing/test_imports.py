@@ -6,6 +6,8 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -16,29 +18,42 @@ PACKAGE = MODULE / "pumit"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # What all may import.
-BASE = {"__init__", "errors", "volume", "prompts", "segmentation"}
+BASE = {"__init__", "errors", "volume", "prompts", "segmentation", "system"}
 # Data flows io -> preprocessing -> networks -> inference -> export; training and evaluation lie
 # beside, server and cli on top. Each part may import the parts named here, and the base.
 _CORE = {"io", "preprocessing", "networks", "models", "inference"}
 MAY_IMPORT: dict[str, set[str]] = {
     "io": set(),
-    "middle_line": set(),
-    "drawn_areas": {"middle_line"},
-    "drawn_prompts": {"drawn_areas", "middle_line"},
+    "gestures": set(),
+    "wire": set(),
+    "runs": set(),
     "preprocessing": {"io"},
-    "networks": {"preprocessing"},
-    "models": {"io", "networks"},
-    "inference": {"io", "preprocessing", "networks", "models"},
-    "export": {"io"},
-    "evaluation": _CORE | {"export", "drawn_prompts"},
-    "training": _CORE | {"export", "evaluation"},
-    "server": _CORE | {"export", "drawn_prompts"},
-    "cli": _CORE | {"export", "evaluation", "training", "server"},
+    "networks": set(),
+    "models": {"networks"},
+    "inference": {"preprocessing", "networks", "models"},
+    "export": set(),
+    "evaluation": _CORE | {"gestures"},
+    "report": {"export", "evaluation"},
+    "training": _CORE | {"export", "evaluation", "report", "runs"},
+    # Between these four there are circles, but none between the packages within them.
+    "client": {"wire", "nninteractive", "server", "inference", "models"},
+    "nninteractive": {"wire", "gestures", "client", "server", "models", "preprocessing"},
+    "server": {"wire", "nninteractive", "inference", "models", "export"},
+    "cli": _CORE | {"export", "evaluation", "report", "runs", "training", "server"},
     "__main__": {"cli"},
 }
+# From the bottom up: each package of the training imports those before it.
+TRAINING = (
+    *("recipes", "data", "synthesis", "run", "loop", "segmentation", "promptable"),
+    *("classification", "pretraining", "model_card", "validate", "planning", "comparison"),
+    *("cross_validation", "pretrain", "result", "train"),
+)
 # Names that the base looks up only when they are asked for: `pumit.InteractiveSession`,
 # `pumit.load_segmenter` and `Volume.read`.
 LOOKED_UP = {"__init__": {"inference"}, "volume": {"io"}}
+# The contract's `Volume.read` is a reader of files on the type that all of `io` makes.
+CIRCLE_OF_THE_CONTRACT = ("pumit.volume", "pumit.io.read")
+MOST_MODULES = 16
 TORCH_PARTS = {"preprocessing", "networks", "models", "inference", "training", "evaluation"}
 
 GUI = [
@@ -48,7 +63,7 @@ GUI = [
     for file in sorted(folder.glob(pattern))
 ]
 # What a Slicer module may use: the worker and its client, and what they speak about.
-GUI_MAY_IMPORT = BASE | {"server", "export", "io", "middle_line"}
+GUI_MAY_IMPORT = BASE | {"client", "wire", "nninteractive", "gestures", "export", "io", "runs"}
 
 
 def part_of(file: Path) -> str:
@@ -56,10 +71,16 @@ def part_of(file: Path) -> str:
     return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported(file: Path) -> set[str]:
+@cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
+def imported(file: Path) -> frozenset[str]:
     """Full names of what a file imports, anywhere in it, and of modules named in its strings."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(file)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -68,7 +89,7 @@ def imported(file: Path) -> set[str]:
         elif isinstance(node, ast.Constant) and re.fullmatch(r"pumit(\.\w+)+", str(node.value)):
             # Such as a table of modules that are imported when they are needed.
             names.add(node.value)
-    return names
+    return frozenset(names)
 
 
 def parts_imported(file: Path) -> set[str]:
@@ -80,19 +101,39 @@ def libraries_imported(file: Path) -> set[str]:
     return {name.split(".")[0] for name in imported(file)}
 
 
+def module_name(file: Path) -> str:
+    """`pumit.io.read` of pumit/io/read.py, `pumit.io` of pumit/io/__init__.py."""
+    names = file.relative_to(MODULE).with_suffix("").parts
+    return ".".join(names[:-1] if names[-1] == "__init__" else names)
+
+
+def module_imports() -> dict[str, set[str]]:
+    """Module to the modules of the package that it imports, anywhere in it."""
+    modules = {module_name(file): file for file in FILES}
+    arrows: dict[str, set[str]] = {}
+    for name, file in modules.items():
+        arrows[name] = set()
+        for found in imported(file):
+            while found and found not in modules:
+                found = found.rpartition(".")[0]
+            arrows[name] |= {found} - {"", "pumit", name}
+    return arrows
+
+
+def package_of(module: str) -> str:
+    """The folder of a module where it holds modules alone, else the module itself."""
+    folder = MODULE.joinpath(*module.split("."))
+    folder = folder if folder.is_dir() else folder.parent
+    holds_packages = any(folder.glob("*/__init__.py"))
+    return module if holds_packages else ".".join(folder.relative_to(MODULE).parts)
+
+
 def calls(file: Path) -> list[ast.Call]:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [node for node in ast.walk(tree_of(file)) if isinstance(node, ast.Call)]
 
 
 def called(call: ast.Call) -> str:
     return ast.unparse(call.func)
-
-
-def named(files: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(
-        "file", files, ids=[file.relative_to(MODULE.parent).as_posix() for file in files]
-    )
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -103,52 +144,111 @@ def loaded_by(statement: str) -> set[str]:
     return set(run.stdout.split())
 
 
+def offenders(files: list[Path], forbidden: set[str]) -> list[str]:
+    """Files that import a library that they must not."""
+    return [f"{f.name}: {x}" for f in files for x in sorted(libraries_imported(f) & forbidden)]
+
+
+def circle_of(arrows: dict[str, set[str]]) -> list[str]:
+    """The names along one circle, or nothing where there is none."""
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
 def test_rules_cover_every_part_of_the_package() -> None:
     assert {part_of(file) for file in FILES} == BASE | set(MAY_IMPORT)
 
 
-@named(FILES)
-def test_data_flows_one_way(file: Path) -> None:
-    part = part_of(file)
-    allowed = MAY_IMPORT.get(part, set()) | BASE | {part} | LOOKED_UP.get(part, set())
-    assert parts_imported(file) <= allowed
+def test_data_flows_one_way() -> None:
+    wrong = {}
+    for file in FILES:
+        part = part_of(file)
+        allowed = MAY_IMPORT.get(part, set()) | BASE | {part} | LOOKED_UP.get(part, set())
+        if beyond := parts_imported(file) - allowed:
+            wrong[file.relative_to(PACKAGE).as_posix()] = beyond
+    assert not wrong
 
 
-@named([file for file in FILES if part_of(file) not in TORCH_PARTS])
-def test_only_the_parts_that_compute_import_torch(file: Path) -> None:
-    assert libraries_imported(file).isdisjoint({"torch", "monai", "transformers"})
+def test_no_module_imports_itself_in_a_circle() -> None:
+    """Not even inside of functions, or by a name in a string."""
+    arrows = module_imports()
+    arrows[CIRCLE_OF_THE_CONTRACT[0]].discard(CIRCLE_OF_THE_CONTRACT[1])
+    assert not circle_of(arrows)
 
 
-@named([file for file in FILES if part_of(file) == "networks"])
-def test_networks_never_touch_files(file: Path) -> None:
+def test_no_package_imports_itself_in_a_circle() -> None:
+    arrows: dict[str, set[str]] = {}
+    for module, used in module_imports().items():
+        if module != CIRCLE_OF_THE_CONTRACT[0]:
+            here = package_of(module)
+            arrows.setdefault(here, set()).update({package_of(m) for m in used} - {here})
+    assert not circle_of(arrows)
+
+
+def test_the_packages_of_the_training_build_on_each_other() -> None:
+    place = {name: number for number, name in enumerate(TRAINING)}
+    wrong = []
+    for module, used in module_imports().items():
+        if not module.startswith("pumit.training."):
+            continue
+        here = module.split(".")[2]
+        others = {m.split(".")[2] for m in used if m.startswith("pumit.training.")}
+        wrong += [f"{module} -> {other}" for other in others if place[other] > place[here]]
+    assert not wrong
+
+
+def test_packages_have_sixteen_modules_at_most(repository: Path) -> None:
+    folders: dict[str, int] = {}
+    for file in tracked_files(repository):
+        path = file.relative_to(repository)
+        is_ours = path.parts[0] in ("PUMITSegment", "PUMITTrain")
+        if is_ours and path.suffix == ".py" and path.name != "__init__.py":
+            folders[path.parent.as_posix()] = folders.get(path.parent.as_posix(), 0) + 1
+    assert not {folder: count for folder, count in folders.items() if count > MOST_MODULES}
+
+
+def test_only_the_parts_that_compute_import_torch() -> None:
+    light = [file for file in FILES if part_of(file) not in TORCH_PARTS]
+    assert not offenders(light, {"torch", "monai", "transformers"})
+
+
+def test_networks_never_touch_files() -> None:
     reaching = {"os", "io", "pathlib", "shutil", "tempfile", "json", "yaml", "safetensors"}
     reaching |= {"requests", "urllib", "h5py", "zipfile", "huggingface_hub"}
-    assert libraries_imported(file).isdisjoint(reaching)
-    names = {called(call) for call in calls(file)}
-    assert names.isdisjoint({"open", "torch.load", "torch.save", "np.load", "np.save"})
-    assert not [name for name in names if name.endswith((".from_pretrained", ".save_pretrained"))]
+    networks = [file for file in FILES if part_of(file) == "networks"]
+    assert not offenders(networks, reaching)
+    for file in networks:
+        names = {called(call) for call in calls(file)}
+        assert names.isdisjoint({"open", "torch.load", "torch.save", "np.load", "np.save"}), file
+        public = (".from_pretrained", ".save_pretrained")
+        assert not [name for name in names if name.endswith(public)], file
 
 
-@named(GUI)
-def test_gui_never_imports_what_computes(file: Path) -> None:
-    assert libraries_imported(file).isdisjoint({"torch", "monai", "transformers"})
-    assert parts_imported(file) <= GUI_MAY_IMPORT
+def test_gui_never_imports_what_computes() -> None:
+    assert not offenders(GUI, {"torch", "monai", "transformers"})
     # Looked up at use, they bring torch along.
     looked_up = {"pumit.InteractiveSession", "pumit.load_segmenter"}
-    assert imported(file).isdisjoint(looked_up)
+    for file in GUI:
+        assert parts_imported(file) <= GUI_MAY_IMPORT, file
+        assert imported(file).isdisjoint(looked_up), file
 
 
-@named([file for file in GUI if file.parent.name in {"PUMITSegment", "PUMITTrain"}])
-def test_registration_imports_only_slicer_at_file_scope(file: Path) -> None:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    at_scope = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    names = set()
-    for node in at_scope:
-        names |= {node.module or ""} if isinstance(node, ast.ImportFrom) else set()
-        names |= {a.name for a in node.names} if isinstance(node, ast.Import) else set()
-    slicers = {"slicer", "qt", "ctk", "vtk"}
-    outside = {name.split(".")[0] for name in names} - slicers - set(sys.stdlib_module_names)
-    assert not outside
+def test_registration_imports_only_slicer_at_file_scope() -> None:
+    for file in GUI:
+        if file.parent.name not in {"PUMITSegment", "PUMITTrain"}:
+            continue
+        names = set()
+        for node in tree_of(file).body:
+            if isinstance(node, ast.ImportFrom):
+                names.add(node.module or "")
+            elif isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+        slicers = {"slicer", "qt", "ctk", "vtk"}
+        outside = {name.split(".")[0] for name in names} - slicers - set(sys.stdlib_module_names)
+        assert not outside, file
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
@@ -157,10 +257,16 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["client", "remote_session", "foreign_session", "worker", "protocol"]
+    "name",
+    [
+        "client.http_client",
+        "client.remote_session",
+        "nninteractive.client.session",
+        "client.worker",
+    ],
 )
 def test_what_a_gui_uses_of_the_server_imports_no_torch(name: str) -> None:
-    loaded = loaded_by(f"import pumit.server.{name}")
+    loaded = loaded_by(f"import pumit.{name}")
     assert loaded.isdisjoint({"torch", "monai", "transformers", "fastapi"})
 
 

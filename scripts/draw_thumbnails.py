@@ -13,7 +13,7 @@ ICONS = ROOT / "PUMITSegment" / "Resources" / "Icons"
 sys.path.insert(0, str(ROOT / "PUMITSegment"))
 
 from pumit.segmentation import Mask  # noqa: E402
-from PUMITSegmentLib.generated_scan import SPACING_MM, generatedScan  # noqa: E402
+from PUMITSlicerLib.generated_scan import SPACING_MM, generatedScan  # noqa: E402
 
 # Slicer shows them a little wider than high.
 SIZE = (192, 128)

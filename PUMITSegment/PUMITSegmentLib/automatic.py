@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from pumit.client.remote_models import AutomaticAnswer
 from pumit.errors import PumitError
 from pumit.segmentation import LabelMap
-from pumit.server.remote_models import AutomaticAnswer
 from pumit.volume import Floats
+from PUMITSlicerLib.labelmap_grid import Box
 from PUMITSlicerLib.mrml import VolumeFrame
+from PUMITSlicerLib.terms import uniqueName
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.geometry import boxCornersWorld
-from PUMITSegmentLib.segments.labelmap_grid import Box
 from PUMITSegmentLib.segments.provenance import byModel, setProvenance
-from PUMITSegmentLib.segments.terms import uniqueName
 from PUMITSegmentLib.segments.writer import OverwriteMode, PreparedMask, SegmentWriter
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PUMITSlicerLib.compute_connection import answers_prompts_only, is_foreign
+from PUMITSlicerLib.computing.connection import answers_prompts_only, is_foreign
 from PUMITSlicerLib.mrml import VolumeFrame
 from slicer.i18n import tr as _
 

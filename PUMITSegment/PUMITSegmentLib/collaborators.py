@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PUMITSlicerLib.background import Background, QtBackground
-from PUMITSlicerLib.compute import Compute, ComputeState
-from PUMITSlicerLib.compute_settings import slicer_settings
+from PUMITSlicerLib.computing.background import Background, QtBackground
+from PUMITSlicerLib.computing.compute import Compute, ComputeState
+from PUMITSlicerLib.computing.settings import slicer_settings
 
-from PUMITSegmentLib.predictor import Predictor
+from PUMITSegmentLib.masks.predictor import Predictor
 from PUMITSegmentLib.segments.writer import SegmentWriter
 
 

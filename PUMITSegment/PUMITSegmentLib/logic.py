@@ -7,31 +7,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pumit.errors import PumitError
+from PUMITSlicerLib.status import StatusBoard
+from PUMITSlicerLib.terms import newSegment
 from slicer.i18n import tr as _
 from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
-from PUMITSegmentLib.answer import Answer, Mask
 from PUMITSegmentLib.automatic import FoundStructures
 from PUMITSegmentLib.check_here import CheckHere
 from PUMITSegmentLib.collaborators import Collaborators, localCollaborators
+from PUMITSegmentLib.masks.answer import Answer, Mask
+from PUMITSegmentLib.masks.predictor import Prediction
+from PUMITSegmentLib.masks.updates import SegmentUpdates, Target
+from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
 from PUMITSegmentLib.next_step import nextStepInWords, whyEmpty, whyNoSegment
 from PUMITSegmentLib.parameters import SegmentParameters
-from PUMITSegmentLib.predictor import Prediction
 from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.prompts.tag import PromptTag
-from PUMITSegmentLib.scene_session import SceneSession
-from PUMITSegmentLib.segment_updates import SegmentUpdates, Target
+from PUMITSegmentLib.scene.reactions import SessionReactions
+from PUMITSegmentLib.scene.session import SceneSession
+from PUMITSegmentLib.scene.write_permission import WritePermission, whyNotWritten
 from PUMITSegmentLib.segments.segment_list import (
     followingID,
     neighbourOf,
     newSegmentation,
     segmentIDs,
 )
-from PUMITSegmentLib.segments.terms import newSegment
-from PUMITSegmentLib.session_reactions import SessionReactions
-from PUMITSegmentLib.status import StatusBoard
-from PUMITSegmentLib.working_segmentation import WorkingSegmentation
-from PUMITSegmentLib.write_permission import WritePermission, whyNotWritten
 
 logger = logging.getLogger(__name__)
 

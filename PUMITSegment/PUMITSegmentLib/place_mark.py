@@ -6,7 +6,7 @@ import slicer
 import vtk
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.prompts.placing import keepingPlaceTarget
+from PUMITSegmentLib.prompts.drawing.placing import keepingPlaceTarget
 
 _RGB = (1.0, 0.8, 0.1)  # neither the green nor the red of prompts
 _GLYPH_PERCENT = 5.0

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import slicer
 import vtk
-from pumit.server.remote_models import Reconstruction
+from pumit.client.remote_models import Reconstruction
 from PUMITSlicerLib.mrml import addVolumeNode, readVolume
 from slicer.i18n import tr as _
 from vtk.util.numpy_support import numpy_to_vtk

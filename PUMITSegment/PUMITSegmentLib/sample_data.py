@@ -54,9 +54,8 @@ def loadGeneratedScan():
         The new vtkMRMLScalarVolumeNode.
     """
     # Not at file scope: registering happens while Slicer starts.
+    from PUMITSlicerLib.generated_scan import generatedScan
     from PUMITSlicerLib.mrml import addVolumeNode
-
-    from PUMITSegmentLib.generated_scan import generatedScan
 
     node = addVolumeNode(_("Generated abdomen"), generatedScan().volume)
     display = node.GetDisplayNode()

@@ -11,8 +11,8 @@ from PUMITSlicerLib.mrml import readVolume, volumeKey
 from slicer.i18n import tr as _
 
 if TYPE_CHECKING:
-    from pumit.server.foreign_session import ForeignSession
-    from pumit.server.remote_session import RemoteSession
+    from pumit.client.remote_session import RemoteSession
+    from pumit.nninteractive.client.session import ForeignSession
 
 Result = TypeVar("Result")
 # Asks the session; told whether it is cancelled, and tells the finished share. On a thread.

@@ -20,7 +20,7 @@ import slicer
 import vtk
 from pumit.errors import VolumeError
 from pumit.export.spacing import written_spacing_mm
-from pumit.io.grid import is_sheared, volume_from_steps
+from pumit.io.images.grid import is_sheared, volume_from_steps
 from pumit.volume import PLANAR_SLICE_SPACING_MM, Array, Floats, Volume
 from slicer.i18n import tr as _
 from vtk.util.numpy_support import get_vtk_array_type, numpy_to_vtk, vtk_to_numpy

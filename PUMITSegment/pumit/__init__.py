@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pumit.inference.segmenter import load_segmenter
-    from pumit.inference.session import InteractiveSession
+    from pumit.inference.interactive.segmenter import load_segmenter
+    from pumit.inference.interactive.session import InteractiveSession
     from pumit.volume import Volume
 
 __version__ = "0.1.0"
 __all__ = ["InteractiveSession", "Volume", "__version__", "load_segmenter"]
 
 _HOMES = {
-    "InteractiveSession": "pumit.inference.session",
+    "InteractiveSession": "pumit.inference.interactive.session",
     "Volume": "pumit.volume",
-    "load_segmenter": "pumit.inference.segmenter",
+    "load_segmenter": "pumit.inference.interactive.segmenter",
 }
 
 

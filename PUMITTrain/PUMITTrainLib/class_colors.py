@@ -8,7 +8,7 @@ from pumit.errors import ExportError
 from pumit.export.classes import class_terminology
 from pumit.segmentation import ClassLabel
 
-from PUMITTrainLib.case_row import ClassRow
+from PUMITTrainLib.cases.case_row import ClassRow
 
 Color = tuple[float, float, float]
 

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pumit.io.run_files import runs_folder
-from PUMITSlicerLib.background import Background, QtBackground
-from PUMITSlicerLib.compute_offer import Offer, ask_offer
-from PUMITSlicerLib.compute_settings import ComputeMode, SettingsStore, slicer_settings
-from PUMITSlicerLib.dependencies import why_not_installed
+from pumit.runs import runs_folder
+from PUMITSlicerLib.computing.availability import Offer, ask_offer
+from PUMITSlicerLib.computing.background import Background, QtBackground
+from PUMITSlicerLib.computing.settings import ComputeMode, SettingsStore, slicer_settings
+from PUMITSlicerLib.installing.dependencies import why_not_installed
 
 from PUMITTrainLib.clock import QtTimer, Timer
-from PUMITTrainLib.launching import DetachedLauncher, Launcher
-from PUMITTrainLib.programs import CorePrograms, Programs
-from PUMITTrainLib.recipe_checker import CheckerProgram, RecipeChecker
+from PUMITTrainLib.plan.recipe_checker import CheckerProgram, RecipeChecker
+from PUMITTrainLib.runs.launching import DetachedLauncher, Launcher
+from PUMITTrainLib.runs.programs import CorePrograms, Programs
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from PUMITSegmentLib.status import StatusBoard
+from PUMITSlicerLib.status import StatusBoard
 from slicer.ScriptedLoadableModule import ScriptedLoadableModuleLogic
 
-from PUMITTrainLib.case_check import CaseCheck
-from PUMITTrainLib.case_table import CaseTable
+from PUMITTrainLib.cases.case_table import CaseTable
+from PUMITTrainLib.cases.checks import CaseCheck
+from PUMITTrainLib.cases.scene_follower import SceneFollower
 from PUMITTrainLib.collaborators import Collaborators, localCollaborators
-from PUMITTrainLib.draft import sweepDrafts
 from PUMITTrainLib.parameters import TrainParameters
-from PUMITTrainLib.planning import Planning
-from PUMITTrainLib.results import Results
-from PUMITTrainLib.runs import Runs
-from PUMITTrainLib.scene_follower import SceneFollower
+from PUMITTrainLib.plan.draft import sweepDrafts
+from PUMITTrainLib.plan.planning import Planning
+from PUMITTrainLib.plan.starter import Starter
+from PUMITTrainLib.runs.results import Results
+from PUMITTrainLib.runs.runs import Runs
 from PUMITTrainLib.setup import Setup
-from PUMITTrainLib.starter import Starter
 
 
 class PUMITTrainLogic(ScriptedLoadableModuleLogic):

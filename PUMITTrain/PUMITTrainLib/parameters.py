@@ -6,7 +6,7 @@ from typing import Annotated
 
 from slicer.parameterNodeWrapper import WithinRange, parameterNodeWrapper
 
-from PUMITTrainLib.choices import CaseSource, ClickPart, Goal, Preset
+from PUMITTrainLib.plan.choices import CaseSource, ClickPart, Goal, Preset
 
 
 @parameterNodeWrapper

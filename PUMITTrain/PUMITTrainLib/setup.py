@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from PUMITSlicerLib.compute_offer import Offer, OfferedDevice
+from PUMITSlicerLib.computing.availability import Offer, OfferedDevice
 
 from PUMITTrainLib.collaborators import Collaborators
 

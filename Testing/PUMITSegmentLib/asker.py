@@ -7,7 +7,7 @@ import threading
 import numpy as np
 from fake_compute import scan, wait_for
 from pumit.prompts import PointPrompt
-from PUMITSegmentLib.predictor import Predictor
+from PUMITSegmentLib.masks.predictor import Predictor
 
 
 class Asker:

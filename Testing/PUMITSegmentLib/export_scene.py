@@ -86,8 +86,8 @@ def blobs(shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
 
 def add_segment(segmentation_node, name, mask, volume_node, type_="SEMIAUTOMATIC"):
     from PUMITSegmentLib.segments.provenance import byModel, setProvenance
-    from PUMITSegmentLib.segments.terms import newSegment
     from PUMITSlicerLib.mrml import ijkToRas, orientedImage
+    from PUMITSlicerLib.terms import newSegment
 
     segment_id = newSegment(segmentation_node, name)
     segment = segmentation_node.GetSegmentation().GetSegment(segment_id)

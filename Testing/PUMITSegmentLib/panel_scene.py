@@ -17,8 +17,8 @@ class Panel(LogicScene):
 
     def __init__(self, loadModule: Any) -> None:
         import slicer
-        from PUMITSegmentLib.segment_updates import SegmentUpdates
-        from PUMITSlicerLib.compute_offer import Offer, OfferedDevice, OfferedModel
+        from PUMITSegmentLib.masks.updates import SegmentUpdates
+        from PUMITSlicerLib.computing.availability import Offer, OfferedDevice, OfferedModel
 
         self.module = loadModule(MODULE)
         self.frame = self.module.widgetRepresentation()

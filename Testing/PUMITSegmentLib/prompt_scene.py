@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import slicer
+from PUMITSegmentLib.prompts.drawing.freehand import DrawnView
 from PUMITSegmentLib.prompts.folder import removeNode
-from PUMITSegmentLib.prompts.freehand import DrawnView
 from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.prompts.nodes import PromptNodes
 from PUMITSegmentLib.prompts.order import numbersOf

@@ -80,7 +80,7 @@ class Request:
     placeCount: int = 0
 
     def answer(self, mask: np.ndarray | None = None, places: tuple[Any, ...] = ()) -> None:
-        from PUMITSegmentLib.predictor import Prediction
+        from PUMITSegmentLib.masks.predictor import Prediction
 
         mask = np.zeros(SHAPE, dtype=bool) if mask is None else mask
         prepared = self.prepare(mask) if self.prepare is not None else None
@@ -127,7 +127,7 @@ class LogicScene:
         from PUMITSegmentLib.collaborators import Collaborators
         from PUMITSegmentLib.logic import PUMITSegmentLogic
         from PUMITSegmentLib.segments.writer import SegmentWriter
-        from PUMITSlicerLib.background import Background
+        from PUMITSlicerLib.computing.background import Background
 
         self.volumeNode = self.addScan()
         self.predictor, self.compute = ScriptedPredictor(), NoCompute()

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pumit.client.remote_models import AutomaticAnswer
 from pumit.errors import PumitError
 from pumit.segmentation import ClassLabel, LabelMap
-from pumit.server.remote_models import AutomaticAnswer
 
 LIVER = "Segmentation category and type - 3D Slicer General Anatomy list~SCT^123037004^Anatomical Structure~SCT^10200004^Liver~^^~Anatomic codes - DICOM master list~^^~^^"  # noqa: E501
 

@@ -85,7 +85,7 @@ def test_the_first_scan_is_chosen_though_a_label_map_comes_before_it(made: Logic
 
 def test_a_volume_without_voxels_is_said_to_be_so(made: LogicScene) -> None:
     import slicer
-    from PUMITSegmentLib.status import Activity
+    from PUMITSlicerLib.status import Activity
 
     empty = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScalarVolumeNode", "Empty")
     made.logic.parameters.sourceVolume = empty

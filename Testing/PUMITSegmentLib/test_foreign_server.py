@@ -15,8 +15,8 @@ from foreign_server import KEY, Foreign, foreign, start_foreign
 from painting_session import painted
 from pumit.errors import ServiceError
 from pumit.prompts import MaskPrompt
-from PUMITSlicerLib.compute import Compute, ComputeState
-from PUMITSlicerLib.compute_settings import ComputeMode, ComputeSettings, MemoryStore
+from PUMITSlicerLib.computing.compute import Compute, ComputeState
+from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings, MemoryStore
 from scripted_predictor import LogicScene
 
 FIRST_AT, SECOND_AT = ((4, 10, 10), True), ((4, 20, 20), True)
@@ -149,9 +149,9 @@ class ForeignScene(LogicScene):
     def __init__(self, server: Foreign) -> None:
         from PUMITSegmentLib.collaborators import Collaborators
         from PUMITSegmentLib.logic import PUMITSegmentLogic
-        from PUMITSegmentLib.predictor import Predictor
+        from PUMITSegmentLib.masks.predictor import Predictor
         from PUMITSegmentLib.segments.writer import SegmentWriter
-        from PUMITSlicerLib.background import Background
+        from PUMITSlicerLib.computing.background import Background
 
         self.volumeNode = self.addScan()
         self.background = Background()

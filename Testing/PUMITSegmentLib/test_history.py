@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from PUMITSegmentLib.history import History, SegmentState
+from PUMITSegmentLib.masks.history import History, SegmentState
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 
 SHAPE = (3, 8, 8)

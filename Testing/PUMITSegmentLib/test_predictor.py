@@ -15,10 +15,10 @@ from fake_compute import FakeWorkers, scan, wait_for
 from loopback_server import TOKEN, start_server
 from pumit.errors import PromptError, PumitError, ServiceError, VolumeError
 from pumit.prompts import MaskPrompt
-from pumit.server.limits import Limits
+from pumit.server.sessions.limits import Limits
 from pumit.volume import Volume
-from PUMITSlicerLib.compute import Compute
-from PUMITSlicerLib.compute_settings import ComputeMode, ComputeSettings, MemoryStore
+from PUMITSlicerLib.computing.compute import Compute
+from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings, MemoryStore
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pumit.inference.token_use import Reconstruction, TokenUse
+from pumit.inference.tokenizer.token_use import Reconstruction, TokenUse
 
 
 @pytest.fixture

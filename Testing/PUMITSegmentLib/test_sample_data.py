@@ -98,8 +98,8 @@ def test_real_scan_is_addressed_by_its_checksum(sources):
 
 
 def test_generated_entry_makes_a_volume_ready_to_be_segmented(sources, scene):
-    from PUMITSegmentLib.generated_scan import generatedScan
     from PUMITSegmentLib.sample_data import registerSampleData
+    from PUMITSlicerLib.generated_scan import generatedScan
     from PUMITSlicerLib.mrml import readVolume
 
     registerSampleData(ICONS)
@@ -115,13 +115,13 @@ def test_generated_entry_makes_a_volume_ready_to_be_segmented(sources, scene):
 @pytest.fixture(scope="module")
 def scan():
     pytest.importorskip("scipy")
-    from PUMITSegmentLib.generated_scan import generatedScan
+    from PUMITSlicerLib.generated_scan import generatedScan
 
     return generatedScan()
 
 
 def test_scan_is_the_same_every_time(scan):
-    from PUMITSegmentLib.generated_scan import generatedScan
+    from PUMITSlicerLib.generated_scan import generatedScan
 
     again = generatedScan()
     np.testing.assert_array_equal(again.volume.array, scan.volume.array)
@@ -158,7 +158,7 @@ def test_organs_share_no_voxel_and_the_tumour_lies_in_the_liver(scan):
 
 def test_scan_needs_neither_torch_nor_slicer():
     code = (
-        "import sys; from PUMITSegmentLib.generated_scan import generatedScan; generatedScan();"
+        "import sys; from PUMITSlicerLib.generated_scan import generatedScan; generatedScan();"
         "print({'torch', 'slicer', 'monai'} & set(sys.modules))"
     )
     run = subprocess.run(

@@ -20,8 +20,8 @@ class Wanted:
 
     def __init__(self) -> None:
         import slicer
-        from PUMITSegmentLib.segment_updates import SegmentUpdates, Target
-        from PUMITSegmentLib.status import StatusBoard
+        from PUMITSegmentLib.masks.updates import SegmentUpdates, Target
+        from PUMITSlicerLib.status import StatusBoard
 
         self.volumeNode = slicer.util.addVolumeFromArray(np.zeros((2, 2, 2), np.int16))
         self.segmentationNode = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode")
@@ -54,7 +54,7 @@ def test_an_answer_is_written_and_said(wanted: Wanted) -> None:
 
 
 def test_the_expected_overlap_is_said_only_where_it_is_known(wanted: Wanted) -> None:
-    from PUMITSegmentLib.predictor import Prediction
+    from PUMITSegmentLib.masks.predictor import Prediction
 
     for dice, words in ((0.83, "expected overlap about 0.8"), (None, "updated in 0.1 s.")):
         wanted.updates.request("liver")
@@ -102,7 +102,7 @@ def test_nothing_is_written_after_cancelling(wanted: Wanted) -> None:
 
 
 def test_an_error_is_one_sentence_and_others_go_on(wanted: Wanted) -> None:
-    from PUMITSegmentLib.status import Activity
+    from PUMITSlicerLib.status import Activity
 
     seen = []
     wanted.status.listeners.append(seen.append)

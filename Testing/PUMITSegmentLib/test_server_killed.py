@@ -15,9 +15,9 @@ import pytest
 from asker import FIRST, NEGATIVE, SECOND, Asker, ball
 from fake_compute import FakeWorkers, wait_for
 from loopback_server import TOKEN
-from pumit.server.client import Client
-from PUMITSlicerLib.compute import Compute, ComputeState
-from PUMITSlicerLib.compute_settings import ComputeMode, ComputeSettings, MemoryStore
+from pumit.client.http_client import Client
+from PUMITSlicerLib.computing.compute import Compute, ComputeState
+from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings, MemoryStore
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX")
 

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from PUMITSlicerLib.background import Background
+from PUMITSlicerLib.computing.background import Background
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from dataclasses import replace
 import pytest
 from fake_compute import FakeWorkers, wait_for
 from loopback_server import TOKEN, start_server
+from pumit.client.remote_session import RemoteSession
 from pumit.errors import ServiceError
-from pumit.server.limits import Limits
-from pumit.server.remote_session import RemoteSession
-from PUMITSlicerLib.compute import Compute, ComputeState
-from PUMITSlicerLib.compute_settings import (
+from pumit.server.sessions.limits import Limits
+from PUMITSlicerLib.computing.compute import Compute, ComputeState
+from PUMITSlicerLib.computing.settings import (
     ComputeMode,
     ComputeSettings,
     MemoryStore,
@@ -280,7 +280,7 @@ def test_what_is_wrong_with_a_server_is_one_sentence(
 
 
 def test_a_server_of_another_version_is_named(make, background, server, monkeypatch):
-    monkeypatch.setattr("pumit.server.client.API_VERSION", 99)
+    monkeypatch.setattr("pumit.client.http_client.API_VERSION", 99)
     compute = make()
     error = try_connection(
         compute, background, ComputeSettings(ComputeMode.REMOTE, url=server.url, token=TOKEN)

@@ -8,10 +8,10 @@ import pytest
 from fake_compute import FakeWorkers, wait_for
 from foreign_server import KEY, foreign
 from pumit.errors import ServiceError
-from pumit.server.foreign_session import ForeignSession
-from PUMITSlicerLib.compute import Compute, ComputeState
-from PUMITSlicerLib.compute_connection import describe, is_foreign, is_in_the_clear
-from PUMITSlicerLib.compute_settings import ComputeMode, ComputeSettings, MemoryStore
+from pumit.nninteractive.client.session import ForeignSession
+from PUMITSlicerLib.computing.compute import Compute, ComputeState
+from PUMITSlicerLib.computing.connection import describe, is_foreign, is_in_the_clear
+from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings, MemoryStore
 
 SENTENCE = "nnInteractive 2.6.0 computes; the licence of its model: CC BY-NC-SA 4.0."
 

@@ -8,11 +8,11 @@ import sys
 import pytest
 from fake_compute import wait_for
 from pumit.errors import ServiceError
-from PUMITSlicerLib import compute_offer
-from PUMITSlicerLib.background import Background
-from PUMITSlicerLib.compute import Compute
-from PUMITSlicerLib.compute_offer import Offer, OfferedDevice, ask_offer
-from PUMITSlicerLib.compute_settings import MemoryStore
+from PUMITSlicerLib.computing import availability as compute_offer
+from PUMITSlicerLib.computing.availability import Offer, OfferedDevice, ask_offer
+from PUMITSlicerLib.computing.background import Background
+from PUMITSlicerLib.computing.compute import Compute
+from PUMITSlicerLib.computing.settings import MemoryStore
 
 
 @pytest.mark.slow

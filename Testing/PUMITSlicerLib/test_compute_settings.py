@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from PUMITSlicerLib.compute_settings import (
+from PUMITSlicerLib.computing.settings import (
     ComputeMode,
     ComputeSettings,
     MemoryStore,

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 from packaging.requirements import Requirement
-from PUMITSlicerLib import dependencies
-from PUMITSlicerLib.compute_settings import ComputeMode
-from PUMITSlicerLib.dependencies import Need, missing, too_old, why_not_installed
+from PUMITSlicerLib.computing.settings import ComputeMode
+from PUMITSlicerLib.installing import dependencies
+from PUMITSlicerLib.installing.dependencies import Need, missing, too_old, why_not_installed
 
 LOCAL, REMOTE = ComputeMode.LOCAL, ComputeMode.REMOTE
 
@@ -103,7 +103,7 @@ def test_looking_imports_nothing_heavy():
         "sys.modules['slicer'] = types.ModuleType('slicer')\n"
         "sys.modules['slicer.i18n'] = i18n\n"
         "from PUMITSlicerLib import dependencies\n"
-        "from PUMITSlicerLib.compute_settings import ComputeMode\n"
+        "from PUMITSlicerLib.computing.settings import ComputeMode\n"
         "dependencies.missing(ComputeMode.LOCAL)\n"
         "print(*{'torch', 'monai', 'numpy', 'SimpleITK', 'scipy', 'blosc2'} & set(sys.modules))\n"
     )

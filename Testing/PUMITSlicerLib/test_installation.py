@@ -14,16 +14,17 @@ from fake_compute import wait_for
 from made_wheels import make_wheel
 from packaging.requirements import Requirement
 from pumit.errors import Cancelled, ServiceError
-from PUMITSlicerLib import dependencies, installation_steps
-from PUMITSlicerLib.compute_settings import ComputeMode
-from PUMITSlicerLib.installation import InstallationPlan, Installer, make_plan
-from PUMITSlicerLib.installation_steps import (
+from PUMITSlicerLib.computing.settings import ComputeMode
+from PUMITSlicerLib.installing import dependencies
+from PUMITSlicerLib.installing import steps as installation_steps
+from PUMITSlicerLib.installing.installation import InstallationPlan, Installer, make_plan
+from PUMITSlicerLib.installing.python_executable import program_environment
+from PUMITSlicerLib.installing.steps import (
     PackagingRunner,
     ProgramRunner,
     Step,
     find_runner,
 )
-from PUMITSlicerLib.python_executable import program_environment
 
 LOCAL = ComputeMode.LOCAL
 

@@ -8,7 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 from pumit.errors import ServiceError
-from PUMITSlicerLib.python_executable import find_python, module_folder, program_environment
+from PUMITSlicerLib.installing.python_executable import (
+    find_python,
+    module_folder,
+    program_environment,
+)
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="makes an executable file")
 

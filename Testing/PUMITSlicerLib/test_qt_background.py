@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def background(slicerApp):
-    from PUMITSlicerLib.background import QtBackground
+    from PUMITSlicerLib.computing.background import QtBackground
 
     made = QtBackground()
     yield made

@@ -11,7 +11,7 @@ CLASSES = {"liver": 41250, "tumour": 812}
 
 def goodRow(name: str, **changes: Any) -> Any:
     """A case that was read and can be used."""
-    from PUMITTrainLib.case_row import CaseRow
+    from PUMITTrainLib.cases.case_row import CaseRow
 
     given: dict[str, Any] = {
         "title": f"{name}, {name}_seg",
@@ -88,7 +88,7 @@ class FakeRuns:
     """As much of the runs as the panel uses."""
 
     def __init__(self, asked: Asked) -> None:
-        from PUMITTrainLib.curves import Curves
+        from PUMITTrainLib.runs.curves import Curves
 
         self.all: tuple[Any, ...] = ()
         self.selected: Any = None
@@ -157,7 +157,7 @@ class FakeTrainLogic:
 
     def __init__(self, background: Any) -> None:
         import slicer
-        from PUMITSegmentLib.status import StatusBoard
+        from PUMITSlicerLib.status import StatusBoard
         from PUMITTrainLib.parameters import TrainParameters
 
         self.asked = Asked()
@@ -184,7 +184,7 @@ class FakeTrainLogic:
 
 def runView(folder: Path, state: str = "training", **changes: Any) -> Any:
     """A run as the panel shows it."""
-    from PUMITTrainLib.run_view import RunState, RunView
+    from PUMITTrainLib.runs.run_view import RunState, RunView
 
     given: dict[str, Any] = {
         "sentence": "It learns.",

@@ -149,7 +149,7 @@ def test_check_that_fails_or_is_cancelled_is_said(train: Any) -> None:
 
 
 def test_edited_classes_travel_and_can_be_taken_back(train: Any) -> None:
-    from PUMITTrainLib.case_row import ClassRow
+    from PUMITTrainLib.cases.case_row import ClassRow
 
     train.addCases(1)
     asked(train)
@@ -168,7 +168,7 @@ def test_edited_classes_travel_and_can_be_taken_back(train: Any) -> None:
 
 
 def test_a_value_that_had_no_name_leaves_none_behind(train: Any) -> None:
-    from PUMITTrainLib.case_row import ClassRow
+    from PUMITTrainLib.cases.case_row import ClassRow
 
     train.addCases(1)
     asked(train)

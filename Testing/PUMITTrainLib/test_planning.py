@@ -82,7 +82,7 @@ def test_second_run_gets_a_folder_and_files_of_its_own(planned: Any) -> None:
 
 
 def test_choices_reach_the_plan(train: Any) -> None:
-    from PUMITTrainLib.choices import ClickPart, Goal, Preset
+    from PUMITTrainLib.plan.choices import ClickPart, Goal, Preset
 
     train.addCases(1)
     parameters = train.logic.parameters
@@ -106,8 +106,8 @@ def test_choices_reach_the_plan(train: Any) -> None:
 
 def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None:
     from pumit.training.validate import check_recipe
-    from PUMITTrainLib.case_row import ClassRow
-    from PUMITTrainLib.choices import Goal
+    from PUMITTrainLib.cases.case_row import ClassRow
+    from PUMITTrainLib.plan.choices import Goal
 
     train.addCases(1)
     cases, parameters = train.logic.cases, train.logic.parameters
@@ -124,9 +124,9 @@ def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None
 
 
 def test_model_without_a_name_is_called_after_its_classes(train: Any) -> None:
-    from PUMITTrainLib.case_row import ClassRow
-    from PUMITTrainLib.choices import Goal
-    from PUMITTrainLib.planning import fileName, nameOf
+    from PUMITTrainLib.cases.case_row import ClassRow
+    from PUMITTrainLib.plan.choices import Goal
+    from PUMITTrainLib.plan.planning import fileName, nameOf
 
     rows = [ClassRow("left atrium"), ClassRow("aorta"), ClassRow("vein")]
     assert nameOf(rows[:2], Goal.AUTOMATIC) == "left_atrium-aorta"
@@ -215,7 +215,7 @@ def test_missing_packages_keep_a_run_from_starting(train: Any) -> None:
     ],
 )
 def test_line_of_a_sentence(train: Any, sentence: str, line: int) -> None:
-    from PUMITTrainLib.recipe_check import lineOf
+    from PUMITTrainLib.plan.recipe_check import lineOf
 
     text = RECIPE.replace("folder", "foldr")
     assert lineOf(text, sentence) == line

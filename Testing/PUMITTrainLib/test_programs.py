@@ -11,9 +11,9 @@ import pytest
 
 bare_slicer.prepare()
 
-from PUMITTrainLib.launching import OUTPUT, DetachedLauncher, last_words  # noqa: E402
-from PUMITTrainLib.programs import CorePrograms  # noqa: E402
-from PUMITTrainLib.recipe_checker import CheckerProgram  # noqa: E402
+from PUMITTrainLib.plan.recipe_checker import CheckerProgram  # noqa: E402
+from PUMITTrainLib.runs.launching import OUTPUT, DetachedLauncher, last_words  # noqa: E402
+from PUMITTrainLib.runs.programs import CorePrograms  # noqa: E402
 
 
 def run(background: Any, *arguments: str) -> tuple[list[str], tuple[int, str]]:

@@ -56,8 +56,8 @@ def tinyRecipe(config: dict[str, Any], **schedule: Any) -> str:
 @pytest.fixture
 def real(scene: Any, tmp_path: Path) -> Any:
     """The logic with real trainings; whatever still runs at the end is ended."""
-    from pumit.io.run_files import list_runs
-    from PUMITTrainLib.launching import DetachedLauncher
+    from pumit.runs import list_runs
+    from PUMITTrainLib.runs.launching import DetachedLauncher
     from train_scene import TrainScene
 
     made = TrainScene(tmp_path / "runs", launcher=DetachedLauncher(sys.executable))
@@ -81,7 +81,7 @@ def start(real: Any, **schedule: Any) -> None:
 @pytest.mark.slow
 def test_run_outlives_scene_and_module_and_is_taken_up_after_a_kill(real: Any) -> None:
     import slicer
-    from pumit.io.run_files import read_status
+    from pumit.runs import read_status
 
     start(real)
     runs = real.logic.runs

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pumit.io.run_files import RunStatus, write_status
+from pumit.runs import RunStatus, write_status
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ class PlayedSegment:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import slicer
-        from PUMITSlicerLib.compute_settings import ComputeMode, ComputeSettings
+        from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 
         self.selected: list[str] = []
         self.stopped = self.started = 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pumit.io.run_files import RunStatus, read_asked, write_status
+from pumit.runs import RunStatus, read_asked, write_status
 
 # No process has this number.
 GONE = 2**22 + 1
@@ -249,7 +249,7 @@ def test_fraction_counts_time_where_it_ends_a_run(seconds: float) -> None:
     import bare_slicer
 
     bare_slicer.prepare()
-    from PUMITTrainLib.run_view import viewOf
+    from PUMITTrainLib.runs.run_view import viewOf
 
     status = RunStatus("training", step=10, steps=100, seconds=seconds, left_seconds=30.0)
     status.updated = time.time()

@@ -47,8 +47,8 @@ def rigid() -> np.ndarray:
 
 def written(train: Any, volumes: list[Any], label: Any, folder: Path) -> tuple[Any, Any]:
     """What the core reads of a case: its image, and its labels on the same grid."""
-    from pumit.io.label_source import read_labels, read_scan
-    from PUMITTrainLib.scene_snapshot import snapshot
+    from pumit.io.labels.label_source import read_labels, read_scan
+    from PUMITTrainLib.cases.scene_snapshot import snapshot
 
     folder.mkdir(parents=True, exist_ok=True)
     images, labels = snapshot("case", volumes, label).write(folder)
@@ -140,7 +140,7 @@ def test_empty_segmentation_is_all_background(train: Any, tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_taken_is_refused_in_words(train: Any, scene: Any) -> None:
-    from PUMITTrainLib.scene_snapshot import snapshot
+    from PUMITTrainLib.cases.scene_snapshot import snapshot
 
     volumeNode = train.addVolume("Scan")
     node = train.addSegmentation(volumeNode)
@@ -174,7 +174,7 @@ def bending() -> Any:
 
 def test_a_change_of_voxels_or_place_is_seen(train: Any, scene: Any) -> None:
     import slicer
-    from PUMITTrainLib.scene_snapshot import snapshotKey
+    from PUMITTrainLib.cases.scene_snapshot import snapshotKey
 
     volumeNode = train.addVolume()
     node = train.addSegmentation(volumeNode)

@@ -142,9 +142,9 @@ class Walk:
 def segmentByItself(model: str, views: Sequence[Any]) -> Any:
     """Let PUMITSegment find the organs of a patient that the model never saw."""
     import slicer
-    from PUMITSegmentLib.generated_scan import generatedScan
+    from PUMITSlicerLib.generated_scan import generatedScan
     from PUMITSlicerLib.mrml import addVolumeNode
-    from PUMITTrainLib.example_cases import coarse
+    from PUMITTrainLib.cases.example_cases import coarse
 
     for node in slicer.util.getNodesByClass("vtkMRMLSegmentationNode"):
         node.SetDisplayVisibility(False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pumit.io.run_files import RunStatus, write_status
+from pumit.runs import RunStatus, write_status
 from shown_panel import ShownPanel
 from train_scene import TrainScene, goodCase
 
@@ -54,7 +54,7 @@ class TrainModule(TrainScene, ShownPanel):
     def reopen(self) -> None:
         """Close the module, and open it again in the same Slicer: the runs go on."""
         from harness.modules import unloadModule
-        from PUMITSlicerLib.background import Background
+        from PUMITSlicerLib.computing.background import Background
 
         self.gui.exit()
         unloadModule("PUMITTrain")

@@ -142,9 +142,9 @@ class TrainScene:
     """
 
     def __init__(self, root: Path, **replaced: Any) -> None:
-        from PUMITSlicerLib.background import Background
-        from PUMITSlicerLib.compute_offer import Offer, OfferedDevice
-        from PUMITSlicerLib.compute_settings import MemoryStore
+        from PUMITSlicerLib.computing.availability import Offer, OfferedDevice
+        from PUMITSlicerLib.computing.background import Background
+        from PUMITSlicerLib.computing.settings import MemoryStore
         from PUMITTrainLib.collaborators import Collaborators
 
         self.root = root
@@ -169,7 +169,7 @@ class TrainScene:
 
     def reopen(self) -> None:
         """Close the logic and open another one, as after the module was reloaded."""
-        from PUMITSlicerLib.background import Background
+        from PUMITSlicerLib.computing.background import Background
 
         self.logic.close()
         self.settle()

@@ -9,7 +9,7 @@ import numpy as np
 import pumit
 import pytest
 import torch
-from pumit.inference.segmenter import Segmenter, load_segmenter
+from pumit.inference.interactive.segmenter import Segmenter, load_segmenter
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
 from pumit.networks.promptable.image_encoder import ImageEmbedding

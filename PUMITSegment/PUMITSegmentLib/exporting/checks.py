@@ -17,7 +17,10 @@ from pathlib import Path
 import numpy as np
 from pumit.errors import ExportError, PumitError
 from pumit.segmentation import Segment
+from PUMITSlicerLib.label_layers import BINARY_LABELMAP
+from PUMITSlicerLib.labelmap_grid import Box, GridMap, imageGrid
 from PUMITSlicerLib.mrml import ijkToRas, orientedImageArray, readVolume
+from PUMITSlicerLib.terms import hasCode
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.exporting.dicom_source import findDicomFiles, openDatabase
@@ -27,10 +30,7 @@ from PUMITSegmentLib.exporting.export import (
     chosenSegmentIDs,
     exportedSegmentIDs,
 )
-from PUMITSegmentLib.exporting.label_layers import BINARY_LABELMAP
-from PUMITSegmentLib.segments.labelmap_grid import Box, GridMap, imageGrid
 from PUMITSegmentLib.segments.segment_list import segmentIDs
-from PUMITSegmentLib.segments.terms import hasCode
 
 # Label maps of organs pack to less than this part of their size.
 _PACKED_PART = 0.1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pumit.io.atomic import atomic_path
 from pumit.segmentation import Segmentation
+from pumit.system.atomic import atomic_path
 
 from PUMITSegmentLib.segments.provenance import Provenance
 

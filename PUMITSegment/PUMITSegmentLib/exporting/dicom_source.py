@@ -69,7 +69,7 @@ def _database_files(uids: list[str], database) -> list[Path]:
 
 
 def _stored_files(volumeNode) -> list[Path]:
-    from pumit.io.dicom_files import is_dicom
+    from pumit.io.dicom.files import is_dicom
 
     storage = volumeNode.GetStorageNode()
     if storage is None or not storage.GetFileName():

@@ -17,25 +17,25 @@ import slicer
 from pumit.errors import Cancelled, ExportError
 from pumit.export.labelmap import write_labelmap
 from pumit.export.terminology import SegmentTerminology, concept_for
-from pumit.io.atomic import atomic_path
 from pumit.segmentation import Algorithm, Segment, Segmentation
+from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
-from PUMITSlicerLib.mrml import readVolume
-from slicer.i18n import tr as _
-
-from PUMITSegmentLib.exporting.color_table import colorTable
-from PUMITSegmentLib.exporting.dicom_source import findDicomFiles, withSource
-from PUMITSegmentLib.exporting.label_layers import (
+from PUMITSlicerLib.label_layers import (
     LabelLayer,
     copyLayers,
     isEmptySegment,
     maskOnVolume,
 )
-from PUMITSegmentLib.exporting.segment_file import FileSegment, writeSegmentationFile
+from PUMITSlicerLib.mrml import readVolume
+from PUMITSlicerLib.segment_file import FileSegment, writeSegmentationFile
+from PUMITSlicerLib.terms import uniqueText
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.exporting.color_table import colorTable
+from PUMITSegmentLib.exporting.dicom_source import findDicomFiles, withSource
 from PUMITSegmentLib.exporting.target import Target
 from PUMITSegmentLib.segments.provenance import Provenance, provenanceOf
 from PUMITSegmentLib.segments.segment_list import segmentIDs
-from PUMITSegmentLib.segments.terms import uniqueText
 
 
 class Format(enum.Enum):

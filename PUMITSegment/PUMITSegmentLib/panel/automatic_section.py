@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pumit.errors import PumitError
-from PUMITSlicerLib.compute import ComputeState
-from PUMITSlicerLib.compute_connection import answers_prompts_only, is_foreign
+from PUMITSlicerLib.computing.compute import ComputeState
+from PUMITSlicerLib.computing.connection import answers_prompts_only, is_foreign
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, prepareStructures, regionCorners

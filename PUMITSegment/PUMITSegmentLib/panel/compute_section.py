@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import qt
-from PUMITSlicerLib.compute import ComputeState
-from PUMITSlicerLib.compute_connection import describe_memory, is_foreign, is_in_the_clear
-from PUMITSlicerLib.compute_offer import Offer
-from PUMITSlicerLib.compute_settings import ComputeMode
+from PUMITSlicerLib.computing.availability import Offer
+from PUMITSlicerLib.computing.compute import ComputeState
+from PUMITSlicerLib.computing.connection import describe_memory, is_foreign, is_in_the_clear
+from PUMITSlicerLib.computing.settings import ComputeMode
 from slicer.i18n import tr as _
 
 _MEMORY_INTERVAL_MS = 5000

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import ctk
 from pumit.errors import PumitError
-from PUMITSlicerLib.compute import ComputeState
-from PUMITSlicerLib.dependencies import TORCH
-from PUMITSlicerLib.installation import InstallationPlan, Installer, has_torch_extension
+from PUMITSlicerLib.computing.compute import ComputeState
+from PUMITSlicerLib.installing.dependencies import TORCH
+from PUMITSlicerLib.installing.installation import InstallationPlan, Installer, has_torch_extension
 from slicer.i18n import tr as _
 
 

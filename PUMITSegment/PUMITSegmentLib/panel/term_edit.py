@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import qt
+from PUMITSlicerLib.term_search import TermSearch
+from PUMITSlicerLib.terms import assignTerm, hasCode
 from slicer.i18n import tr as _
-
-from PUMITSegmentLib.segments.term_search import TermSearch
-from PUMITSegmentLib.segments.terms import assignTerm, hasCode
 
 # Longest text that a sentence repeats.
 _MOST_SHOWN = 40

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from PUMITSlicerLib.compute import ComputeState
-from PUMITSlicerLib.compute_connection import answers_prompts_only, is_foreign
+from PUMITSlicerLib.computing.compute import ComputeState
+from PUMITSlicerLib.computing.connection import answers_prompts_only, is_foreign
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.reconstruction import compareInViews, showReconstruction

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import slicer
+from PUMITSlicerLib.status_line import StatusLine
 
 from PUMITSegmentLib.logic import PUMITSegmentLogic
 from PUMITSegmentLib.panel.automatic_section import AutomaticSection
@@ -16,7 +17,6 @@ from PUMITSegmentLib.panel.prompt_section import PromptSection
 from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.panel.segment_section import SegmentSection
 from PUMITSegmentLib.panel.shortcuts import ShortcutKeys, shortcutsOf
-from PUMITSegmentLib.panel.status_line import StatusLine
 from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
 
 

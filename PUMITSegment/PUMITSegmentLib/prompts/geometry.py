@@ -8,12 +8,12 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 import slicer
-from pumit.middle_line import LASSO_INNER
+from pumit.gestures.middle_line import LASSO_INNER
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 
-from PUMITSegmentLib.prompts.box_on_slice import acrossAxis
+from PUMITSegmentLib.prompts.drawing.box_on_slice import acrossAxis
+from PUMITSegmentLib.prompts.drawing.lasso import middle_line
 from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind
-from PUMITSegmentLib.prompts.lasso import middle_line
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior
 from PUMITSegmentLib.prompts.order import keysOf
 from PUMITSegmentLib.prompts.tag import PromptTag

@@ -14,17 +14,17 @@ from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
 from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
-from PUMITSegmentLib.prompts.box_drawing import BoxDrawing
-from PUMITSegmentLib.prompts.box_on_slice import keepFlat
 from PUMITSegmentLib.prompts.display import dress, rename, show
+from PUMITSegmentLib.prompts.drawing.box_drawing import BoxDrawing
+from PUMITSegmentLib.prompts.drawing.box_on_slice import keepFlat
+from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, Freehand, openSliceViews
+from PUMITSegmentLib.prompts.drawing.making import addPromptNode
+from PUMITSegmentLib.prompts.drawing.placing import PlaceMode
 from PUMITSegmentLib.prompts.folder import removeEmptyFolders, removeNode
-from PUMITSegmentLib.prompts.freehand import DrawnView, Freehand, openSliceViews
 from PUMITSegmentLib.prompts.geometry import isFinished, promptsOf
 from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind, kindOfNode
-from PUMITSegmentLib.prompts.making import addPromptNode
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior, MaskPrompts
 from PUMITSegmentLib.prompts.order import keysOf, makeLatest, numbersOf
-from PUMITSegmentLib.prompts.placing import PlaceMode
 from PUMITSegmentLib.prompts.scan_follower import ScanFollower
 from PUMITSegmentLib.prompts.snapshot import NodeSnapshot, PromptSnapshot, removePoints
 from PUMITSegmentLib.prompts.tag import PromptTag, nodesByKey, promptNodesOf, setKey, tagOf

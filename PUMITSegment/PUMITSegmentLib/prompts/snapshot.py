@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import slicer
 
-from PUMITSegmentLib.prompts.box_on_slice import planeText, setPlaneText
+from PUMITSegmentLib.prompts.drawing.box_on_slice import planeText, setPlaneText
 from PUMITSegmentLib.prompts.geometry import definedPoints
 from PUMITSegmentLib.prompts.kinds import BOXES, PromptKind
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior

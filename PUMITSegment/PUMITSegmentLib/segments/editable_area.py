@@ -10,10 +10,10 @@ import vtk
 from pumit.errors import PumitError
 from pumit.segmentation import Mask
 from pumit.volume import Array, Floats
+from PUMITSlicerLib.labelmap_grid import Box, GridMap, sampled
 from PUMITSlicerLib.mrml import ijkToRas
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.segments.labelmap_grid import Box, GridMap, sampled
 from PUMITSegmentLib.segments.occupied import occupied
 
 _TAG = "SegmentEditor"

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from pumit.segmentation import Mask
 from pumit.volume import Array, Floats
-
-from PUMITSegmentLib.segments.labelmap_grid import Box, GridMap, imageGrid, sampled
+from PUMITSlicerLib.labelmap_grid import Box, GridMap, imageGrid, sampled
 
 BINARY_LABELMAP = "Binary labelmap"
 

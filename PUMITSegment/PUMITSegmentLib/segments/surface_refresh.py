@@ -14,7 +14,7 @@ from typing import Any
 
 import slicer
 import vtk
-from PUMITSlicerLib.background import Background
+from PUMITSlicerLib.computing.background import Background
 
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 

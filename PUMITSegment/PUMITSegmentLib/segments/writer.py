@@ -18,12 +18,12 @@ import slicer
 from pumit.errors import PumitError, VolumeError
 from pumit.segmentation import Mask
 from pumit.volume import Array
-from PUMITSlicerLib.background import Background
+from PUMITSlicerLib.computing.background import Background
+from PUMITSlicerLib.labelmap_grid import Box, GridMap, emptyImage, imageGrid, sampled
 from PUMITSlicerLib.mrml import ijkToRas, moveBeside, orientedImage, orientedImageArray
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.editable_area import EditableArea, visibleSegmentIDs
-from PUMITSegmentLib.segments.labelmap_grid import Box, GridMap, emptyImage, imageGrid, sampled
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP, occupied
 from PUMITSegmentLib.segments.surface_refresh import SurfaceRefresh
 

@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pumit.cli.progress import progress_bar
 from pumit.cli.segment import check_target
+from pumit.cli.shared.progress import progress_bar
 from pumit.errors import ExportError, VolumeError
 
 TABLE_SUFFIXES = (".csv", ".json")
@@ -26,7 +26,7 @@ def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
         ExportError: If the output is no table, or cannot be written.
         VolumeError: If a scan cannot be used; of several the others are told all the same.
     """
-    from pumit.inference.classifier import load_classifier
+    from pumit.inference.automatic.classifier import load_classifier
     from pumit.volume import Volume
 
     if args.output is not None:
@@ -75,7 +75,7 @@ def _told(probabilities: dict[str, float]) -> str:
 
 def _write(rows: list[dict[str, Any]], classes: tuple[str, ...], target: Path) -> None:
     """One row per image; a column per class where it is a .csv."""
-    from pumit.io.atomic import atomic_path
+    from pumit.system.atomic import atomic_path
 
     with atomic_path(target) as temporary:
         if target.suffix.lower() == ".json":

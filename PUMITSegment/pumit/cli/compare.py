@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pumit.cli.training_options import find_recipe, recipe_names
+from pumit.cli.shared.training_options import find_recipe, recipe_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit data`; problems are its answer, not its failure."""
-    from pumit.cli.progress import progress_bar
+    from pumit.cli.shared.progress import progress_bar
     from pumit.training.data.labelled_set import find_cases
     from pumit.training.data.survey import DataSurvey
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from pumit.cli.progress import progress_bar
+from pumit.cli.shared.progress import progress_bar
 from pumit.errors import ExportError
 
 CLICKS = ("liver", "spleen", "left kidney", "right kidney")
@@ -55,11 +55,11 @@ def run(args: argparse.Namespace) -> int:
     from pumit.cli.segment import algorithm_of
     from pumit.evaluation.metrics import dice
     from pumit.export.dicom_series import write_dicom_series
-    from pumit.export.picture import write_picture
     from pumit.export.terminology import concept_for
     from pumit.export.write import write_segmentation
-    from pumit.inference.segmenter import load_segmenter
-    from pumit.inference.session import InteractiveSession
+    from pumit.inference.interactive.segmenter import load_segmenter
+    from pumit.inference.interactive.session import InteractiveSession
+    from pumit.report.picture import write_picture
     from pumit.segmentation import Segmentation
     from pumit.training.synthesis.phantom import torso_phantom
 

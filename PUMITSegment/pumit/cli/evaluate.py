@@ -96,13 +96,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _click(args: argparse.Namespace) -> int:
     """Click on labelled cases."""
-    from pumit.cli.progress import progress_bar
     from pumit.cli.segment import check_target
+    from pumit.cli.shared.progress import progress_bar
     from pumit.evaluation.click_scores import means, means_of_groups, size_of
     from pumit.evaluation.drawn_gestures import GESTURES
     from pumit.evaluation.simulated_user import evaluate_case
-    from pumit.inference.segmenter import load_segmenter
-    from pumit.io.atomic import atomic_path
+    from pumit.inference.interactive.segmenter import load_segmenter
+    from pumit.system.atomic import atomic_path
 
     if args.output:
         check_target(args.output)
@@ -148,9 +148,9 @@ def _click(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace) -> int:
     """Compare label maps of two folders."""
-    from pumit.cli.compared_classes import compared_classes
-    from pumit.cli.progress import progress_bar
     from pumit.cli.segment import check_target
+    from pumit.cli.shared.compared_classes import compared_classes
+    from pumit.cli.shared.progress import progress_bar
     from pumit.evaluation.folder_comparison import compare_pair, find_pairs
     from pumit.evaluation.segmentation_metrics import summarize
 
@@ -209,7 +209,7 @@ def _write_comparison(
     failed: dict[str, str],
 ) -> None:
     """Write rows alone as CSV, with empty fields for what there is not, or everything as JSON."""
-    from pumit.io.atomic import atomic_path
+    from pumit.system.atomic import atomic_path
 
     plain = [_rounded(asdict(row)) for row in rows]
     with atomic_path(path) as temporary:

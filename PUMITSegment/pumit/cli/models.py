@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _look(args: argparse.Namespace) -> list[dict[str, Any]]:
     """List, verify or fetch."""
-    from pumit.cli.progress import progress_bar
+    from pumit.cli.shared.progress import progress_bar
     from pumit.models.index import fetch_model, list_models, verify_model
 
     entries = [e for e in list_models() if args.name in (None, e.name)]
@@ -86,8 +86,8 @@ def _state(entry: ModelEntry) -> str:
 
 def _add(args: argparse.Namespace) -> dict[str, Any]:
     """Enter a checkpoint, or the best of a run; of a run that was stopped too, or goes on still."""
-    from pumit.io.run_files import LOG
     from pumit.models.user_index import CARD, register
+    from pumit.runs import LOG
     from pumit.training.model_card.write import best_of, write_card
 
     given = Path(args.name)

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pumit.cli.progress import progress_bar
-from pumit.io.atomic import atomic_path
+from pumit.cli.shared.progress import progress_bar
+from pumit.system.atomic import atomic_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

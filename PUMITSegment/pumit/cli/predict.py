@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumit.cli.classify import classify_images
-from pumit.cli.progress import Steps, progress_bar
 from pumit.cli.segment import check_target, numbers, ras_to_lps
+from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, VolumeError
 from pumit.prompts import BoxPrompt
 
@@ -86,7 +86,7 @@ def targets_of(args: argparse.Namespace) -> list[tuple[Path, Path]]:
         VolumeError: If files of channels are wanted and there are none.
     """
     from pumit.export.write import SUFFIXES, check_suffix
-    from pumit.io.channel_files import scan_name
+    from pumit.io.labels.channel_files import scan_name
 
     images = find_images(args.images)
     if args.channel_files:
@@ -136,8 +136,8 @@ def kind_of_model(model: str) -> str:
 
 def load_answerer(args: argparse.Namespace) -> tuple[Answerer, Algorithm]:
     """Load the model, automatic or promptable, and how its results are signed."""
-    from pumit.inference.automatic import load_automatic
-    from pumit.inference.segmenter import load_segmenter
+    from pumit.inference.automatic.segmentation import load_automatic
+    from pumit.inference.interactive.segmenter import load_segmenter
     from pumit.segmentation import Algorithm
 
     corners = None
@@ -146,8 +146,8 @@ def load_answerer(args: argparse.Namespace) -> tuple[Answerer, Algorithm]:
         lower, upper = ras_to_lps(values[:3]), ras_to_lps(values[3:])
         corners = BoxPrompt.from_bounds(lower, upper).corners_lps
     if kind_of_model(args.model) == "promptable":
-        from pumit.inference.everything import segment_everything
-        from pumit.inference.session import InteractiveSession
+        from pumit.inference.automatic.everything import segment_everything
+        from pumit.inference.interactive.session import InteractiveSession
 
         segmenter = load_segmenter(args.model, device=args.device)
 
@@ -229,7 +229,7 @@ def _predict(
     from pumit.export.classes import segments_of
     from pumit.export.labelmap import LABELMAP_SUFFIXES, write_labels
     from pumit.export.write import SEG_NRRD_SUFFIX, write_segmentation
-    from pumit.io.channel_files import channel_files, read_channels
+    from pumit.io.labels.channel_files import channel_files, read_channels
     from pumit.segmentation import Segmentation
     from pumit.volume import Volume
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pumit.cli.training_options import add_training_options, find_recipe, overrides_of
+from pumit.cli.shared.training_options import add_training_options, find_recipe, overrides_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

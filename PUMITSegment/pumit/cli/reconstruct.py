@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 from pumit.cli.predict import suffix_of
-from pumit.cli.progress import progress_bar
 from pumit.cli.segment import check_target
+from pumit.cli.shared.progress import progress_bar
 from pumit.errors import ExportError
 
 
@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit reconstruct`."""
-    from pumit.export.reconstruction_picture import write_reconstruction_picture
-    from pumit.export.token_plot import write_token_plot
     from pumit.export.volume_file import VOLUME_SUFFIXES, write_volume_file
-    from pumit.io.atomic import atomic_path
+    from pumit.report.reconstruction_picture import write_reconstruction_picture
+    from pumit.report.token_plot import write_token_plot
+    from pumit.system.atomic import atomic_path
     from pumit.volume import Volume
 
     suffix = suffix_of(args.output, VOLUME_SUFFIXES)
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         check_target(target)
     with progress_bar(quiet=args.json) as step:
         step("Loading the tokenizer", 0.0)
-        from pumit.inference.reconstruction import load_tokenizer
+        from pumit.inference.tokenizer.reconstruction import load_tokenizer
 
         tokenizer = load_tokenizer(args.model, device=args.device)
         step("Reading the scan", 0.05)

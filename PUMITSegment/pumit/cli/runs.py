@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pumit.errors import PumitError
-from pumit.io.run_files import (
+from pumit.runs import (
     SILENCE_SECONDS,
     STATUS,
     TEXT_LOG,

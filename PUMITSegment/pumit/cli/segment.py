@@ -8,13 +8,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pumit.cli.progress import Steps, progress_bar
+from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PromptError
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
 
 if TYPE_CHECKING:
-    from pumit.inference.segmenter import Segmenter
-    from pumit.inference.session import InteractiveSession
+    from pumit.inference.interactive.segmenter import Segmenter
+    from pumit.inference.interactive.session import InteractiveSession
     from pumit.segmentation import Segmentation
 
 
@@ -128,8 +128,8 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     volume = Volume.read(args.image, series=args.series)
     step("Loading the model", 0.25)
     # Torch loads here, after what the user may have to repair first.
-    from pumit.inference.segmenter import load_segmenter
-    from pumit.inference.session import InteractiveSession
+    from pumit.inference.interactive.segmenter import load_segmenter
+    from pumit.inference.interactive.session import InteractiveSession
 
     segmenter = load_segmenter(args.model, device=args.device)
     session = InteractiveSession(segmenter)
@@ -193,7 +193,7 @@ def run(args: argparse.Namespace) -> int:
         step("Writing", 0.95)
         write_segmentation(segmentation, args.output)
         if args.picture:
-            from pumit.export.picture import write_picture
+            from pumit.report.picture import write_picture
 
             write_picture(
                 segmentation.volume,

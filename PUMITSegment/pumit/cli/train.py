@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pumit.cli.training_options import add_training_options, find_recipe, overrides_of
+from pumit.cli.shared.training_options import add_training_options, find_recipe, overrides_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from pumit.inference.segmenter import Segmenter
-from pumit.inference.session import InteractiveSession
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.preprocessing.fields import depth_first
 from pumit.prompts import BoxPrompt, Prompt
 from pumit.volume import Triple, Volume

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from pumit.drawn_prompts import lasso_prompts, scribble_prompts
+from pumit.gestures.prompts import lasso_prompts, scribble_prompts
 from pumit.preprocessing.fields import depth_first
 from pumit.prompts import BoxPrompt, Prompt
 from pumit.volume import Volume

@@ -11,7 +11,7 @@ import numpy as np
 
 from pumit.errors import VolumeError
 from pumit.evaluation.segmentation_metrics import MetricRow, mask_metrics
-from pumit.io.label_file import LabelFile, LabelledSegment, is_same_grid, read_label_file
+from pumit.io.labels.label_file import LabelFile, LabelledSegment, is_same_grid, read_label_file
 from pumit.segmentation import Mask
 
 LABEL_SUFFIXES = (".seg.nrrd", ".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd")

@@ -15,9 +15,9 @@ from pumit.errors import VolumeError
 from pumit.evaluation.drawn_gestures import GESTURES
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.segmentation_metrics import surface_dice
-from pumit.inference.segmenter import Segmenter
-from pumit.inference.session import InteractiveSession
-from pumit.io.label_file import is_same_grid
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.io.labels.label_file import is_same_grid
 from pumit.prompts import Prompt
 from pumit.volume import Triple, Volume
 

@@ -17,8 +17,8 @@ import pumit
 from pumit.errors import ExportError
 from pumit.export.source_frames import SourceFrame, mask_on_frames, source_frames
 from pumit.export.source_headers import complete_headers, read_headers
-from pumit.io.atomic import atomic_path
 from pumit.segmentation import Algorithm, CodedConcept, Segment, Segmentation
+from pumit.system.atomic import atomic_path
 
 MANUFACTURER = "PUMIT"
 # Series of one study are told apart by number; scanners count from 1.

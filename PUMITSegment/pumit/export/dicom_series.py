@@ -16,7 +16,7 @@ from pydicom.valuerep import DSfloat
 import pumit
 from pumit.errors import ExportError, VolumeError
 from pumit.export.spacing import written_spacing_mm
-from pumit.io.atomic import atomic_path
+from pumit.system.atomic import atomic_path
 from pumit.volume import DicomSource, Volume
 
 

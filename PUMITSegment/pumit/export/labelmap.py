@@ -13,8 +13,8 @@ import SimpleITK
 from pumit.errors import ExportError
 from pumit.export.layers import Labels, label_type
 from pumit.export.spacing import written_spacing_mm
-from pumit.io.atomic import atomic_path
 from pumit.segmentation import Segmentation
+from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)

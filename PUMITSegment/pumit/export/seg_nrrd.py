@@ -10,8 +10,8 @@ import numpy as np
 from pumit.export.layers import Labels, Layers, in_layers
 from pumit.export.spacing import written_spacing_mm
 from pumit.export.terminology import serialize_terminology
-from pumit.io.atomic import atomic_path
 from pumit.segmentation import Mask, Segment, Segmentation
+from pumit.system.atomic import atomic_path
 
 # Masks compress well at once; higher levels only take longer.
 GZIP_LEVEL = 3

@@ -11,7 +11,7 @@ import SimpleITK
 
 from pumit.errors import ExportError
 from pumit.export.spacing import written_spacing_mm
-from pumit.io.atomic import atomic_path
+from pumit.system.atomic import atomic_path
 from pumit.volume import Volume
 
 VOLUME_SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".mha")

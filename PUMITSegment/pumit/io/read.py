@@ -47,15 +47,15 @@ def read_volume(path: Path, *, series: str | None = None) -> Volume:
     if kind in ("folder", "zip", "DICOM"):
         volume = _read_dicom(path, kind, series)
     elif kind == "NIfTI":
-        from pumit.io.nifti import read_nifti
+        from pumit.io.images.nifti import read_nifti
 
         volume = read_nifti(path)
     elif kind == "picture":
-        from pumit.io.picture import read_picture
+        from pumit.io.images.picture import read_picture
 
         volume = read_picture(path)
     else:
-        from pumit.io.itk_image import read_itk_image
+        from pumit.io.images.itk_image import read_itk_image
 
         volume = read_itk_image(path, kind)
     logger.debug("Read a %s of shape %s, %s.", kind, volume.array.shape, volume.array.dtype)
@@ -74,7 +74,7 @@ def scanned_axis(path: Path) -> int | None:
     """
     kind = _kind(path)
     if kind == "NIfTI":
-        from pumit.io.nifti import nifti_slice_axis
+        from pumit.io.images.nifti import nifti_slice_axis
 
         return nifti_slice_axis(path)
     return 0 if kind in ("folder", "zip", "DICOM") else None
@@ -104,8 +104,8 @@ def _kind(path: Path) -> _Kind:
 
 
 def _kind_of_content(start: bytes) -> _Kind | None:
-    from pumit.io.dicom_files import is_dicom
-    from pumit.io.nifti import is_nifti
+    from pumit.io.dicom.files import is_dicom
+    from pumit.io.images.nifti import is_nifti
 
     if start.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")):
         return "picture"
@@ -121,16 +121,16 @@ def _kind_of_content(start: bytes) -> _Kind | None:
 
 
 def _kind_inside_gzip(path: Path) -> _Kind | None:
-    from pumit.io.nifti import is_nifti
+    from pumit.io.images.nifti import is_nifti
 
     with parsing("compressed file"), gzip.open(path) as stream:
         return "NIfTI" if is_nifti(stream.read(12)) else None
 
 
 def _read_dicom(path: Path, kind: _Kind, series: str | None) -> Volume:
-    from pumit.io.dicom_choice import choose_stack
-    from pumit.io.dicom_files import find_dicom, read_header, unpack_dicom_zip
-    from pumit.io.dicom_stack import read_stack
+    from pumit.io.dicom.choice import choose_stack
+    from pumit.io.dicom.files import find_dicom, read_header, unpack_dicom_zip
+    from pumit.io.dicom.stack import read_stack
 
     # Headers are parsed as their attributes are asked for, so all of it may fail.
     with parsing("DICOM scan"):

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 from pumit.errors import VolumeError
-from pumit.io.dicom_files import check_zip
+from pumit.io.dicom.files import check_zip
 from pumit.io.parser_errors import parsing
 
 SUFFIX = ".mrb"

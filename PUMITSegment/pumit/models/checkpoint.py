@@ -14,8 +14,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pumit.errors import CheckpointError
-from pumit.io.atomic import atomic_path
 from pumit.models.tensor_file import write_tensors
+from pumit.system.atomic import atomic_path
 
 FORMAT = "pumit-checkpoint-1"
 

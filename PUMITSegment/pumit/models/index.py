@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from pumit.errors import CheckpointError, ExportError
-from pumit.io.atomic import atomic_path
+from pumit.system.atomic import atomic_path
 
 INDEX_FILE = "index.yaml"
 

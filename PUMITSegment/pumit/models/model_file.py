@@ -22,7 +22,6 @@ from typing import Any
 import torch
 
 from pumit.errors import CheckpointError, ExportError, PumitError
-from pumit.io.atomic import atomic_path
 from pumit.models.card import classes_of, kind_of
 from pumit.models.checkpoint import Checkpoint, load_checkpoint
 from pumit.models.index import ModelEntry, file_sha256, find_model, list_models, verify_model
@@ -36,6 +35,7 @@ from pumit.models.user_index import (
     name_from,
 )
 from pumit.networks.build import build_network
+from pumit.system.atomic import atomic_path
 
 SUFFIX = ".pumit.zip"
 FORMAT = "pumit-model-1"

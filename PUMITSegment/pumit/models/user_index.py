@@ -20,8 +20,6 @@ from typing import Any
 import yaml
 
 from pumit.errors import CheckpointError, ExportError
-from pumit.io.atomic import atomic_path
-from pumit.io.file_lock import file_lock
 from pumit.models.card import classes_of, kind_of
 from pumit.models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from pumit.models.index import (
@@ -33,6 +31,8 @@ from pumit.models.index import (
     read_index,
     user_folder,
 )
+from pumit.system.atomic import atomic_path
+from pumit.system.file_lock import file_lock
 
 LOCK_FILE = "index.lock"
 CARD = "card.md"

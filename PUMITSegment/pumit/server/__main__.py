@@ -7,8 +7,8 @@ import json
 import sys
 
 from pumit.errors import PumitError
-from pumit.server.engine import Engine
 from pumit.server.serve import add_arguments, run
+from pumit.server.sessions.engine import Engine
 
 
 def main(arguments: list[str] | None = None, *, engine: Engine | None = None) -> int:

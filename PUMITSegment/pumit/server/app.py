@@ -16,21 +16,16 @@ from starlette.responses import JSONResponse
 
 from pumit import __version__
 from pumit.errors import Cancelled, PumitError
-from pumit.server import (
-    automatic_routes,
-    lease_routes,
-    nninteractive_routes,
-    operations_routes,
-    protocol,
-    session_routes,
-)
-from pumit.server.engine import Engine
-from pumit.server.guard import Guard, refusal
-from pumit.server.limits import Limits
-from pumit.server.memory import MemoryFull, give_back_memory
-from pumit.server.operations_routes import Operations
-from pumit.server.state import ServerState
-from pumit.server.traffic import TrafficLayer
+from pumit.nninteractive.server import routes as nninteractive_routes
+from pumit.server.http import automatic_routes, lease_routes, operations_routes, session_routes
+from pumit.server.http.guard import Guard, refusal
+from pumit.server.http.operations_routes import Operations
+from pumit.server.http.traffic import TrafficLayer
+from pumit.server.sessions.engine import Engine
+from pumit.server.sessions.limits import Limits
+from pumit.server.sessions.memory import MemoryFull, give_back_memory
+from pumit.server.sessions.state import ServerState
+from pumit.wire import protocol
 
 logger = logging.getLogger(__name__)
 

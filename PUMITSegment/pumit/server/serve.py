@@ -17,14 +17,14 @@ import uvicorn
 
 from pumit.errors import PumitError
 from pumit.server.app import LOOPBACK_NAMES, create_app
-from pumit.server.connection import connection_class
-from pumit.server.engine import Engine, SegmenterEngine
-from pumit.server.graceful_server import GracefulServer
-from pumit.server.limits import MIB, Limits
-from pumit.server.listening import bind_address, bind_file, check_certificate, is_loopback
+from pumit.server.http.connection import connection_class
+from pumit.server.http.graceful_server import GracefulServer
+from pumit.server.http.listening import bind_address, bind_file, check_certificate, is_loopback
+from pumit.server.http.service_notice import ServiceNotice
 from pumit.server.parent_watch import watch_parent
-from pumit.server.protocol import API_VERSION, PARENT_VARIABLE, TOKEN_VARIABLE
-from pumit.server.service_notice import ServiceNotice
+from pumit.server.sessions.engine import Engine, SegmenterEngine
+from pumit.server.sessions.limits import MIB, Limits
+from pumit.wire.protocol import API_VERSION, PARENT_VARIABLE, TOKEN_VARIABLE
 
 _MIN_TOKEN_LENGTH = 16
 _SHUTDOWN_S = 2

@@ -14,8 +14,8 @@ from typing import Any
 
 from pumit.errors import PumitError
 from pumit.evaluation.segmentation_metrics import MetricRow, summarize
-from pumit.io.atomic import atomic_path
-from pumit.io.run_files import RECIPE, ask, read_asked, read_status
+from pumit.runs import RECIPE, ask, read_asked, read_status
+from pumit.system.atomic import atomic_path
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_cases
 from pumit.training.recipes.reader import check_keys, read_yaml

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
-from pumit.io.run_files import ask, read_status
+from pumit.runs import ask, read_status
 from pumit.training.cross_validation import PARTS, asked_for, cross_validate
 from pumit.training.loop.context import COMMON_KINDS, TrainingRun
 from pumit.training.pretrain import start_processes
@@ -44,7 +44,7 @@ def finetune(
 ) -> Path:
     """Train by a recipe, resuming where `output` holds an earlier part of the run.
 
-    The folder then holds what `pumit.io.run_files` tells of: status, logs and the whole recipe.
+    The folder then holds what `pumit.runs` tells of: status, logs and the whole recipe.
 
     Args:
         path: YAML recipe.

@@ -8,8 +8,8 @@ from dataclasses import replace
 import qt
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.case_row import CaseRow, CaseState
-from PUMITTrainLib.panel.table_cells import AMBER, GREY, RED, Cell, TableCells
+from PUMITTrainLib.cases.case_row import CaseRow, CaseState
+from PUMITTrainLib.panel.widgets.table_cells import AMBER, GREY, RED, Cell, TableCells
 
 _CASE, _REMARKS, _LABELLED, _SPACING, _PATIENT = range(5)
 _WIDTHS = {_CASE: 152, _REMARKS: 170, _LABELLED: 150, _SPACING: 110, _PATIENT: 80}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.case_row import CaseState
+from PUMITTrainLib.cases.case_row import CaseState
 from PUMITTrainLib.panel.case_list import CaseList
 from PUMITTrainLib.panel.class_list import ClassList
-from PUMITTrainLib.panel.section_title import SectionTitle
 from PUMITTrainLib.panel.source_list import SourceList
 from PUMITTrainLib.panel.source_section import SourceSection
+from PUMITTrainLib.panel.widgets.section_title import SectionTitle
 
 
 class CasesSection:

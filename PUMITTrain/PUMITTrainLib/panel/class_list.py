@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import ctk
 import qt
-from PUMITSegmentLib.segments.term_search import Term, TermSearch
-from PUMITSegmentLib.segments.terms import uniqueText
+from PUMITSlicerLib.term_search import Term, TermSearch
+from PUMITSlicerLib.terms import uniqueText
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.case_row import CaseRow, ClassRow
+from PUMITTrainLib.cases.case_row import CaseRow, ClassRow
 from PUMITTrainLib.class_colors import Color, classColors
-from PUMITTrainLib.panel.table_cells import RED, Cell, TableCells
+from PUMITTrainLib.panel.widgets.table_cells import RED, Cell, TableCells
 
 _COLOR, _NAME, _VALUES, _SEGMENTS, _CODE, _CASES = range(6)
 _WIDTHS = {_COLOR: 28, _NAME: 80, _VALUES: 46, _SEGMENTS: 82, _CODE: 54, _CASES: 48}

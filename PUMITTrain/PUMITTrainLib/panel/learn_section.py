@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.choices import ClickPart, Goal, Preset
-from PUMITTrainLib.panel.recipe_editor import RecipeEditor
-from PUMITTrainLib.panel.section_title import SectionTitle
-from PUMITTrainLib.panel.times import inWords
+from PUMITTrainLib.panel.widgets.recipe_editor import RecipeEditor
+from PUMITTrainLib.panel.widgets.section_title import SectionTitle
+from PUMITTrainLib.panel.widgets.times import inWords
+from PUMITTrainLib.plan.choices import ClickPart, Goal, Preset
 
 # Share of the patients that is kept back, and parts of a cross-validation; 0 for none.
 _VALIDATIONS = ((0.1, 0), (0.2, 0), (0.3, 0), (0.2, 3), (0.2, 5), (0.2, 10))

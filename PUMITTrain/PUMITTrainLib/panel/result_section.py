@@ -7,11 +7,11 @@ from pathlib import Path
 
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.curves import MEAN
-from PUMITTrainLib.panel.file_dialogs import FileDialogs
-from PUMITTrainLib.panel.picture_label import PictureLabel
-from PUMITTrainLib.panel.section_title import SectionTitle
-from PUMITTrainLib.panel.table_cells import Cell, TableCells
+from PUMITTrainLib.panel.widgets.file_dialogs import FileDialogs
+from PUMITTrainLib.panel.widgets.picture_label import PictureLabel
+from PUMITTrainLib.panel.widgets.section_title import SectionTitle
+from PUMITTrainLib.panel.widgets.table_cells import Cell, TableCells
+from PUMITTrainLib.runs.curves import MEAN
 
 _CASE_WIDTH, _SCORE_WIDTH = 90, 68
 _MOST_ROWS = 6

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.panel.question import Question
 from PUMITTrainLib.panel.run_words import stateInWords
-from PUMITTrainLib.panel.table_cells import AMBER, RED, Cell, TableCells
-from PUMITTrainLib.panel.times import agoInWords
-from PUMITTrainLib.run_view import RunState, RunView
+from PUMITTrainLib.panel.widgets.question import Question
+from PUMITTrainLib.panel.widgets.table_cells import AMBER, RED, Cell, TableCells
+from PUMITTrainLib.panel.widgets.times import agoInWords
+from PUMITTrainLib.runs.run_view import RunState, RunView
 
 _WIDTHS = (134, 124, 70)
 _MOST_ROWS = 5

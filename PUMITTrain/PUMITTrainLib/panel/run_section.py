@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import qt
-from PUMITSegmentLib.status import Activity
+from PUMITSlicerLib.status import Activity
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.class_colors import classColors
-from PUMITTrainLib.panel.curve_labels import CurveLabels
-from PUMITTrainLib.panel.curve_picture import Color
-from PUMITTrainLib.panel.picture_label import PictureLabel
-from PUMITTrainLib.panel.plot_views import PlotViews
-from PUMITTrainLib.panel.question import Question
+from PUMITTrainLib.panel.curves.labels import CurveLabels
+from PUMITTrainLib.panel.curves.picture import Color
+from PUMITTrainLib.panel.curves.plot_views import PlotViews
 from PUMITTrainLib.panel.run_list import RunList
 from PUMITTrainLib.panel.run_words import eventsOf, numbersOf, sentenceOf, stateInWords
-from PUMITTrainLib.panel.section_title import SectionTitle
-from PUMITTrainLib.run_view import RunState, RunView
+from PUMITTrainLib.panel.widgets.picture_label import PictureLabel
+from PUMITTrainLib.panel.widgets.question import Question
+from PUMITTrainLib.panel.widgets.section_title import SectionTitle
+from PUMITTrainLib.runs.run_view import RunState, RunView
 
 
 class RunSection:

@@ -6,8 +6,8 @@ import re
 
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.panel.times import inWords
-from PUMITTrainLib.run_view import RunState, RunView
+from PUMITTrainLib.panel.widgets.times import inWords
+from PUMITTrainLib.runs.run_view import RunState, RunView
 
 # Date, time, and what `pumit train` says of each reported step.
 _STEP = re.compile(r"\S+ \S+ +Step \d+ of \d+: ")

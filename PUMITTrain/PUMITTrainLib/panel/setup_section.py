@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import slicer
 from pumit.errors import PumitError
-from PUMITSlicerLib.compute_settings import ComputeMode
-from PUMITSlicerLib.installation import InstallationPlan, Installer
+from PUMITSlicerLib.computing.settings import ComputeMode
+from PUMITSlicerLib.installing.installation import InstallationPlan, Installer
 from slicer.i18n import tr as _
 
 

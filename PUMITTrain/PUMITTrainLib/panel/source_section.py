@@ -8,9 +8,9 @@ from pathlib import Path
 import ctk
 from slicer.i18n import tr as _
 
-from PUMITTrainLib.case_row import CaseKey, CaseState
-from PUMITTrainLib.choices import CaseSource
-from PUMITTrainLib.example_cases import ExampleCases
+from PUMITTrainLib.cases.case_row import CaseKey, CaseState
+from PUMITTrainLib.cases.example_cases import ExampleCases
+from PUMITTrainLib.plan.choices import CaseSource
 
 
 class Place(enum.Enum):

@@ -6,16 +6,16 @@ import os
 
 import qt
 import slicer
-from PUMITSegmentLib.panel.status_line import StatusLine
+from PUMITSlicerLib.status_line import StatusLine
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.panel.cases_section import CasesSection
-from PUMITTrainLib.panel.file_dialogs import FileDialogs
-from PUMITTrainLib.panel.help import helpText
 from PUMITTrainLib.panel.learn_section import LearnSection
 from PUMITTrainLib.panel.result_section import ResultSection
 from PUMITTrainLib.panel.run_section import RunSection
 from PUMITTrainLib.panel.setup_section import SetupSection
+from PUMITTrainLib.panel.widgets.file_dialogs import FileDialogs
+from PUMITTrainLib.panel.widgets.help import helpText
 
 
 class TrainWidget:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from export_checks import OBLIQUE
 from export_scene import SHAPE, blobs, segmentation_of
-from pumit.io.label_source import read_labels, read_scan
+from pumit.io.labels.label_source import read_labels, read_scan
 from pumit.io.slicer_bundle import bundle_nodes
 from pumit.volume import Volume
 

@@ -39,8 +39,8 @@ def node(scene, volume_node):
 
 
 def add(node, name: str, volume_node, corner=(2, 4, 5), size=3) -> str:
-    from PUMITSegmentLib.segments.terms import newSegment
     from PUMITSlicerLib.mrml import ijkToRas, orientedImage
+    from PUMITSlicerLib.terms import newSegment
 
     segment_id = newSegment(node, name)
     segment = node.GetSegmentation().GetSegment(segment_id)
@@ -124,8 +124,8 @@ def test_segment_that_was_erased_again_is_empty(problems, node, volume_node):
 
 def test_missing_code_warns_and_can_be_assigned(problems, node, volume_node):
     from PUMITSegmentLib.exporting.checks import Repair
-    from PUMITSegmentLib.segments.term_search import TermSearch
-    from PUMITSegmentLib.segments.terms import assignTerm
+    from PUMITSlicerLib.term_search import TermSearch
+    from PUMITSlicerLib.terms import assignTerm
 
     segment_id = add(node, "thing", volume_node)
     problem = only(problems(node, volume_node))

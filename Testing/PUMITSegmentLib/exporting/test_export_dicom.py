@@ -150,7 +150,7 @@ def test_names_in_any_script_are_kept(tmp_path, scene, loaded, database, series)
 
 def test_surface_is_exported_as_the_voxels_inside_it(tmp_path, scene, loaded, database):
     import vtk
-    from PUMITSegmentLib.segments.terms import newSegment
+    from PUMITSlicerLib.terms import newSegment
 
     node = scene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Surfaces")
     node.CreateDefaultDisplayNodes()

@@ -72,7 +72,7 @@ def reloaded(scene, path):
 
 def world_voxels(node, name: str) -> np.ndarray:
     """World positions of a segment's voxels, rounded, in some order."""
-    from PUMITSegmentLib.segments.labelmap_grid import imageGrid
+    from PUMITSlicerLib.labelmap_grid import imageGrid
     from PUMITSlicerLib.mrml import orientedImageArray
 
     segmentation = node.GetSegmentation()

@@ -100,7 +100,7 @@ def test_cancel_of_places_to_check_changed_nothing(panel: Panel) -> None:
 
 def test_a_test_that_succeeds_connects(panel: Panel) -> None:
     from loopback_server import TOKEN, start_server
-    from pumit.server.limits import Limits
+    from pumit.server.sessions.limits import Limits
     from Qt import QtTest
 
     server = start_server(Limits())

@@ -30,7 +30,7 @@ def screenshots(tmp_path: Path) -> Path:
 
 
 def test_the_panel_opens_on_an_empty_scene_and_starts_nothing(panel: Panel) -> None:
-    from PUMITSlicerLib.compute import ComputeState
+    from PUMITSlicerLib.computing.compute import ComputeState
 
     assert "scan" in panel.ui.statusLabel.text
     assert panel.logic.compute.state in (ComputeState.STOPPED, ComputeState.NOT_INSTALLED)
@@ -229,7 +229,7 @@ def test_the_table_selects_segments_and_removes_them(panel: Panel) -> None:
 
 
 def test_a_structure_that_is_typed_becomes_name_and_code(panel: Panel) -> None:
-    from PUMITSegmentLib.segments.terms import hasCode
+    from PUMITSlicerLib.terms import hasCode
     from Qt import QtCore, QtTest
 
     panel.load()
@@ -272,7 +272,7 @@ def test_progress_with_cancel_appears_only_where_it_takes_long(panel: Panel) -> 
 
 
 def test_remote_settings_are_shown_only_for_a_remote_machine_and_kept(panel: Panel) -> None:
-    from PUMITSlicerLib.compute_settings import ComputeMode
+    from PUMITSlicerLib.computing.settings import ComputeMode
     from Qt import QtCore, QtTest
 
     ui = panel.ui
@@ -318,7 +318,7 @@ def test_the_worker_starts_while_the_user_aims(panel: Panel) -> None:
 
 
 def test_the_test_button_says_that_nobody_answers(panel: Panel) -> None:
-    from PUMITSegmentLib.status import Activity
+    from PUMITSlicerLib.status import Activity
     from Qt import QtTest
 
     ui = panel.ui

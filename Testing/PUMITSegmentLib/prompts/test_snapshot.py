@@ -31,8 +31,8 @@ def described(prompts: list) -> list:
 def change(prompted, move: str, random: np.random.Generator) -> None:
     """One change of the liver's prompts, as the user or the module makes it."""
     import slicer
+    from PUMITSegmentLib.prompts.drawing.making import addPromptNode
     from PUMITSegmentLib.prompts.kinds import PromptKind
-    from PUMITSegmentLib.prompts.making import addPromptNode
     from PUMITSegmentLib.prompts.tag import PromptTag, promptNodesOf
 
     nodes = promptNodesOf(prompted.segmentationNode, "liver")

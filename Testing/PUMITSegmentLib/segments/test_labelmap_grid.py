@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def grid(scene: Any) -> Any:
-    from PUMITSegmentLib.segments import labelmap_grid
+    from PUMITSlicerLib import labelmap_grid
 
     return labelmap_grid
 

@@ -30,7 +30,7 @@ class Shown:
     def __init__(self) -> None:
         import writing_scene as w
         from PUMITSegmentLib.segments.writer import SegmentWriter
-        from PUMITSlicerLib.background import Background
+        from PUMITSlicerLib.computing.background import Background
 
         self.background = Background()
         self.writer = SegmentWriter(self.background)

@@ -6,7 +6,7 @@ from pumit.export.terminology import concept_for
 
 @pytest.fixture
 def search(scene):
-    from PUMITSegmentLib.segments.term_search import TermSearch
+    from PUMITSlicerLib.term_search import TermSearch
 
     return TermSearch()
 
@@ -15,7 +15,7 @@ def search(scene):
 def bare_search(scene):
     """As in a Slicer whose terminology files are gone."""
     import slicer
-    from PUMITSegmentLib.segments.term_search import TermSearch
+    from PUMITSlicerLib.term_search import TermSearch
 
     return TermSearch(slicer.vtkSlicerTerminologiesModuleLogic())
 
@@ -66,7 +66,7 @@ def test_nonsense_finds_nothing_and_nothing_typed_shows_the_common(search):
 
 
 def test_every_loaded_term_is_an_entry_that_export_reads(search):
-    from PUMITSegmentLib.segments.term_search import meaningOf
+    from PUMITSlicerLib.term_search import meaningOf
 
     terms = search.search("a", limit=10_000)
     assert len(terms) > 500
@@ -94,7 +94,7 @@ def test_bundled_table_serves_where_slicers_lists_are_absent(bare_search):
 
 
 def test_segment_named_as_an_organ_is_coded_as_one(segmentation_node):
-    from PUMITSegmentLib.segments.terms import hasCode, newSegment
+    from PUMITSlicerLib.terms import hasCode, newSegment
 
     segmentID = newSegment(segmentation_node, "spleen")
     segment = segmentation_node.GetSegmentation().GetSegment(segmentID)
@@ -104,7 +104,7 @@ def test_segment_named_as_an_organ_is_coded_as_one(segmentation_node):
 
 
 def test_segment_of_any_other_name_is_tissue_without_a_code(segmentation_node):
-    from PUMITSegmentLib.segments.terms import hasCode, newSegment
+    from PUMITSlicerLib.terms import hasCode, newSegment
 
     for name in ("", "Läsion 3 ~^|", "x" * 100):
         segmentID = newSegment(segmentation_node, name)
@@ -112,7 +112,7 @@ def test_segment_of_any_other_name_is_tissue_without_a_code(segmentation_node):
 
 
 def test_successive_segments_have_names_and_colours_of_their_own(segmentation_node, search):
-    from PUMITSegmentLib.segments.terms import newSegment
+    from PUMITSlicerLib.terms import newSegment
 
     segmentation = segmentation_node.GetSegmentation()
     term = search.named("liver")
@@ -126,7 +126,7 @@ def test_successive_segments_have_names_and_colours_of_their_own(segmentation_no
 
 
 def test_assigning_a_term_keeps_what_somebody_chose(segmentation_node, search):
-    from PUMITSegmentLib.segments.terms import assignTerm, newSegment
+    from PUMITSlicerLib.terms import assignTerm, newSegment
 
     segmentation = segmentation_node.GetSegmentation()
     unnamed = newSegment(segmentation_node)
@@ -142,7 +142,7 @@ def test_assigning_a_term_keeps_what_somebody_chose(segmentation_node, search):
 
 
 def test_term_without_a_recommended_colour_leaves_the_colour(segmentation_node, search):
-    from PUMITSegmentLib.segments.terms import assignTerm, newSegment
+    from PUMITSlicerLib.terms import assignTerm, newSegment
 
     segment_id = newSegment(segmentation_node)
     segment = segmentation_node.GetSegmentation().GetSegment(segment_id)
@@ -154,7 +154,7 @@ def test_term_without_a_recommended_colour_leaves_the_colour(segmentation_node, 
 
 
 def test_segments_without_a_term_have_slicers_colours_in_its_order(segmentation_node):
-    from PUMITSegmentLib.segments.terms import newSegment
+    from PUMITSlicerLib.terms import newSegment
 
     segmentation = segmentation_node.GetSegmentation()
     colors = [segmentation.GetSegment(newSegment(segmentation_node)).GetColor() for _ in range(14)]

@@ -56,7 +56,7 @@ def test_everything_annotated_in_the_scene_is_added_and_read_by_one_click(
     assert "CT1 + Segmentation" in shown.ui.sourceHintLabel.text
     shown.press(shown.ui.addCasesButton)
     assert shown.logic.askedFor("addAllOffered") == [()]
-    from PUMITTrainLib.case_row import CaseRow
+    from PUMITTrainLib.cases.case_row import CaseRow
 
     addRows(shown, CaseRow("CT1"))
     shown.tell()
@@ -100,7 +100,7 @@ def test_channels_of_one_case_are_several_files(shown: ShownPanel, tmp_path: Pat
 
 
 def test_a_scene_file_is_read_when_it_is_known_what_it_holds(shown: ShownPanel) -> None:
-    from PUMITTrainLib.case_row import CaseRow
+    from PUMITTrainLib.cases.case_row import CaseRow
 
     shown.choose(shown.ui.sourceSelector, "bundle")
     shown.ui.sourcePathEdit.currentPath = "lab.mrb"
@@ -112,7 +112,7 @@ def test_a_scene_file_is_read_when_it_is_known_what_it_holds(shown: ShownPanel) 
 
 
 def test_the_place_that_the_scene_remembers_is_shown(shown: ShownPanel, tmp_path: Path) -> None:
-    from PUMITTrainLib.choices import CaseSource
+    from PUMITTrainLib.plan.choices import CaseSource
 
     shown.logic.parameters.folder = str(tmp_path)
     shown.logic.parameters.source = CaseSource.FOLDER
@@ -206,8 +206,8 @@ def test_selected_cases_are_removed(shown: ShownPanel) -> None:
 
 
 def test_reading_can_be_stopped_and_tells_how_far_it_is(shown: ShownPanel) -> None:
-    from PUMITTrainLib.case_folders import SourceRow
-    from PUMITTrainLib.choices import CaseSource
+    from PUMITTrainLib.cases.case_folders import SourceRow
+    from PUMITTrainLib.plan.choices import CaseSource
 
     shown.logic.cases.sources = (SourceRow(CaseSource.SCENE, 1),)
     addRows(shown, goodRow("one"))
@@ -230,7 +230,7 @@ def test_what_concerns_the_whole_set_is_told_above_the_table(shown: ShownPanel) 
 
 
 def test_a_class_shows_in_how_many_cases_it_is(shown: ShownPanel) -> None:
-    from PUMITTrainLib.case_row import ClassRow
+    from PUMITTrainLib.cases.case_row import ClassRow
 
     addRows(shown, goodRow("one"), goodRow("two", classes={"liver": 5, "tumour": 0}))
     addClasses(shown, ClassRow("liver", (1,)), ClassRow("tumour", (2, 3)), ClassRow("cyst", (4,)))
@@ -243,7 +243,7 @@ def test_a_class_shows_in_how_many_cases_it_is(shown: ShownPanel) -> None:
 
 
 def test_names_values_and_other_names_are_edited_in_the_table(shown: ShownPanel) -> None:
-    from PUMITTrainLib.case_row import ClassRow
+    from PUMITTrainLib.cases.case_row import ClassRow
 
     addClasses(shown, ClassRow("liver", (1,)))
     table = shown.ui.classTable
@@ -259,7 +259,7 @@ def test_names_values_and_other_names_are_edited_in_the_table(shown: ShownPanel)
 
 @pytest.mark.parametrize(("column", "text"), [(NAME, " "), (VALUES, "one"), (VALUES, "0")])
 def test_what_no_class_can_have_is_taken_back(shown: ShownPanel, column: int, text: str) -> None:
-    from PUMITTrainLib.case_row import ClassRow
+    from PUMITTrainLib.cases.case_row import ClassRow
 
     addClasses(shown, ClassRow("liver", (1,)))
     before = shown.cell(shown.ui.classTable, 0, column).text()
@@ -269,7 +269,7 @@ def test_what_no_class_can_have_is_taken_back(shown: ShownPanel, column: int, te
 
 
 def test_a_structure_that_is_typed_becomes_the_code_of_the_class(shown: ShownPanel) -> None:
-    from PUMITTrainLib.case_row import ClassRow
+    from PUMITTrainLib.cases.case_row import ClassRow
 
     addClasses(shown, ClassRow("a", (1,)), ClassRow("b", (2,)))
     assert not shown.ui.classTermEdit.enabled
@@ -284,7 +284,7 @@ def test_a_structure_that_is_typed_becomes_the_code_of_the_class(shown: ShownPan
 
 
 def test_a_structure_that_nobody_knows_is_said_to_be_so(shown: ShownPanel) -> None:
-    from PUMITTrainLib.case_row import ClassRow
+    from PUMITTrainLib.cases.case_row import ClassRow
 
     addClasses(shown, ClassRow("a", (1,)))
     shown.type(shown.ui.classTermEdit, "xyzzy")
@@ -293,7 +293,7 @@ def test_a_structure_that_nobody_knows_is_said_to_be_so(shown: ShownPanel) -> No
 
 
 def test_a_colour_is_chosen_by_its_button(shown: ShownPanel) -> None:
-    from PUMITTrainLib.case_row import ClassRow
+    from PUMITTrainLib.cases.case_row import ClassRow
     from Qt import QtGui
 
     addClasses(shown, ClassRow("a", (1,)), ClassRow("b", (2,)))
@@ -303,7 +303,7 @@ def test_a_colour_is_chosen_by_its_button(shown: ShownPanel) -> None:
 
 
 def test_classes_are_added_removed_and_taken_as_found(shown: ShownPanel) -> None:
-    from PUMITTrainLib.case_row import ClassRow
+    from PUMITTrainLib.cases.case_row import ClassRow
 
     addClasses(shown, ClassRow("new class", (1,)), ClassRow("b", (2,)))
     assert not shown.ui.removeClassButton.enabled

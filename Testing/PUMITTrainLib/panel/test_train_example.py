@@ -13,7 +13,7 @@ from shown_panel import ShownPanel
 def smallScans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scans of a few voxels: the real ones take seconds."""
     from pumit.volume import Volume
-    from PUMITSegmentLib import generated_scan
+    from PUMITSlicerLib import generated_scan
 
     def make(patient: int = 0) -> Any:
         masks = {name: np.zeros((8, 20, 24), bool) for name in generated_scan.ORGANS}
@@ -28,7 +28,7 @@ def smallScans(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("smallScans")
 def test_the_example_is_offered_on_an_empty_scene_and_becomes_pairs(shown: ShownPanel) -> None:
     from PUMITSegmentLib.segments.writer import SegmentWriter
-    from PUMITTrainLib.scene_pairs import scenePairs
+    from PUMITTrainLib.cases.scene_pairs import scenePairs
 
     shown.press(shown.ui.exampleButton)
     assert "Making scan 1 of 6" in shown.ui.statusLabel.text
@@ -67,8 +67,8 @@ def test_the_example_can_be_cancelled(shown: ShownPanel) -> None:
 @pytest.mark.slow
 def test_patients_are_not_alike_and_their_organs_lie_apart() -> None:
     pytest.importorskip("scipy")
-    from PUMITSegmentLib.generated_scan import generatedScan
-    from PUMITTrainLib.example_cases import ORGANS
+    from PUMITSlicerLib.generated_scan import generatedScan
+    from PUMITTrainLib.cases.example_cases import ORGANS
 
     first, second = generatedScan(1), generatedScan(2)
     for name in ORGANS:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pumit.io.run_files import ask, read_asked
+from pumit.runs import ask, read_asked
 from train_module import TrainModule, addToTable, say, start
 
 BEST = {"model": "mine.safetensors", "best_step": 148}

@@ -10,7 +10,7 @@ from shown_panel import ShownPanel
 
 
 def test_the_goal_shows_the_choices_that_belong_to_it(shown: ShownPanel) -> None:
-    from PUMITTrainLib.choices import Goal
+    from PUMITTrainLib.plan.choices import Goal
 
     ui = shown.ui
     assert ui.clicksRadio.checked
@@ -26,7 +26,7 @@ def test_the_goal_shows_the_choices_that_belong_to_it(shown: ShownPanel) -> None
 
 
 def test_what_is_chosen_is_remembered_in_the_scene(shown: ShownPanel) -> None:
-    from PUMITTrainLib.choices import ClickPart, Preset
+    from PUMITTrainLib.plan.choices import ClickPart, Preset
 
     parameters = shown.logic.parameters
     shown.choose(shown.ui.presetSelector, "thorough")
@@ -43,7 +43,7 @@ def test_what_is_chosen_is_remembered_in_the_scene(shown: ShownPanel) -> None:
 
 
 def test_what_another_hand_chose_is_shown(shown: ShownPanel) -> None:
-    from PUMITTrainLib.choices import Preset
+    from PUMITTrainLib.plan.choices import Preset
 
     shown.logic.parameters.preset = Preset.QUICK
     shown.logic.parameters.folds = 7

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from pumit.io.run_files import RunStatus, write_status
+from pumit.runs import RunStatus, write_status
 from train_module import TrainModule, addToTable, say, start
 
 CASE, REMARKS = range(2)
@@ -182,7 +182,7 @@ def test_reloading_the_module_keeps_the_cases(
     module: TrainModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import slicer
-    from PUMITSlicerLib.background import Background
+    from PUMITSlicerLib.computing.background import Background
 
     addToTable(module)
     monkeypatch.setenv("PUMIT_RUNS", str(module.root))

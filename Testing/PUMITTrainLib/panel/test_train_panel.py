@@ -24,9 +24,9 @@ def screenshots(tmp_path: Path) -> Path:
 
 def fill(shown: ShownPanel, tmp_path: Path) -> None:
     """Let there be something of everything."""
-    from PUMITTrainLib.case_folders import SourceRow
-    from PUMITTrainLib.case_row import ClassRow
-    from PUMITTrainLib.choices import CaseSource
+    from PUMITTrainLib.cases.case_folders import SourceRow
+    from PUMITTrainLib.cases.case_row import ClassRow
+    from PUMITTrainLib.plan.choices import CaseSource
 
     logic = shown.logic
     logic.cases.sources = (SourceRow(CaseSource.FOLDER, 4, "/scans/liver"),)

@@ -180,7 +180,7 @@ def test_odd_losses_are_drawn_or_left_out(
 
 
 def test_the_newest_picture_of_a_kept_back_case_is_shown(ready: ShownPanel, tmp_path: Path) -> None:
-    from PUMITTrainLib.curves import Overlay
+    from PUMITTrainLib.runs.curves import Overlay
     from Qt import QtGui
 
     ready.logic.runs.show(runView(tmp_path / "one"))

@@ -69,7 +69,7 @@ def shownColor(module: TrainModule, row: int) -> tuple[int, int, int]:
 def test_a_term_without_a_recommended_colour_leaves_the_class_its_own(
     module: TrainModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from PUMITSegmentLib.segments.term_search import Term
+    from PUMITSlicerLib.term_search import Term
 
     readTwoClasses(module)
     before = shownColor(module, 1)

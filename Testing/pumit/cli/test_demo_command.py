@@ -15,7 +15,7 @@ import torch
 from pumit.cli.demo import CLICKS, remove_earlier_scan
 from pumit.errors import ExportError
 from pumit.export.dicom_series import write_dicom_series
-from pumit.inference.segmenter import Segmenter
+from pumit.inference.interactive.segmenter import Segmenter
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.networks.pumit import Anisotropy
@@ -43,7 +43,9 @@ class BallNetwork(nn.Module):
 @pytest.fixture
 def balls(monkeypatch: pytest.MonkeyPatch, bright_segmenter: Segmenter) -> None:
     segmenter = replace(bright_segmenter, network=BallNetwork())  # type: ignore[arg-type]
-    monkeypatch.setattr("pumit.inference.segmenter.load_segmenter", lambda *a, **k: segmenter)
+    monkeypatch.setattr(
+        "pumit.inference.interactive.segmenter.load_segmenter", lambda *a, **k: segmenter
+    )
 
 
 @pytest.mark.slow

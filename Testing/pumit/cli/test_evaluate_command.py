@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import SimpleITK
-from pumit.inference.segmenter import Segmenter
+from pumit.inference.interactive.segmenter import Segmenter
 
 
 @pytest.fixture
 def bright(monkeypatch: pytest.MonkeyPatch, bright_segmenter: Segmenter) -> None:
     monkeypatch.setattr(
-        "pumit.inference.segmenter.load_segmenter", lambda *a, **k: bright_segmenter
+        "pumit.inference.interactive.segmenter.load_segmenter", lambda *a, **k: bright_segmenter
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from known_networks import PLAN, REGIONS, known_networks, save_model
 from pumit.export.dicom_series import write_dicom_series
-from pumit.io.label_file import read_label_file
+from pumit.io.labels.label_file import read_label_file
 from pumit.volume import Volume
 from scipy.ndimage import gaussian_filter
 

@@ -11,7 +11,7 @@ import pytest
 import SimpleITK
 import torch
 from PIL import Image
-from pumit.inference import reconstruction
+from pumit.inference.tokenizer import reconstruction
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
 

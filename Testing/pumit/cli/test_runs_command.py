@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pumit.cli import runs as runs_command
-from pumit.io.run_files import CONTROL, RunStatus, read_asked, write_status
+from pumit.runs import CONTROL, RunStatus, read_asked, write_status
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pumit.cli.segment import numbers, ras_to_lps
 from pumit.errors import PromptError
 from pumit.evaluation.metrics import dice
 from pumit.export.dicom_series import write_dicom_series
-from pumit.inference.segmenter import Segmenter
+from pumit.inference.interactive.segmenter import Segmenter
 from pumit.volume import Volume
 
 
@@ -24,7 +24,7 @@ from pumit.volume import Volume
 def bright(monkeypatch: pytest.MonkeyPatch, bright_segmenter: Segmenter) -> None:
     """Let every model be the one that segments what is bright."""
     monkeypatch.setattr(
-        "pumit.inference.segmenter.load_segmenter", lambda *a, **k: bright_segmenter
+        "pumit.inference.interactive.segmenter.load_segmenter", lambda *a, **k: bright_segmenter
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from labelled_scans import TINY_SIZES, ball_and_box, write, write_pairs
-from pumit.io.run_files import ask
+from pumit.runs import ask
 from pumit.training.run.control import LOOK_SECONDS
 from pumit.training.segmentation import run as segmentation_run
 

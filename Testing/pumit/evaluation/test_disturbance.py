@@ -17,7 +17,7 @@ from pumit.evaluation.disturbance import (
     with_slices,
 )
 from pumit.evaluation.simulated_user import box_score, click_until
-from pumit.inference.segmenter import Segmenter
+from pumit.inference.interactive.segmenter import Segmenter
 from pumit.volume import Volume
 from tilted_ball import ball_scan
 

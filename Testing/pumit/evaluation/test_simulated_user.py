@@ -21,8 +21,8 @@ from pumit.evaluation.simulated_user import (
     largest,
     targets_of,
 )
-from pumit.inference.segmenter import Segmenter
-from pumit.inference.session import InteractiveSession
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
 from pumit.volume import Volume
 from tilted_ball import ball_scan

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from ball_scan import scan
-from pumit.inference.segmenter import Segmenter
-from pumit.inference.session import InteractiveSession
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.volume import Volume
 
 

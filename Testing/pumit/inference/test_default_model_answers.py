@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from ball_scan import box_of
 from pumit.evaluation.metrics import dice
-from pumit.inference.segmenter import Segmenter
-from pumit.inference.session import InteractiveSession
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.training.synthesis.phantom import torso_phantom
 
 

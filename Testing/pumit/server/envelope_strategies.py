@@ -8,7 +8,7 @@ import struct
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from pumit.server.arrays import pack_array
+from pumit.wire.arrays import pack_array
 
 _DTYPES = ["bool", "uint8", "int16", "uint16", "int32", "int64", "float16", "float32", "float64"]
 _SIZES = st.sampled_from([0, 1, 2, 3, 4, 9, 10, 11, 100, 2**31 - 1, 2**62, -1])

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from pumit.errors import Cancelled, CheckpointError, PromptError, VolumeError
-from pumit.inference.familiarity import Familiarity, Part
-from pumit.inference.token_use import Reconstruction, TokenUse
+from pumit.inference.tokenizer.familiarity import Familiarity, Part
+from pumit.inference.tokenizer.token_use import Reconstruction, TokenUse
 from pumit.models.card import ModelCard
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt
 from pumit.segmentation import ClassLabel, DoubtfulPlace, LabelMap
-from pumit.server.engine import ModelInfo
+from pumit.server.sessions.engine import ModelInfo
 from pumit.volume import Volume
 
 State = dict[str, tuple[Prompt, ...]]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import uvicorn
 from painting_session import PaintingSession
-from pumit.server.client import Client
+from pumit.client.http_client import Client
 
 KEY = "a-key-for-tests"
 _SESSION = "nnInteractive.inference.inference_session"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import uvicorn
 from fake_engine import FakeEngine
+from pumit.client.http_client import Client
 from pumit.server.app import create_app
-from pumit.server.client import Client
-from pumit.server.connection import connection_class
-from pumit.server.limits import Limits
+from pumit.server.http.connection import connection_class
+from pumit.server.sessions.limits import Limits
 
 TOKEN = "a-token-for-tests-0123456789"
 

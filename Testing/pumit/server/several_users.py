@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from ball_scan import at
 from pumit.prompts import PointPrompt
-from pumit.server import protocol
-from pumit.server.engine import SegmenterEngine
-from pumit.server.limits import Limits
-from pumit.server.state import ServerState
+from pumit.server.sessions.engine import SegmenterEngine
+from pumit.server.sessions.limits import Limits
+from pumit.server.sessions.state import ServerState
 from pumit.volume import Volume
+from pumit.wire import protocol
 
 
 class Waiting:

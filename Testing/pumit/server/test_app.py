@@ -12,24 +12,14 @@ import time
 import blosc2
 import numpy as np
 import pytest
+from app_client import GEOMETRY, SCAN, make_client, refused
 from fake_engine import SECRET, FakeEngine
 from loopback_server import TOKEN
+from pumit.client.remote_session import RemoteSession
 from pumit.errors import PumitError
-from pumit.server import protocol
 from pumit.server.app import create_app
-from pumit.server.arrays import pack_array
-from pumit.server.limits import Limits
-from pumit.server.remote_session import RemoteSession
-from starlette.testclient import TestClient
-
-AUTH = {"Authorization": f"Bearer {TOKEN}"}
-GEOMETRY = {protocol.META_HEADER: json.dumps({"spacing_mm": [1, 1, 1]})}
-SCAN = np.arange(1000, dtype=np.int16).reshape(10, 10, 10)
-
-
-def make_client(**limits):
-    app = create_app(FakeEngine(), token=TOKEN, limits=Limits(**limits))
-    return TestClient(app, base_url="http://127.0.0.1", headers=AUTH)
+from pumit.wire import protocol
+from pumit.wire.arrays import pack_array
 
 
 @pytest.fixture
@@ -55,16 +45,6 @@ def loaded(http, lease):
 def every_path(http):
     paths = http.get("/openapi.json").json()["paths"]
     return [(method, path) for path, methods in paths.items() for method in methods]
-
-
-def refused(answer, status, *words):
-    """Whether an answer is one sentence with this status."""
-    assert answer.status_code == status, answer.text
-    detail = answer.json()["detail"]
-    assert isinstance(detail, str)
-    assert "\n" not in detail
-    assert all(word in detail for word in words), detail
-    return True
 
 
 @pytest.mark.parametrize(

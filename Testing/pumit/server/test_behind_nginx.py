@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import requests
 from nginx_before import Nginx
+from pumit.client.http_client import Client
+from pumit.client.remote_session import RemoteSession
+from pumit.client.worker import LocalWorker
 from pumit.errors import ServiceError
 from pumit.prompts import PointPrompt
-from pumit.server import protocol
-from pumit.server.arrays import pack_array
-from pumit.server.client import Client
-from pumit.server.remote_session import RemoteSession
-from pumit.server.worker import LocalWorker
+from pumit.wire import protocol
+from pumit.wire.arrays import pack_array
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed"),

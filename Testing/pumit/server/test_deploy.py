@@ -16,9 +16,9 @@ import yaml
 from fake_engine import FakeEngine
 from loopback_server import TOKEN
 from pumit.server.app import create_app
-from pumit.server.limits import Limits
-from pumit.server.protocol import PATH_CLAIM
 from pumit.server.serve import ServeSettings, add_arguments
+from pumit.server.sessions.limits import Limits
+from pumit.wire.protocol import PATH_CLAIM
 from starlette.testclient import TestClient
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pumit.client.remote_session import RemoteSession
 from pumit.errors import PumitError
 from pumit.prompts import MaskPrompt
-from pumit.server.memory import give_back_memory, process_bytes
-from pumit.server.remote_session import RemoteSession
 from pumit.server.serve import ServeSettings
+from pumit.server.sessions.memory import give_back_memory, process_bytes
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from ball_scan import BALL, OBLIQUE, at, box_of, scan
 from pumit.errors import Cancelled
-from pumit.inference.session import InteractiveSession
-from pumit.server.engine import SegmenterEngine
-from pumit.server.limits import Limits
-from pumit.server.protocol import LeaseExpired
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.server.sessions.engine import SegmenterEngine
+from pumit.server.sessions.limits import Limits
+from pumit.wire.protocol import LeaseExpired
 from several_users import Users, Waiting
 
 

@@ -10,10 +10,10 @@ from envelope_strategies import envelopes, metas, needed_meta
 from fake_engine import FakeEngine
 from hypothesis import HealthCheck, example, given, settings
 from loopback_server import TOKEN, start_server
-from pumit.server import protocol
 from pumit.server.app import create_app
-from pumit.server.arrays import pack_array
-from pumit.server.limits import Limits
+from pumit.server.sessions.limits import Limits
+from pumit.wire import protocol
+from pumit.wire.arrays import pack_array
 
 LIMITS = Limits(max_sessions=10_000, max_array_bytes=1 << 20, max_prompts=1 << 30)
 SCAN = np.arange(1000, dtype=np.int16).reshape(10, 10, 10)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pumit.server
 import pytest
-from pumit.server import protocol
-from pumit.server.limits import GIB, Limits
+from app_client import make_client
 from pumit.server.serve import add_arguments
-from test_app import make_client
+from pumit.server.sessions.limits import GIB, Limits
+from pumit.wire import protocol
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "SECURITY.md").read_text("utf-8")
-MODULES = sorted(Path(pumit.server.__file__).parent.glob("*.py"))
+MODULES = sorted(Path(pumit.server.__file__).parent.rglob("*.py"))
 
 
 def log_lines(module):

@@ -10,10 +10,10 @@ import subprocess
 
 import pytest
 from fake_engine import FakeEngine
+from pumit.client.http_client import Client
 from pumit.errors import PumitError, ServiceError
-from pumit.server.client import Client
-from pumit.server.protocol import TOKEN_VARIABLE
 from pumit.server.serve import ServeSettings, add_arguments, is_loopback, run
+from pumit.wire.protocol import TOKEN_VARIABLE
 
 TOKEN = "a-token-for-tests-0123456789"
 

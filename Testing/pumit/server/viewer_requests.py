@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 from fake_engine import FakeEngine
 from loopback_server import TOKEN
-from pumit.server import protocol
 from pumit.server.app import create_app
-from pumit.server.arrays import pack_array, unpack_array
-from pumit.server.limits import Limits
+from pumit.server.sessions.limits import Limits
+from pumit.wire import protocol
+from pumit.wire.arrays import pack_array, unpack_array
 from starlette.testclient import TestClient
 
 IMAGE = np.arange(1 * 9 * 10 * 11, dtype=np.int16).reshape(1, 9, 10, 11)

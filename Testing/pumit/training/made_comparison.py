@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import yaml
-from pumit.io.run_files import RunStatus, write_status
+from pumit.runs import RunStatus, write_status
 from pumit.training.comparison.results import CaseScore, TrainingRow
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.resume_state import LAST, Position, Saved, save_run

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from pumit.errors import PumitError, VolumeError
-from pumit.io.run_files import ask
 from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
+from pumit.runs import ask
 from pumit.training.loop.prefetch import Draw
 from pumit.training.loop.sharding import blocks_of, share
 from pumit.training.loop.trainer import train

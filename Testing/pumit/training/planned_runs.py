@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pumit.system.hardware import Hardware
+from pumit.training.planning.hardware import Hardware
 from pumit.training.planning.request import Planned, PlanRequest
 from pumit.training.planning.segmentation import plan_automatic
 from pumit.training.planning.trial_process import MemoryTooSmallError

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from pumit.errors import PumitError
-from pumit.io.run_files import ask, read_log, read_status
+from pumit.runs import ask, read_log, read_status
 from pumit.training.cross_validation import RESULT, asked_for, fold_splits, pooled
 from pumit.training.run.control import RunStopped
 from pumit.training.train import finetune

@@ -14,7 +14,7 @@ from family_runs import KINDS, TINY, Kind, made, recipe_for, train, write_set
 from labelled_scans import write
 from pumit.cli.main import main
 from pumit.export.labelmap import write_labels
-from pumit.inference.automatic import load_automatic
+from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.checkpoint import read_recipe
 from pumit.networks.build import build_network
 from pumit.training.model_card import write as run_card

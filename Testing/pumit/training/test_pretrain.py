@@ -13,7 +13,7 @@ import SimpleITK
 import torch
 import yaml
 from pumit.errors import CheckpointError, ExportError, PumitError
-from pumit.inference.segmenter import load_segmenter
+from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.models.checkpoint import load_checkpoint
 from pumit.training.pretrain import pretrain, read_recipe_file
 

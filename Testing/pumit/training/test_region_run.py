@@ -11,7 +11,7 @@ import pytest
 import yaml
 from nested_regions import CHANNELS, REGIONS, tumour, write_tumours
 from pumit.errors import VolumeError
-from pumit.inference.automatic import load_automatic
+from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.checkpoint import read_recipe
 from pumit.training.train import finetune
 from pumit.volume import Volume

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pumit.errors import ExportError
-from pumit.io.run_files import read_log, read_status
+from pumit.runs import read_log, read_status
 from pumit.training.result import write_result
 from pumit.training.run.log_files import RunJournal
 from pumit.training.run.reporter import RunDesk

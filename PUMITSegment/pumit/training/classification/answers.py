@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.evaluation.classification_metrics import Labels, accuracy, auc, cross_entropy
-from pumit.io.atomic import atomic_path
+from pumit.system.atomic import atomic_path
 from pumit.training.classification.cases import ClassificationData
 
 Probabilities = npt.NDArray[np.float32]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from pumit.errors import ExportError, VolumeError
-from pumit.io.atomic import atomic_path
 from pumit.preprocessing.classifier_input import ClassifierInput
+from pumit.system.atomic import atomic_path
 from pumit.training.classification.cases import Cases
 from pumit.volume import Volume
 

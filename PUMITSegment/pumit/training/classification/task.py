@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pumit.inference.classifier import class_probabilities
+from pumit.inference.automatic.classifier import class_probabilities
 from pumit.inference.loading import pick_precision
 from pumit.training.classification.cases import Labels
 from pumit.training.classification.prepared_images import PreparedImages

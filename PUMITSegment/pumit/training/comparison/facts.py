@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from pumit import __version__
-from pumit.system.hardware import hardware_for
 from pumit.training.comparison.plan import PlannedComparison
 from pumit.training.comparison.recipe import Comparison
 from pumit.training.model_card.record import processor_title
+from pumit.training.planning.hardware import hardware_for
 from pumit.training.run.resolved_recipe import plain
 from pumit.training.segmentation.augmentation import AugmentationSettings
 

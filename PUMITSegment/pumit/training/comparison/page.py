@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from pumit.evaluation.crossed_bootstrap import CrossedMean
-from pumit.export.comparison_plot import Curve, PointRow, curves_svg, point_rows_svg
-from pumit.export.html_page import (
+from pumit.models.user_index import CARD_DATA
+from pumit.report.comparison_plot import Curve, PointRow, curves_svg, point_rows_svg
+from pumit.report.html_page import (
     Block,
     Cell,
     Drawing,
@@ -23,7 +24,6 @@ from pumit.export.html_page import (
     Table,
     write_page,
 )
-from pumit.models.user_index import CARD_DATA
 from pumit.training.comparison.facts import FACTS
 from pumit.training.comparison.limits import limits_of
 from pumit.training.comparison.recipe import Comparison

@@ -12,7 +12,7 @@ import torch
 
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
-from pumit.system.hardware import usable_cores
+from pumit.system.machine import usable_cores
 from pumit.training.comparison.recipe import ComparedNetwork, Comparison
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet

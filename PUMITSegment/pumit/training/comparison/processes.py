@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import pumit
 from pumit.errors import ExportError
-from pumit.io.run_files import Word, ask, read_status
+from pumit.runs import Word, ask, read_status
 
 ASK_SECONDS = 1.0  # a word that was said too early is forgotten, so it is said again
 END_SECONDS = 10.0  # for a process to end that was told to at once

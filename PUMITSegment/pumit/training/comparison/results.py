@@ -11,8 +11,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from pumit.errors import TrainingError
-from pumit.io.atomic import atomic_path
-from pumit.io.run_files import LOG, read_log, read_status
+from pumit.runs import LOG, read_log, read_status
+from pumit.system.atomic import atomic_path
 from pumit.training.comparison.plan import Training
 from pumit.training.run.resume_state import LAST
 

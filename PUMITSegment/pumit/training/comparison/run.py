@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 
 from pumit.errors import PumitError
-from pumit.io.atomic import atomic_path
-from pumit.io.run_files import RECIPE
+from pumit.runs import RECIPE
+from pumit.system.atomic import atomic_path
 from pumit.training.comparison.facts import FACTS, facts_of_comparison
 from pumit.training.comparison.plan import PlannedComparison, Training, plan_comparison
 from pumit.training.comparison.processes import TrainingProcesses, end_orphan

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import VolumeError
-from pumit.io.label_file import count_values
-from pumit.io.label_source import read_all_labels, read_scan
+from pumit.io.labels.label_file import count_values
+from pumit.io.labels.label_source import read_all_labels, read_scan
 from pumit.preprocessing.channels import image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
 from pumit.training.data.class_matching import class_labels

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import VolumeError
-from pumit.io.label_file import LabelFile, LabelledSegment, distinct_values
+from pumit.io.labels.label_file import LabelFile, LabelledSegment, distinct_values
 from pumit.training.data.classes import ClassValue, base_values, has_regions, region_table
 
 SHOWN_VALUES = 6

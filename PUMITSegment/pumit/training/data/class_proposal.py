@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pumit.errors import PumitError
 from pumit.export.terminology import concept_for
-from pumit.io.label_file import LabelledSegment
+from pumit.io.labels.label_file import LabelledSegment
 from pumit.segmentation import TISSUE, ClassLabel
 from pumit.training.data.class_matching import NEAR_NAME, plain_name
 from pumit.training.data.classes import MOST_CLASSES, ClassValue

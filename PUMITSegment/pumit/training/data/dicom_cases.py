@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 
 from pumit.errors import VolumeError
-from pumit.io.dicom_files import DicomFile, find_dicom
+from pumit.io.dicom.files import DicomFile, find_dicom
 from pumit.io.file_part import with_part
-from pumit.io.label_objects import KINDS, LabelObject, label_object, read_label_object
+from pumit.io.labels.label_objects import KINDS, LabelObject, label_object, read_label_object
 from pumit.io.slicer_bundle import SUFFIX, BundleNode, bundle_nodes
 from pumit.training.data.file_pairs import CaseProblem, LabelledCase, bare_name
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pumit.errors import PumitError, VolumeError
 from pumit.io.file_part import file_exists
-from pumit.io.label_source import announced_segments
+from pumit.io.labels.label_source import announced_segments
 from pumit.io.slicer_bundle import SUFFIX, is_bundle
 from pumit.training.data.class_proposal import ClassProposal
 from pumit.training.data.classes import checked_classes, classes_from

@@ -14,7 +14,7 @@ import numpy as np
 
 from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.export.classes import class_colors
-from pumit.io.label_source import read_all_labels, read_scan
+from pumit.io.labels.label_source import read_all_labels, read_scan
 from pumit.training.data.case import CaseFacts, LabelledVolume, facts_of, one_line
 from pumit.training.data.checks import disagreements, doubtful, has_no
 from pumit.training.data.class_matching import class_labels

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from pumit.io.atomic import atomic_path
 from pumit.preprocessing.channels import grey
 from pumit.preprocessing.network_axes import NetworkAxes
+from pumit.system.atomic import atomic_path
 from pumit.volume import Triple, Volume
 
 SIDE = 160  # pixels of the longer side

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pumit import __version__
 from pumit.errors import ExportError, VolumeError
-from pumit.io.atomic import atomic_path
+from pumit.system.atomic import atomic_path
 
 logger = logging.getLogger(__name__)
 

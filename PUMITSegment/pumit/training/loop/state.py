@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pumit.errors import CheckpointError
-from pumit.io.run_files import Word
+from pumit.runs import Word
 from pumit.training.loop.distributed import Meeting, largest, rank, start_alike
 from pumit.training.loop.ema import WeightAverage
 from pumit.training.loop.precision import is_half

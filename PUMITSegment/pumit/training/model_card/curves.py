@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from pumit.export.line_chart import Line, LineChart, write_line_charts
+from pumit.report.line_chart import Line, LineChart, write_line_charts
 from pumit.training.model_card.facts import ClassFact
 from pumit.training.model_card.record import RunLog
 from pumit.training.recipes.schedule import Schedule

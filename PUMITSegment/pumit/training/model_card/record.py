@@ -13,10 +13,10 @@ from typing import Any
 import torch
 import yaml
 
-from pumit.io.run_files import RECIPE, read_log
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import Checkpoint
 from pumit.models.user_index import description_of
+from pumit.runs import RECIPE, read_log
 from pumit.training.model_card.facts import (
     CaseFact,
     ClassFact,

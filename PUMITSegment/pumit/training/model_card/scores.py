@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pumit.evaluation.segmentation_metrics import Mean, mean_of
-from pumit.io.run_files import read_log
+from pumit.runs import read_log
 from pumit.training.model_card.facts import (
     CaseScore,
     Scores,

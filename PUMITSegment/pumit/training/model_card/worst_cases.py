@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from pumit.errors import PumitError, VolumeError
-from pumit.evaluation.class_error_picture import ClassMasks, write_class_error_picture
-from pumit.evaluation.error_picture import Stage, write_error_picture
 from pumit.evaluation.simulated_user import clicked
-from pumit.inference.automatic import load_automatic
-from pumit.inference.segmenter import load_segmenter
-from pumit.inference.session import InteractiveSession
+from pumit.inference.automatic.segmentation import load_automatic
+from pumit.inference.interactive.segmenter import load_segmenter
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.report.class_error_picture import ClassMasks, write_class_error_picture
+from pumit.report.error_picture import Stage, write_error_picture
 from pumit.segmentation import Mask
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.classes import region_table

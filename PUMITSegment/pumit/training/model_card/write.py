@@ -10,10 +10,10 @@ from typing import Any
 
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.loading import pick_device
-from pumit.io.atomic import atomic_path
-from pumit.io.run_files import read_status
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.user_index import CARD, CARD_DATA
+from pumit.runs import read_status
+from pumit.system.atomic import atomic_path
 from pumit.training.model_card.curves import write_curves
 from pumit.training.model_card.facts import case_numbers
 from pumit.training.model_card.images import classified_facts, numbered

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pumit.inference.sliding_window import SlidingWindow
+from pumit.inference.automatic.sliding_window import SlidingWindow
 from pumit.preprocessing.resize import resized_shape
-from pumit.system.hardware import Hardware
 from pumit.training.data.case import CaseFacts
+from pumit.training.planning.hardware import Hardware
 from pumit.training.planning.segmentation_trial import SegmentationCost
 from pumit.training.planning.step_cost import StepCost
 from pumit.training.planning.steps import StepPlan, TimeParts

@@ -10,8 +10,8 @@ import torch
 
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
-from pumit.system.hardware import hardware_for
 from pumit.training.loop.context import COMMON_KINDS
+from pumit.training.planning.hardware import hardware_for
 from pumit.training.planning.request import Planned, PlanRequest
 from pumit.training.planning.trial_process import TrialProcess
 from pumit.training.recipes.presets import preset_for

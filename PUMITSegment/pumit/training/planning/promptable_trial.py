@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 
 from pumit.evaluation.simulated_user import click_until
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.loading import read_model
-from pumit.inference.session import InteractiveSession
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.classes import base_values, classes_from
 from pumit.training.data.found_cases import LabelledSet

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pumit.system.hardware import Hardware
 from pumit.training.planning.estimate import Estimate
+from pumit.training.planning.hardware import Hardware
 from pumit.training.planning.trial_process import TrialProcess
 from pumit.training.recipes.presets import Preset
 

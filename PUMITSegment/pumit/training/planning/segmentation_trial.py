@@ -15,8 +15,8 @@ import SimpleITK
 import torch
 from torch import nn
 
-from pumit.inference.automatic import NetworkPlan
-from pumit.inference.sliding_window import SlidingWindow
+from pumit.inference.automatic.segmentation import NetworkPlan
+from pumit.inference.automatic.sliding_window import SlidingWindow
 from pumit.training.data.classes import ClassValue, base_values, classes_from
 from pumit.training.data.labelled_set import LabelledCase
 from pumit.training.planning.step_cost import StepCost, measure_steps, peak_bytes

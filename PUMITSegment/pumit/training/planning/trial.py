@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from pumit.system.hardware import free_memory
+from pumit.system.machine import free_memory
 
 # A trial that takes all memory would cost the programs beside it theirs.
 MEMORY_SHARE = 0.9

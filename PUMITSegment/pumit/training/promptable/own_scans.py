@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pumit.inference.field_planner import FieldPlanner
-from pumit.inference.responder import Settings
+from pumit.inference.interactive.field_planner import FieldPlanner
+from pumit.inference.interactive.responder import Settings
 from pumit.preprocessing.fields import PLANAR_DEGREE, Field, field_shape
 from pumit.training.promptable.labelled_scans import RealScan, label_targets, pseudo_targets, vary
 from pumit.training.synthesis.scene import Scene

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from pumit.errors import PumitError
+from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.loading import build_from, pick_precision, read_model
-from pumit.inference.segmenter import Segmenter
 from pumit.models.checkpoint import Checkpoint
 from pumit.models.index import find_model
 from pumit.networks.promptable.network import PromptableNetwork

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from pumit.export.classes import class_colors
-from pumit.io.atomic import atomic_path
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
+from pumit.system.atomic import atomic_path
 from pumit.training.data.fingerprints import fingerprints
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.trainer import train

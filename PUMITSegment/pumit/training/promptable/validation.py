@@ -13,8 +13,8 @@ from torch import Tensor
 
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import click_until, clicked
-from pumit.inference.segmenter import Segmenter
-from pumit.inference.session import InteractiveSession
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
 from pumit.training.data.case import CaseFacts, LabelledVolume, read_labelled
 from pumit.training.data.classes import ClassValue, region_table
 from pumit.training.data.labelled_set import LabelledCase

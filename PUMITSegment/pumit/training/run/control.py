@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from pumit.io.run_files import CONTROL, Word, read_asked
+from pumit.runs import CONTROL, Word, read_asked
 
 POLL_SECONDS = 0.5  # how often a paused run looks
 LOOK_SECONDS = 0.1  # how often one that works looks, at most

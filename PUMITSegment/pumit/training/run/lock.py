@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import ExportError, TrainingError
-from pumit.io.process_mark import process_mark
-from pumit.io.run_files import LOCK, lives, read_status
+from pumit.runs import LOCK, lives, read_status
+from pumit.system.process_mark import process_mark
 
 TRIES = 5
 WRITING_SECONDS = 5.0

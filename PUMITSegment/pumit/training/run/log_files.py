@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import ExportError
-from pumit.io.run_files import LOG, TEXT_LOG, RunState, RunStatus, read_status, write_status
+from pumit.runs import LOG, TEXT_LOG, RunState, RunStatus, read_status, write_status
 from pumit.training.run.log_text import sentence_of
 
 logger = logging.getLogger(__name__)

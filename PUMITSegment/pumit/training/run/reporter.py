@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pumit.errors import DiskFullError
-from pumit.io.run_files import RunState, Word
+from pumit.runs import RunState, Word
 from pumit.training.run.clock import RunClock
 from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.log_files import RunJournal

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import CheckpointError
-from pumit.io.atomic import atomic_path
-from pumit.io.run_files import RECIPE
+from pumit.runs import RECIPE
+from pumit.system.atomic import atomic_path
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.resume_state import LAST

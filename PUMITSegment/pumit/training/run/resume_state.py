@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from pumit.errors import CheckpointError, DiskFullError, ExportError
-from pumit.io.atomic import atomic_path
 from pumit.models.tensor_file import write_tensors
+from pumit.system.atomic import atomic_path
 from pumit.training.recipes.schedule import Schedule
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from pathlib import Path
 from traceback import extract_tb
 
 from pumit.errors import ExportError, PumitError
-from pumit.io.run_files import LOG
+from pumit.runs import LOG
 from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.lock import RunLock
 from pumit.training.run.log_files import RunJournal

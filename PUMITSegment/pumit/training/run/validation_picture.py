@@ -14,10 +14,10 @@ from skimage.measure import find_contours
 
 from pumit.errors import ExportError
 from pumit.export.classes import class_colors
-from pumit.export.views import View, views_through
-from pumit.io.atomic import atomic_path
-from pumit.io.run_files import PICTURES
+from pumit.report.views import View, views_through
+from pumit.runs import PICTURES
 from pumit.segmentation import Mask
+from pumit.system.atomic import atomic_path
 from pumit.training.data.case import LabelledVolume
 from pumit.training.data.classes import ClassValue
 from pumit.training.run.reporter import RunDesk

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from pumit.errors import ExportError
-from pumit.inference.automatic import NetworkPlan, network_image
-from pumit.io.atomic import atomic_path
+from pumit.inference.automatic.segmentation import NetworkPlan, network_image
 from pumit.preprocessing.network_axes import NetworkAxes
 from pumit.preprocessing.resize import resize
+from pumit.system.atomic import atomic_path
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.classes import ClassValue, base_values, has_regions, region_table
 from pumit.training.data.labelled_set import LabelledCase

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from pumit.evaluation.segmentation_metrics import summarize
 from pumit.export.classes import class_colors
-from pumit.inference.automatic import NetworkPlan
-from pumit.io.atomic import atomic_path
+from pumit.inference.automatic.segmentation import NetworkPlan
 from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.networks.build import RECIPES
+from pumit.system.atomic import atomic_path
 from pumit.training.data.classes import has_regions
 from pumit.training.data.fingerprints import fingerprints
 from pumit.training.loop.context import TrainingRun

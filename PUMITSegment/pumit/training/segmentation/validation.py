@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.segmentation_metrics import MetricRow, mask_metrics
-from pumit.inference.automatic import AutomaticSegmenter, NetworkPlan
+from pumit.inference.automatic.segmentation import AutomaticSegmenter, NetworkPlan
 from pumit.inference.loading import pick_precision
 from pumit.segmentation import LabelMap, Mask
 from pumit.training.data.case import LabelledVolume, read_labelled

@@ -14,7 +14,7 @@ import SimpleITK
 import torch
 import yaml
 from pumit.errors import CheckpointError, PumitError
-from pumit.inference.classifier import load_classifier
+from pumit.inference.automatic.classifier import load_classifier
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import build_network
 from pumit.training.classification.recipe import batch_size, plan_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from made_comparison import RECIPE, written
-from pumit.cli.training_options import find_recipe
+from pumit.cli.shared.training_options import find_recipe
 from pumit.errors import PumitError
 from pumit.training.comparison.recipe import read_comparison
 

@@ -13,7 +13,7 @@ from labelled_scans import TINY_SIZES, write_pairs
 from made_comparison import RECIPE, PretendedProcesses, written
 from pumit.cli.main import main
 from pumit.errors import PumitError
-from pumit.io.run_files import ask, read_status
+from pumit.runs import ask, read_status
 from pumit.training.comparison import run as comparison
 from pumit.training.comparison.results import ROWS, read_rows
 from pumit.training.comparison.run import compare, compare_again

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pumit.errors import VolumeError
-from pumit.io.label_file import LabelFile, LabelledSegment
+from pumit.io.labels.label_file import LabelFile, LabelledSegment
 from pumit.training.data.class_matching import class_indices, class_labels
 from pumit.training.data.classes import classes_from
 from pumit.volume import Volume

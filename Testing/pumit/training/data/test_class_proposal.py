@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumit.io.label_file import LabelledSegment
+from pumit.io.labels.label_file import LabelledSegment
 from pumit.training.data.class_proposal import ClassProposal
 from pumit.training.data.classes import classes_from
 

@@ -159,7 +159,7 @@ def test_survey_loads_no_torch() -> None:
 
 
 def test_too_many_classes_are_one_problem() -> None:
-    from pumit.io.label_file import LabelledSegment
+    from pumit.io.labels.label_file import LabelledSegment
 
     with pytest.raises(PumitError, match="more than 255 classes"):
         ClassProposal().add("a", [LabelledSegment(v) for v in range(1, 300)])

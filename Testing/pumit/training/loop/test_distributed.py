@@ -14,7 +14,7 @@ import pytest
 import torch
 from parallel_runs import PLAIN, SEED, Batch, BlockTask, draw
 from pumit.errors import PumitError
-from pumit.io.run_files import read_log
+from pumit.runs import read_log
 from pumit.training.loop.distributed import Meeting, average_gradients
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 from mim_networks import TINY, tiny_mim
-from pumit.cli.training_options import find_recipe
+from pumit.cli.shared.training_options import find_recipe
 from pumit.errors import CheckpointError, PumitError
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import load_checkpoint

@@ -11,7 +11,7 @@ import pytest
 import SimpleITK
 import yaml
 from pumit.errors import CheckpointError, PumitError
-from pumit.inference.reconstruction import load_tokenizer
+from pumit.inference.tokenizer.reconstruction import load_tokenizer
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import load_checkpoint
 from pumit.training.pretrain import pretrain, read_recipe_file

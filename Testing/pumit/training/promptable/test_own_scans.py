@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from labelled_scans import ball_and_box
-from pumit.inference.field_planner import FieldPlanner
+from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.preprocessing.fields import field_shape
 from pumit.training.promptable.fields import FieldSource
 from pumit.training.promptable.labelled_scans import RealScan, scan_of

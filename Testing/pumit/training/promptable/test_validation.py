@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from labelled_scans import write_pairs
-from pumit.cli.training_options import find_recipe
-from pumit.inference.segmenter import Segmenter
+from pumit.cli.shared.training_options import find_recipe
+from pumit.inference.interactive.segmenter import Segmenter
 from pumit.segmentation import ClassLabel
 from pumit.training.data.case import CaseFacts
 from pumit.training.data.classes import ClassValue

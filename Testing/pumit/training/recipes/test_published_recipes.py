@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import SimpleITK
 import yaml
-from pumit.cli.training_options import find_recipe, recipe_names
+from pumit.cli.shared.training_options import find_recipe, recipe_names
 from pumit.models.checkpoint import load_checkpoint
 from pumit.training.pretrain import pretrain, read_recipe_file
 from pumit.training.recipes.reader import read_yaml

@@ -15,9 +15,9 @@ import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from PIL import Image
 from pumit.errors import CheckpointError, TrainingError
-from pumit.io.run_files import RECIPE, ask, read_log, read_status
 from pumit.models.checkpoint import load_checkpoint, read_recipe
 from pumit.models.index import find_model
+from pumit.runs import RECIPE, ask, read_log, read_status
 from pumit.training.run.control import RunStopped
 from pumit.training.run.out_of_memory import as_memory_allows, fewer_workers
 from pumit.training.run.resume_state import LAST, step_saved

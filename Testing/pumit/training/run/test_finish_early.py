@@ -11,9 +11,9 @@ import torch
 import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from pumit.errors import PumitError
-from pumit.io.run_files import CONTROL, RunStatus, ask, read_log, read_status, write_status
 from pumit.models.checkpoint import load_checkpoint, read_recipe
 from pumit.models.index import find_model
+from pumit.runs import CONTROL, RunStatus, ask, read_log, read_status, write_status
 from pumit.training.run import control as run_control
 from pumit.training.run.control import RunStopped
 from pumit.training.run.log_files import RunJournal

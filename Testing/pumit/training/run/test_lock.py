@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from pumit.errors import ExportError, TrainingError
-from pumit.io.process_mark import process_mark
-from pumit.io.run_files import LOCK, STATUS, RunStatus, write_status
+from pumit.runs import LOCK, STATUS, RunStatus, write_status
+from pumit.system.process_mark import process_mark
 from pumit.training.run.lock import WRITING_SECONDS, RunLock
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from pumit.errors import TrainingError
-from pumit.io.run_files import read_log
+from pumit.runs import read_log
 from pumit.training.run.log_files import RunJournal
 from pumit.training.run.out_of_memory import (
     MemoryShortError,

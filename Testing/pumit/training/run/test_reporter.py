@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 from pumit.errors import DiskFullError
-from pumit.io.run_files import LOG, RunStatus, ask, read_log, read_status
 from pumit.models.tensor_file import write_tensors
+from pumit.runs import LOG, RunStatus, ask, read_log, read_status
 from pumit.training.run import control as run_control
 from pumit.training.run import log_files as run_journal
 from pumit.training.run import reporter as run_desk

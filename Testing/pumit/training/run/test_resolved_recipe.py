@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from pumit.errors import CheckpointError
-from pumit.io.run_files import RECIPE
+from pumit.runs import RECIPE
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.resolved_recipe import (

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 from pumit.errors import PumitError, TrainingError
-from pumit.io.run_files import CONTROL, LOCK, RunStatus, ask, read_log, read_status
 from pumit.models.tensor_file import write_tensors
+from pumit.runs import CONTROL, LOCK, RunStatus, ask, read_log, read_status
 from pumit.training.run import control as run_control
 from pumit.training.run import reporter as run_desk
 from pumit.training.run import resume_state as run_folder

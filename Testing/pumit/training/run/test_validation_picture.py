@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 from pumit.errors import ExportError
-from pumit.io.run_files import read_log
+from pumit.runs import read_log
 from pumit.segmentation import ClassLabel
 from pumit.training.data.case import LabelledVolume
 from pumit.training.data.classes import ClassValue

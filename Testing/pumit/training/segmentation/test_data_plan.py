@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pumit.errors import PumitError
-from pumit.inference.automatic import NetworkPlan, network_image
+from pumit.inference.automatic.segmentation import NetworkPlan, network_image
 from pumit.preprocessing.network_axes import NetworkAxes
 from pumit.training.data.case import CaseFacts
 from pumit.training.segmentation.data_plan import (

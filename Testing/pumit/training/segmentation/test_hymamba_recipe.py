@@ -12,8 +12,8 @@ import torch
 import yaml
 from labelled_scans import write_pairs
 from mamba_networks import HYMAMBA
-from pumit.cli.training_options import find_recipe, recipe_names
-from pumit.inference.automatic import load_automatic
+from pumit.cli.shared.training_options import find_recipe, recipe_names
+from pumit.inference.automatic.segmentation import load_automatic
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.mamba_mim.hymamba import HyMamba
 from pumit.training.recipes.reader import read_yaml

@@ -11,8 +11,8 @@ import pytest
 import torch
 import yaml
 from labelled_scans import write_pairs
-from pumit.cli.training_options import find_recipe, recipe_names
-from pumit.inference.automatic import load_automatic
+from pumit.cli.shared.training_options import find_recipe, recipe_names
+from pumit.inference.automatic.segmentation import load_automatic
 from pumit.networks.build import RECIPES, build_network
 from pumit.networks.nnformer import NnFormer
 from pumit.training.recipes.reader import read_yaml

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from labelled_scans import SPACING, ball_and_box, write_pairs
-from pumit.inference.automatic import AutomaticSegmenter, NetworkPlan
+from pumit.inference.automatic.segmentation import AutomaticSegmenter, NetworkPlan
 from pumit.preprocessing.normalization import Normalization
 from pumit.segmentation import ClassLabel
 from pumit.training.data.case import LabelledVolume

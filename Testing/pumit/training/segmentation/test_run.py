@@ -14,7 +14,7 @@ import yaml
 from labelled_scans import TINY_SIZES, ball_and_box, write, write_pairs
 from pumit.errors import CheckpointError, PumitError, TrainingError
 from pumit.export.classes import class_colors
-from pumit.inference.automatic import load_automatic
+from pumit.inference.automatic.segmentation import load_automatic
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import build_network
 from pumit.training import train as finetune_module

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from pumit.cli.training_options import find_recipe, recipe_names
+from pumit.cli.shared.training_options import find_recipe, recipe_names
 from pumit.networks.build import RECIPES, build_network
 from pumit.training.pretrain import read_recipe_file
 from pumit.training.recipes.reader import read_yaml

@@ -1,0 +1,1 @@
+"""Masks: asked for, written, and remembered."""

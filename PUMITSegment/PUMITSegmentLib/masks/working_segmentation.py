@@ -1,0 +1,385 @@
+"""The segmentation that is worked on: its prompts, its masks, and every step back and forth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from pumit.errors import VolumeError
+from PUMITSlicerLib.label_layers import isEmptySegment
+from PUMITSlicerLib.labelmap_grid import Box
+from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
+
+from PUMITSegmentLib.automatic import FoundStructures, addStructures
+from PUMITSegmentLib.masks.answer import Answer, Mask
+from PUMITSegmentLib.masks.history import History, SegmentState
+from PUMITSegmentLib.prompts.excluded import excludedBoxes, isExcluding, withoutBoxes
+from PUMITSegmentLib.prompts.nodes import PromptNodes
+from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
+from PUMITSegmentLib.segments.appearance import Appearance
+from PUMITSegmentLib.segments.editable_area import EditableArea
+from PUMITSegmentLib.segments.editing_anywhere import editingAnywhere
+from PUMITSegmentLib.segments.packed_mask import PackedMask
+from PUMITSegmentLib.segments.provenance import byModel, editedByHand, setProvenance
+from PUMITSegmentLib.segments.segment_list import segmentIDs
+from PUMITSegmentLib.segments.writer import (
+    OverwriteMode,
+    PreparedMask,
+    SegmentWriter,
+    noVoxels,
+)
+
+
+class WorkingSegmentation:
+    """Keeps prompts, masks and history of one segmentation node together.
+
+    Masks are read only where somebody else may have changed them: reading is slow.
+
+    Args:
+        node: The segmentation, in the scene.
+        volumeNode: The scan on whose grid masks are.
+        writer: Writes and reads masks.
+        onPromptsChanged: Called with the segment ID after the user changed its prompts.
+        onPlacing: Called when clicks in the views place something else, or nothing any more.
+
+    Attributes:
+        node: The segmentation.
+        volumeNode: The scan, or None.
+        prompts: Prompts of all segments.
+    """
+
+    def __init__(
+        self,
+        node,
+        volumeNode,
+        writer: SegmentWriter,
+        onPromptsChanged: Callable[[str], None],
+        onPlacing: Callable[[], None],
+    ) -> None:
+        self.node = node
+        self.volumeNode = None
+        self._grid: tuple = ()
+        self.prompts = PromptNodes(node, onPromptsChanged, onPlacing=onPlacing)
+        self._writer = writer
+        self._history = History()
+        # Segments whose masks somebody else may have changed since they were last read.
+        self._suspects: set[str] = set()
+        # How segments looked that were taken away.
+        self._appearances: dict[str, Appearance] = {}
+        # States whose prompts were never answered.
+        self._unanswered: list[SegmentState] = []
+        # Whose prompts the latest step changed; empty if it was another kind of step.
+        self._latest = ""
+        self.setVolume(volumeNode)
+
+    def setVolume(self, volumeNode) -> None:
+        """Work on another scan, or note that the present one changed.
+
+        On another grid the steps so far cannot be taken back: their masks do not fit it.
+        """
+        grid = _gridOf(volumeNode)
+        if grid != self._grid:
+            self._history.clear()
+            self._unanswered.clear()
+            self._suspects.clear()
+        self.volumeNode, self._grid = volumeNode, grid
+
+    def close(self) -> None:
+        """Leave no observer; prompts and masks stay in the scene."""
+        self.prompts.close()
+        self._history.clear()
+
+    # Prompts and masks
+
+    def promptCount(self, segmentID: str) -> int:
+        """How many prompts a segment has; 0 without a scan to place them in."""
+        if self.volumeNode is None:
+            return 0
+        return len(self.prompts.prompts(segmentID, VolumeFrame(self.volumeNode)))
+
+    def mask(self, segmentID: str) -> Mask:
+        """What a segment covers now, bool (D, H, W)."""
+        return self._writer.read(self.node, segmentID, self.volumeNode)
+
+    def noteChange(self) -> bool:
+        """Note that masks may have been changed.
+
+        Returns:
+            Whether it was somebody else who changed them.
+        """
+        if self._writer.isWriting:
+            return False
+        self._suspects = set(segmentIDs(self.node))
+        return True
+
+    def know(self, segmentID: str) -> None:
+        """Take note of a segment as it is, before its first step."""
+        if self.volumeNode is not None and self._history.present(segmentID) is None:
+            packed = self._read(segmentID)
+            self._history.begin(segmentID, self._state(segmentID, packed))
+            self._suspects.discard(segmentID)
+
+    def takeUpEdits(self, segmentID: str, *, isPrompted: bool = False) -> None:
+        """Let a mask that was edited by hand become the prompt from which the next one goes on.
+
+        So does one that holds something but has no prompt, such as one that was loaded.
+
+        Args:
+            segmentID: The segment.
+            isPrompted: Whether its prompts have just changed: it had some, then.
+        """
+        if self.volumeNode is None:
+            return
+        self.know(segmentID)
+        known = self._history.present(segmentID).mask
+        packed = known
+        if segmentID in self._suspects:
+            self._suspects.discard(segmentID)
+            packed = self._read(segmentID)
+        if packed != known:
+            editedByHand(self._segment(segmentID))
+            if packed.box is not None:
+                self.prompts.setMaskPrior(segmentID, packed.mask(), self.volumeNode)
+            self._record({segmentID: self._state(segmentID, packed)})
+        elif not isPrompted and packed.box is not None and not self.promptCount(segmentID):
+            self.prompts.setMaskPrior(segmentID, packed.mask(), self.volumeNode)
+            # Nobody did anything yet that could be taken back.
+            self._history.amend(segmentID, self._state(segmentID, packed))
+
+    def answer(
+        self, segmentID: str, answer: Answer, overwrite: OverwriteMode, model: dict[str, str]
+    ) -> bool:
+        """Write the mask that answers a segment's present prompts.
+
+        Args:
+            segmentID: The segment.
+            answer: The mask.
+            overwrite: What happens to other segments under it.
+            model: Name and version of the model that made it.
+
+        Returns:
+            Whether the segment holds something now. It may not though the mask does: where the
+            user allows no change, or in voxels much larger than the scan's.
+        """
+        isEverything = EditableArea.ofSegmentEditor(self.node).isEverything
+        self._writer.write(self.node, segmentID, answer.prepared, self.volumeNode, overwrite)
+        setProvenance(
+            self._segment(segmentID),
+            byModel("SEMIAUTOMATIC", model.get("name", ""), model.get("version", "")),
+        )
+        # What the user restricted has to be read back.
+        packed = answer.packed if isEverything else self._read(segmentID)
+        state = self._state(segmentID, packed)
+        self._close(self._history.present(segmentID))
+        others = {} if overwrite is OverwriteMode.NONE else self._overwritten(segmentID)
+        if not others:
+            self._history.amend(segmentID, state)
+        else:
+            if self._latest == segmentID:
+                # The step that placed the prompt is also the one that took from others.
+                self._history.undo()
+            self._record({segmentID: state, **others})
+        return packed.box is not None and not isEmptySegment(self.node, segmentID)
+
+    def refusePrompts(self, segmentID: str) -> None:
+        """Put a segment's prompts back as they were before the latest change, which is no step."""
+        present = self._history.present(segmentID)
+        before = present.prompts if present is not None else PromptSnapshot()
+        self.prompts.restore(segmentID, before, isInEvent=True)
+
+    def isOnlyExcluded(self, segmentID: str) -> bool:
+        """Whether nothing but boxes outside were added since the segment's last step.
+
+        Then its mask, which answers everything else, needs no new answer.
+        """
+        present = self._history.present(segmentID)
+        if present is None or present.mask is None or self._isOpen(present):
+            return False
+        before = {node.key: node for node in present.prompts.nodes}
+        now = {node.key: node for node in self.prompts.snapshot(segmentID).nodes}
+        added = [node for key, node in now.items() if key not in before]
+        isKept = all(now.get(key) == node for key, node in before.items())
+        return isKept and bool(added) and all(isExcluding(node.tag) for node in added)
+
+    def exclude(self, segmentID: str) -> bool:
+        """Take the boxes outside out of the segment as it is; part of the latest step.
+
+        Returns:
+            Whether the segment holds something now.
+        """
+        boxes = excludedBoxes(self.node, segmentID, self.volumeNode)
+        answer = Answer.of(withoutBoxes(self.mask(segmentID), boxes))
+        self._writer.write(self.node, segmentID, answer.prepared, self.volumeNode)
+        editedByHand(self._segment(segmentID))
+        self._close(self._history.present(segmentID))
+        packed = self._read(segmentID)
+        self._history.amend(segmentID, self._state(segmentID, packed))
+        return packed.box is not None
+
+    def empty(self, segmentID: str) -> None:
+        """Erase a segment whose last prompt was removed; part of the same step."""
+        self._restoreMask(segmentID, self._emptyMask())
+        self._history.amend(segmentID, self._state(segmentID, self._emptyMask()))
+
+    def reset(self, ids: Iterable[str]) -> None:
+        """Remove prompts and masks of segments, in one step."""
+        states = {}
+        for segmentID in ids:
+            self.takeUpEdits(segmentID)
+            self.prompts.clear(segmentID)
+            self._restoreMask(segmentID, self._emptyMask())
+            states[segmentID] = self._state(segmentID, self._emptyMask())
+        self._record(states)
+
+    # Steps
+
+    @property
+    def canUndo(self) -> bool:
+        """Whether there is something to take back."""
+        return self._history.canUndo
+
+    @property
+    def canRedo(self) -> bool:
+        """Whether something that was taken back can be repeated."""
+        return self._history.canRedo
+
+    def recordPrompts(self, segmentID: str) -> None:
+        """Remember a change of prompts; the mask that answers them completes the step."""
+        before = self._history.present(segmentID)
+        state = self._state(segmentID, before.mask if before else None)
+        if self._record({segmentID: state}):
+            self._latest = segmentID
+            self._unanswered.append(state)
+
+    def recordNew(self, segmentID: str) -> None:
+        """Remember that a segment was added."""
+        # It may have been looked at already, since it was selected.
+        self._history.begin(segmentID, None)
+        self._record({segmentID: self._state(segmentID, self._emptyMask())})
+
+    def addFound(self, found: FoundStructures, overwrite: OverwriteMode) -> list[str]:
+        """Add what an automatic model found, in one step.
+
+        Returns:
+            IDs of the new segments.
+
+        Raises:
+            PumitError: If one cannot be written; none is added then.
+        """
+        added = addStructures(found, self.node, self.volumeNode, self._writer, overwrite)
+        for segmentID in added:
+            self._history.begin(segmentID, None)
+        states = {segmentID: self._state(segmentID, self._read(segmentID)) for segmentID in added}
+        others = {} if overwrite is OverwriteMode.NONE else self._overwritten("")
+        self._record({**states, **{i: s for i, s in others.items() if i not in states}})
+        return added
+
+    def removeSegment(self, segmentID: str) -> None:
+        """Remove a segment with its prompts."""
+        self.takeUpEdits(segmentID)
+        # A name given since is what comes back.
+        self._history.amend(segmentID, self._state(segmentID, self._read(segmentID)))
+        self._drop(segmentID)
+        self._record({segmentID: None})
+
+    def noteRemoved(self) -> None:
+        """Take segments that somebody else removed for a step, so that undo brings them back."""
+        ids = self._history.existing
+        self._record({i: None for i in ids if self._segment(i) is None})
+
+    def undo(self) -> list[str] | None:
+        """Take back the last step.
+
+        Returns:
+            Segments whose prompts were never answered; None where there is nothing to take back.
+        """
+        return self._restore(self._history.undo())
+
+    def redo(self) -> list[str] | None:
+        """Repeat the step that was taken back last; see `undo`."""
+        return self._restore(self._history.redo())
+
+    def _restore(self, states) -> list[str] | None:
+        if states is None:
+            return None
+        self._latest = ""
+        for segmentID, state in states.items():
+            if state is None:
+                self._drop(segmentID)
+                continue
+            if self._segment(segmentID) is None:
+                latest = self._appearances.get(segmentID, state.appearance)
+                latest.addTo(self.node, segmentID)
+            self.prompts.restore(segmentID, state.prompts)
+            if state.mask is not None:
+                self._restoreMask(segmentID, state.mask)
+            self._suspects.discard(segmentID)
+        return [i for i, state in states.items() if state is not None and self._isOpen(state)]
+
+    def _isOpen(self, state: SegmentState) -> bool:
+        return state in self._unanswered
+
+    def _close(self, answered: SegmentState | None) -> None:
+        """Note that a state's prompts are answered."""
+        self._unanswered = [other for other in self._unanswered if other != answered]
+
+    def _record(self, states: dict[str, SegmentState | None]) -> bool:
+        if not states:
+            return False
+        self._latest = ""
+        return self._history.record(states)
+
+    def _overwritten(self, segmentID: str) -> dict[str, SegmentState]:
+        """Segments that lost something to one, as far as their masks are known."""
+        changed = {}
+        for other in segmentIDs(self.node):
+            present = self._history.present(other)
+            if other != segmentID and present is not None and present.mask is not None:
+                packed = self._read(other)
+                if packed != present.mask:
+                    changed[other] = self._state(other, packed)
+        return changed
+
+    def _state(self, segmentID: str, packed: PackedMask | None) -> SegmentState:
+        return SegmentState(
+            self.prompts.snapshot(segmentID), packed, Appearance.of(self.node, segmentID)
+        )
+
+    def _segment(self, segmentID: str):
+        return self.node.GetSegmentation().GetSegment(segmentID)
+
+    def _drop(self, segmentID: str) -> None:
+        self.prompts.removeSegment(segmentID)
+        if self._segment(segmentID) is not None:
+            # A name may have been given since the state that brings it back.
+            self._appearances[segmentID] = Appearance.of(self.node, segmentID)
+            self.node.GetSegmentation().RemoveSegment(segmentID)
+        self._suspects.discard(segmentID)
+
+    def _read(self, segmentID: str) -> PackedMask:
+        if isEmptySegment(self.node, segmentID):
+            return self._emptyMask()  # without a look at every voxel of the scan
+        return PackedMask.of(self.mask(segmentID))
+
+    def _emptyMask(self) -> PackedMask:
+        image = self.volumeNode.GetImageData()
+        if image is None:
+            raise VolumeError(noVoxels())
+        width, height, depth = image.GetDimensions()
+        return PackedMask((depth, height, width), None, b"")
+
+    def _restoreMask(self, segmentID: str, packed: PackedMask) -> None:
+        box = packed.box or ((0, 0),) * 3
+        starts, stops = zip(*box, strict=True)
+        voxels = np.ascontiguousarray(packed.inside()).view(np.uint8)
+        prepared = PreparedMask(packed.shape, Box(starts, stops), voxels)
+        # Masking that was set since then must not keep a step from being taken back.
+        with editingAnywhere():
+            self._writer.write(self.node, segmentID, prepared, self.volumeNode)
+
+
+def _gridOf(volumeNode) -> tuple:
+    """Equal for scans whose masks fit each other."""
+    if volumeNode is None or volumeNode.GetImageData() is None:
+        return ()
+    return (volumeNode.GetImageData().GetDimensions(), *ijkToRas(volumeNode).ravel().tolist())

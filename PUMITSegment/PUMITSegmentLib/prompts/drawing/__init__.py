@@ -1,0 +1,1 @@
+"""Prompts while they are drawn in a view."""

@@ -1,0 +1,1 @@
+"""What of the scene is worked on."""

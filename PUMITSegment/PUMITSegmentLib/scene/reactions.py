@@ -1,0 +1,139 @@
+"""What follows from changes of the scene: masks follow prompts, and nothing outlives its reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pumit.prompts import Prompt
+from PUMITSlicerLib.mrml import VolumeFrame
+from PUMITSlicerLib.status import Activity
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.next_step import whatExcluded
+from PUMITSegmentLib.prompts.beside import besideImage, whyRefused
+from PUMITSegmentLib.scene.write_permission import whyNotWritten
+
+if TYPE_CHECKING:
+    from PUMITSegmentLib.logic import PUMITSegmentLogic
+    from PUMITSegmentLib.masks.updates import SegmentUpdates
+    from PUMITSegmentLib.parameters import SegmentParameters
+
+
+class SessionReactions:
+    """What a `SceneSession` tells, and what the logic does about it.
+
+    Args:
+        logic: The module's logic.
+        updates: Who asks what computes.
+    """
+
+    def __init__(self, logic: PUMITSegmentLogic, updates: SegmentUpdates) -> None:
+        self._logic = logic
+        self._updates = updates
+        # How many prompts of each segment lay beside the image when it was last looked at.
+        self._besideCounts: dict[tuple[str, str], int] = {}
+
+    def getParameterNode(self) -> SegmentParameters:
+        """The typed parameter node, made where there is none."""
+        return self._logic.getParameterNode()
+
+    def sayError(self, error: Exception) -> None:
+        """Say what is wrong with what is selected."""
+        self._logic.sayError(error)
+
+    def forgetScene(self) -> None:
+        """The IDs of another scene's nodes name other nodes."""
+        self._besideCounts.clear()
+        self._logic.permission.forget()
+
+    def dropWork(self, reason: str) -> None:
+        """Cancel what is computed: what it is for is gone, or about to go."""
+        logic = self._logic
+        if logic.isComputing:
+            self._updates.cancel()
+            if reason == "voxels":
+                logic.status.waiting(
+                    _("The image changed meanwhile; press Update to segment it as it is now.")
+                )
+            else:
+                logic.sayWhatIsNext()
+
+    def onPromptsChanged(self, segmentID: str) -> None:
+        """Let a mask follow its prompts."""
+        logic = self._logic
+        working, volumeNode = logic.working, logic.volumeNode
+        with logic.saying():
+            if volumeNode is not None and self._refuseBeside(segmentID):
+                self.onSessionChanged()
+                return
+            isOnlyExcluded = self._updates.running != segmentID and working.isOnlyExcluded(
+                segmentID
+            )
+            working.takeUpEdits(segmentID, isPrompted=True)
+            working.recordPrompts(segmentID)
+            if volumeNode is None:
+                logic.status.problem(_("Choose a scan first."))
+            elif not logic.permission.isGiven(working.node, volumeNode):
+                # No question here: the mouse may be dragging something.
+                logic.status.problem(whyNotWritten(working.node, volumeNode))
+            elif isOnlyExcluded and logic.parameters.updateAutomatically:
+                isFilled = working.exclude(segmentID)
+                logic.status.done(whatExcluded(working.node, segmentID, isFilled))
+            elif not working.promptCount(segmentID):
+                self._updates.forget(segmentID)
+                working.empty(segmentID)
+                logic.sayWhatIsNext()
+            elif logic.parameters.updateAutomatically:
+                self._updates.request(segmentID)
+            else:
+                logic.status.waiting(_("Press Update to compute the segment."))
+        self.onSessionChanged()
+
+    def _refuseBeside(self, segmentID: str) -> bool:
+        """Put back what was just placed or moved beside the image.
+
+        Prompts that lay there before, such as those of a loaded scene, are none of the user's now.
+        """
+        key = (self._logic.segmentationNode.GetID(), segmentID)
+        beside = self._beside(segmentID)
+        isRefused = len(beside) > self._besideCounts.get(key, 0)
+        if isRefused:
+            self._logic.working.refusePrompts(segmentID)
+            self._logic.status.problem(whyRefused(beside[-1]))
+        self._besideCounts[key] = len(self._beside(segmentID)) if isRefused else len(beside)
+        return isRefused
+
+    def _beside(self, segmentID: str) -> list[Prompt]:
+        volumeNode = self._logic.volumeNode
+        prompts = self._logic.working.prompts.prompts(segmentID, VolumeFrame(volumeNode))
+        return besideImage(prompts, volumeNode)
+
+    def onPlacingChanged(self) -> None:
+        """Show the tool that Slicer places with now, whoever chose it."""
+        logic = self._logic
+        placed = logic.placed
+        if placed is not None and logic.parameters is not None:
+            logic.parameters.promptKind = placed.kind
+            logic.parameters.isPositive = placed.isPositive
+        if logic.status.current.activity is Activity.WAITING:
+            logic.sayWhatIsNext()
+        self.onSessionChanged()
+
+    def onSegmentsGone(self, remaining: list[str]) -> None:
+        """Compute nothing for segments that were removed."""
+        if self._updates.running is not None and self._updates.running not in remaining:
+            self._updates.forget(self._updates.running)
+
+    def onSegmentShown(self) -> None:
+        """Go on placing, for the segment that is selected now."""
+        logic = self._logic
+        if logic.segmentID and logic.volumeNode is not None:
+            key = (logic.segmentationNode.GetID(), logic.segmentID)
+            self._besideCounts[key] = len(self._beside(logic.segmentID))
+        if logic.isPlacing and logic.segmentID:
+            logic.startPlacing(logic.parameters.promptKind)
+        logic.sayWhatIsNext()
+
+    def onSessionChanged(self) -> None:
+        """Tell the listeners."""
+        self._logic.onSessionChanged()

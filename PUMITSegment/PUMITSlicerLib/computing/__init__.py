@@ -1,0 +1,1 @@
+"""The worker or server that computes, as a module of Slicer uses it."""

@@ -1,0 +1,110 @@
+"""Which devices and models there are to choose from, asked of a program: no torch in here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pumit.errors import ServiceError
+from slicer.i18n import tr as _
+
+from PUMITSlicerLib.installing.python_executable import (
+    find_python,
+    module_folder,
+    program_environment,
+)
+
+# Importing torch from a cold disk takes its time.
+_TIMEOUT_S = 180.0
+_GB = 1e9
+
+
+@dataclass(frozen=True)
+class OfferedDevice:
+    """A device to choose.
+
+    Attributes:
+        name: As the settings take it.
+        title: For the user.
+    """
+
+    name: str
+    title: str
+
+
+@dataclass(frozen=True)
+class OfferedModel:
+    """A model to choose.
+
+    Attributes:
+        name: As the settings take it.
+        kind: `promptable`, `automatic` or `tokenizer`.
+        description: One sentence.
+        isHere: Whether its file is on this machine.
+    """
+
+    name: str
+    kind: str
+    description: str
+    isHere: bool
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What can be chosen on this machine."""
+
+    devices: tuple[OfferedDevice, ...]
+    models: tuple[OfferedModel, ...]
+
+
+def ask_offer(python: str | None = None, environment: Mapping[str, str] | None = None) -> Offer:
+    """Ask Slicer's Python; takes seconds, so on a thread.
+
+    Args:
+        python: The interpreter; Slicer's own where None.
+        environment: Its environment; as for every program of ours where None.
+
+    Raises:
+        ServiceError: If it cannot say.
+    """
+    given = program_environment() if environment is None else dict(environment)
+    paths = [module_folder(), *filter(None, [given.get("PYTHONPATH")])]
+    windows = {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
+    try:
+        run = subprocess.run(
+            [python or find_python(), "-m", "pumit.client.offer"],
+            env={**given, "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=True,
+            **windows,
+        )
+        told = json.loads(run.stdout.decode("utf-8").splitlines()[-1])
+        return Offer(
+            tuple(OfferedDevice(d["name"], _title(d)) for d in told["devices"]),
+            tuple(
+                OfferedModel(m["name"], m["kind"], m["description"], m["is_here"])
+                for m in told["models"]
+            ),
+        )
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError) as error:
+        raise ServiceError(
+            _("Devices and models cannot be listed ({kind}); automatic choice still works.").format(
+                kind=type(error).__name__
+            )
+        ) from error
+
+
+def _title(device: Mapping[str, object]) -> str:
+    name, memory = str(device["name"]), device["memory_bytes"]
+    if name == "cpu":
+        return _("Processor")
+    title = str(device["title"]) or (_("Apple GPU") if name == "mps" else name)
+    if not isinstance(memory, (int, float)):
+        return f"{title} ({name})"
+    return _("{title}, {size:.0f} GB ({name})").format(title=title, size=memory / _GB, name=name)

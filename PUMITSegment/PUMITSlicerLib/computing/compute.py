@@ -1,0 +1,399 @@
+"""Who computes: a worker of our own, or a server; whether it is ready, and why not."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pumit.errors import ServiceError
+from slicer.i18n import tr as _
+
+from PUMITSlicerLib.computing.availability import Offer, ask_offer
+from PUMITSlicerLib.computing.background import Background, Job, Listening
+from PUMITSlicerLib.computing.connection import (
+    Connection,
+    NotInstalled,
+    WorkerProcess,
+    connect,
+    describe,
+    make_local_worker,
+    open_session,
+    readable,
+)
+from PUMITSlicerLib.computing.settings import (
+    ComputeMode,
+    ComputeSettings,
+    SettingsStore,
+    load_settings,
+    save_settings,
+)
+from PUMITSlicerLib.installing.dependencies import why_not_installed
+
+if TYPE_CHECKING:
+    from pumit.client.http_client import Client
+    from pumit.client.remote_session import RemoteSession
+    from pumit.nninteractive.client.session import ForeignSession
+
+logger = logging.getLogger(__name__)
+
+OnError = Callable[[Exception], None]
+
+
+class ComputeState(enum.Enum):
+    """Whether something computes for us."""
+
+    NOT_INSTALLED = "not installed"
+    STOPPED = "stopped"
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass
+class _Attempt:
+    """The worker of one connection, from before it is made until it is ended."""
+
+    worker: WorkerProcess | None = None
+
+
+class Compute:
+    """Starts, watches and ends the worker, or connects to the server, that the user chose.
+
+    Everything is called on the GUI thread and returns at once, except `client` and `openSession`,
+    which are for threads. Nothing is started before it is asked for.
+
+    Args:
+        background: Runs what takes time.
+        store: Where the settings are remembered.
+        makeWorker: Makes a worker that has not been started yet; given the settings, and what to
+            call with the exit status; called on a thread.
+        whyNotInstalled: What is missing for a mode, in words, or ""; called on a thread.
+        askOffer: Lists devices and models of this machine; called on a thread.
+
+    Attributes:
+        state: Whether it is ready.
+        sentence: The state, explained to the user.
+        onStateChanged: Called, without arguments, after each change of the state, the sentence or
+            the capabilities.
+        capabilities: What the server told about itself when it was last asked.
+        generation: Counts connections; a session belongs to the one it was opened in.
+    """
+
+    def __init__(
+        self,
+        background: Background,
+        store: SettingsStore,
+        *,
+        makeWorker: Callable[
+            [ComputeSettings, Callable[[int], None]], WorkerProcess
+        ] = make_local_worker,
+        whyNotInstalled: Callable[[ComputeMode], str] = why_not_installed,
+        askOffer: Callable[[], Offer] = ask_offer,
+    ) -> None:
+        self._background = background
+        self._store = store
+        self._makeWorker = makeWorker
+        self._whyNotInstalled = whyNotInstalled
+        self._askOffer = askOffer
+        self._settings = load_settings(store)
+        self._attempt = _Attempt()
+        self._client: Client | None = None
+        self._opening: Job | None = None
+        self._refreshing: Job | None = None
+        self._listening: Listening | None = None
+        self._waiters: list[tuple[Callable[[], None], OnError]] = []
+        self.state = ComputeState.STOPPED
+        self.sentence = _stopped_sentence(self._settings)
+        self.onStateChanged: list[Callable[[], None]] = []
+        self.capabilities: dict[str, Any] | None = None
+        self.generation = 0
+
+    @property
+    def settings(self) -> ComputeSettings:
+        """What the user chose."""
+        return self._settings
+
+    @property
+    def log(self) -> str:
+        """The worker's own last words, for a log window."""
+        worker = self._attempt.worker
+        return worker.complaints if worker is not None else ""
+
+    def changeSettings(self, settings: ComputeSettings) -> None:
+        """Remember other settings; where they need another worker or server, the present one ends.
+
+        Whoever waits for it to be ready gets the new one.
+        """
+        isSame = self._settings.isSameComputer(settings)
+        self._settings = settings
+        save_settings(self._store, settings)
+        if isSame:
+            return
+        waiters, self._waiters = self._waiters, []
+        self._disconnect(ComputeState.STOPPED, _stopped_sentence(settings))
+        for onReady, onError in waiters:
+            self.ensureReady(onReady, onError)
+
+    def ensureReady(self, onReady: Callable[[], None], onError: OnError) -> None:
+        """Start or connect where needed, and then call one of the two.
+
+        Args:
+            onReady: Called at once where everything is ready.
+            onError: Given the reason, a `PumitError` with one sentence for the user.
+        """
+        if self.state is ComputeState.READY:
+            onReady()
+            return
+        self._waiters.append((onReady, onError))
+        if self.state is not ComputeState.STARTING:
+            self._connect()
+
+    def checkInstalled(self) -> None:
+        """Find out whether anything has to be installed; the state tells."""
+        if self.state not in (ComputeState.STOPPED, ComputeState.NOT_INSTALLED):
+            return
+        generation, mode = self.generation, self._settings.mode
+
+        def told(missing: str) -> None:
+            isStill = self.state in (ComputeState.STOPPED, ComputeState.NOT_INSTALLED)
+            if generation != self.generation or not isStill:
+                return
+            if missing:
+                self._become(ComputeState.NOT_INSTALLED, missing)
+            else:
+                self._become(ComputeState.STOPPED, _stopped_sentence(self._settings))
+
+        self._background.submit(lambda: self._whyNotInstalled(mode), told)
+
+    def client(self) -> Client:
+        """The connection, for use on threads.
+
+        Raises:
+            ServiceError: If there is none.
+        """
+        client = self._client
+        if client is None:
+            raise ServiceError(_("Nothing is connected that could compute; try again."))
+        return client
+
+    def openSession(self) -> RemoteSession | ForeignSession:
+        """A new session; on a thread, since it asks the server.
+
+        Raises:
+            ServiceError: If the server cannot be used, or has no session to give.
+        """
+        return open_session(self.client(), self.capabilities)
+
+    def testConnection(
+        self,
+        onDone: Callable[[str], None],
+        onError: OnError,
+        settings: ComputeSettings | None = None,
+    ) -> None:
+        """Say what answers; with the settings in force, it stays connected.
+
+        Args:
+            onDone: Given the sentence.
+            onError: Given a `PumitError` that says what is wrong.
+            settings: Ones that are not in force yet; for a server only.
+        """
+        if settings not in (None, self._settings) and settings.mode is ComputeMode.REMOTE:
+
+            def tell() -> str:
+                connection = connect(settings)
+                connection.client.close()
+                return describe(connection.capabilities)
+
+            self._background.submit(tell, onDone, lambda error: onError(readable(error)))
+            return
+
+        def ask() -> None:
+            generation = self.generation
+
+            def fail(error: Exception) -> None:
+                self.reportLost(generation, error)
+                onError(error)
+
+            self.refreshCapabilities(lambda found: onDone(describe(found)), fail)
+
+        self.ensureReady(ask, onError)
+
+    def refreshCapabilities(
+        self,
+        onDone: Callable[[dict[str, Any]], None] | None = None,
+        onError: OnError | None = None,
+    ) -> None:
+        """Ask again what the server tells about itself, such as its free memory.
+
+        Without callbacks this may be called by a timer: while one question is open, or nothing is
+        ready, it does nothing.
+        """
+        isQuiet = onDone is None and onError is None
+        if isQuiet and (
+            self.state is not ComputeState.READY
+            or (self._refreshing is not None and self._refreshing.isActive)
+        ):
+            return
+        generation = self.generation
+
+        def take(capabilities: dict[str, Any]) -> None:
+            if generation == self.generation:
+                self.capabilities = capabilities
+                self._tell()
+            if onDone is not None:
+                onDone(capabilities)
+
+        def fail(error: Exception) -> None:
+            if onError is not None:
+                onError(readable(error))
+
+        self._refreshing = self._background.submit(lambda: self.client().capabilities(), take, fail)
+
+    def listOffer(self, onDone: Callable[[Offer], None], onError: OnError) -> None:
+        """Ask which devices and models this machine has; takes seconds, in a program of its own.
+
+        Args:
+            onDone: Given what can be chosen.
+            onError: Given a `PumitError`, such as that something has to be installed first.
+        """
+
+        def ask() -> Offer:
+            missing = self._whyNotInstalled(ComputeMode.LOCAL)
+            if missing:
+                raise NotInstalled(missing)
+            return self._askOffer()
+
+        self._background.submit(ask, onDone, lambda error: onError(readable(error)))
+
+    def reportLost(self, generation: int, error: Exception) -> None:
+        """Note that what was connected in a generation does not answer any more.
+
+        The next `ensureReady` starts or connects again.
+        """
+        if generation == self.generation and self.state is ComputeState.READY:
+            self._disconnect(ComputeState.FAILED, str(readable(error)))
+
+    @property
+    def isWorkerAlive(self) -> bool:
+        """Whether our own worker runs; True for a server, of which nobody can say."""
+        worker = self._attempt.worker
+        return worker is None or worker.is_alive
+
+    def stop(self) -> None:
+        """End the worker, or the connection; it starts again when it is needed."""
+        self._refuse(ServiceError(_("The computation was stopped.")))
+        self._disconnect(ComputeState.STOPPED, _stopped_sentence(self._settings))
+
+    def close(self) -> None:
+        """End everything without waiting for it; nothing is told any more."""
+        self.onStateChanged.clear()
+        self._waiters.clear()
+        self._disconnect(ComputeState.STOPPED, "")
+
+    def _connect(self) -> None:
+        settings = self._settings
+        self.generation += 1
+        generation = self.generation
+        attempt = self._attempt = _Attempt()
+        if settings.mode is ComputeMode.LOCAL:
+            self._become(ComputeState.STARTING, _("Starting the worker on this machine."))
+        else:
+            self._become(ComputeState.STARTING, _("Connecting to the server."))
+        # Before the worker: it is heard of by threads that listen.
+        self._listening = self._background.listen()
+
+        def exited(status: int) -> None:
+            self._background.post(self._onWorkerExit, generation, status)
+
+        def open_connection() -> Connection:
+            missing = self._whyNotInstalled(settings.mode)
+            if missing:
+                raise NotInstalled(missing)
+            if settings.mode is ComputeMode.REMOTE:
+                return connect(settings)
+            if generation != self.generation:
+                raise ServiceError(_("The computation was stopped."))
+            worker = attempt.worker = self._makeWorker(settings, exited)
+            try:
+                return connect(settings, worker)
+            finally:
+                if generation != self.generation:
+                    # Closed before it was started, perhaps: nobody else ends it now.
+                    worker.close()
+
+        def take(connection: Connection) -> None:
+            if generation != self.generation:
+                return
+            self._client, self.capabilities = connection.client, connection.capabilities
+            self._become(ComputeState.READY, describe(connection.capabilities))
+            waiters, self._waiters = self._waiters, []
+            for onReady, _onError in waiters:
+                onReady()
+
+        def fail(error: Exception) -> None:
+            if generation != self.generation:
+                return
+            told = readable(error)
+            isMissing = isinstance(error, NotInstalled)
+            state = ComputeState.NOT_INSTALLED if isMissing else ComputeState.FAILED
+            self._disconnect(state, str(told))
+            self._refuse(told)
+
+        self._opening = self._background.submit(open_connection, take, fail)
+
+    def _onWorkerExit(self, generation: int, status: int) -> None:
+        if generation == self.generation and self.state is ComputeState.READY:
+            logger.warning("The worker ended with status %d.", status)
+            self._disconnect(
+                ComputeState.FAILED,
+                _(
+                    "The worker ended unexpectedly (status {status}). It starts again with the "
+                    "next prompt; your prompts are kept."
+                ).format(status=status),
+            )
+
+    def _disconnect(self, state: ComputeState, sentence: str) -> None:
+        self.generation += 1
+        attempt, self._attempt = self._attempt, _Attempt()
+        client, self._client = self._client, None
+        listening, self._listening = self._listening, None
+        self.capabilities = None
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+
+        def end() -> None:
+            if client is not None:
+                client.close()
+            if attempt.worker is not None:
+                attempt.worker.close()
+
+        if client is not None or attempt.worker is not None:
+            self._background.submit(end)
+        if listening is not None:
+            listening.release()
+        self._become(state, sentence)
+
+    def _refuse(self, error: Exception) -> None:
+        waiters, self._waiters = self._waiters, []
+        for _onReady, onError in waiters:
+            onError(error)
+
+    def _become(self, state: ComputeState, sentence: str) -> None:
+        self.state, self.sentence = state, sentence
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in list(self.onStateChanged):
+            listener()
+
+
+def _stopped_sentence(settings: ComputeSettings) -> str:
+    if settings.mode is ComputeMode.REMOTE:
+        if not settings.url:
+            return _("Give the address of the server that shall compute, and its token.")
+        return _("Not connected yet; the first prompt connects to the server.")
+    return _("Not started yet; the first prompt starts a worker on this machine.")

@@ -1,0 +1,206 @@
+"""One connection to what computes, made on a thread, and what it tells about itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from pumit.errors import PumitError, ServiceError
+from pumit.nninteractive.remote_capabilities import NNINTERACTIVE
+from slicer.i18n import tr as _
+
+from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
+from PUMITSlicerLib.installing.python_executable import find_python, program_environment
+
+if TYPE_CHECKING:
+    from pumit.client.http_client import Client
+    from pumit.client.remote_session import RemoteSession
+    from pumit.nninteractive.client.session import ForeignSession
+
+logger = logging.getLogger(__name__)
+
+_GB = 1e9
+
+
+class NotInstalled(ServiceError):
+    """Something that computing needs is not installed yet."""
+
+
+class WorkerProcess(Protocol):
+    """As `pumit.server.LocalWorker`."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+
+    @property
+    def complaints(self) -> str:
+        """Last lines of its standard error."""
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+
+    def client(self) -> Client:
+        """A client of it."""
+
+    def close(self) -> None:
+        """End it and wait for that; also while another thread is in `start`."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What computes.
+
+    Attributes:
+        client: How to ask it.
+        capabilities: What it told about itself.
+    """
+
+    client: Client
+    capabilities: dict[str, Any]
+
+
+def make_local_worker(settings: ComputeSettings, on_exit: Callable[[int], None]) -> WorkerProcess:
+    """A worker in Slicer's Python, not started yet.
+
+    Raises:
+        ServiceError: If Slicer's Python is not found.
+    """
+    from pumit.client.worker import LocalWorker
+
+    return LocalWorker(
+        settings.model,
+        device=settings.device,
+        python=find_python(),
+        environment=program_environment(),
+        on_exit=on_exit,
+    )
+
+
+def connect(settings: ComputeSettings, worker: WorkerProcess | None = None) -> Connection:
+    """Start the worker, or reach the server, and ask what it is; on a thread.
+
+    Args:
+        settings: What the user chose.
+        worker: The worker to start, for this machine.
+
+    Raises:
+        PumitError: If it cannot be used; one sentence says why.
+    """
+    if settings.mode is ComputeMode.LOCAL:
+        if worker is None:
+            raise ServiceError(_("There is no worker to connect to."))
+        worker.start()
+        client = worker.client()
+    else:
+        client = _remote_client(settings)
+    try:
+        return Connection(client, client.capabilities())
+    except BaseException:
+        client.close()
+        raise
+
+
+def open_session(
+    client: Client, capabilities: dict[str, Any] | None
+) -> RemoteSession | ForeignSession:
+    """A new session in the words that the server understands; on a thread.
+
+    Raises:
+        ServiceError: If the server cannot be used, or has no session to give.
+    """
+    if is_foreign(capabilities):
+        from pumit.nninteractive.client.session import ForeignSession
+
+        return ForeignSession(client)
+    from pumit.client.remote_session import RemoteSession
+
+    return RemoteSession(client)
+
+
+def is_foreign(capabilities: dict[str, Any] | None) -> bool:
+    """Whether it is an nnInteractive server, which answers prompts and nothing else."""
+    return (capabilities or {}).get("kind") == NNINTERACTIVE
+
+
+def answers_prompts_only(what: str) -> str:
+    """Say that an nnInteractive server does not offer something, and who does."""
+    return _(
+        "This nnInteractive server does not offer {what}; compute on this computer, or on a "
+        "PUMIT server."
+    ).format(what=what)
+
+
+def is_in_the_clear(url: str) -> bool:
+    """Whether anybody on the way to a server could read what is sent there."""
+    from pumit.client.http_client import is_loopback
+
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "http" and not is_loopback(parts.hostname or "")
+    except ValueError:
+        return False
+
+
+def describe(capabilities: dict[str, Any]) -> str:
+    """Say what computes: version, model, device and memory; of others the model's licence."""
+    if is_foreign(capabilities):
+        return _("nnInteractive {version} computes; the licence of its model: {license}.").format(
+            version=capabilities.get("version", "?"),
+            license=capabilities.get("license") or _("not told"),
+        )
+    model = capabilities.get("model") or {}
+    sentence = _("PUMIT {version} computes with model {model} on {device}").format(
+        version=capabilities.get("version", "?"),
+        model=model.get("name", "?"),
+        device=model.get("device", "?"),
+    )
+    memory = describe_memory(capabilities)
+    return f"{sentence}; {memory}." if memory else f"{sentence}."
+
+
+def describe_memory(capabilities: dict[str, Any]) -> str:
+    """Say how much memory is free on the accelerator, or "" where there is none."""
+    memory = capabilities.get("memory") or {}
+    free, total = memory.get("device_free_bytes"), memory.get("device_total_bytes")
+    if not free or not total:
+        return ""
+    return _("{free:.1f} of {total:.1f} GB of its memory are free").format(
+        free=free / _GB, total=total / _GB
+    )
+
+
+def readable(error: Exception) -> PumitError:
+    """An error with one sentence for the user; what nobody expected goes to the log whole."""
+    if isinstance(error, PumitError):
+        return error
+    logger.error("Unexpected error", exc_info=error)
+    return ServiceError(
+        _("Something went wrong inside ({kind}); the log says what.").format(
+            kind=type(error).__name__
+        )
+    )
+
+
+def _remote_client(settings: ComputeSettings) -> Client:
+    from pumit.client.http_client import Client
+
+    if not settings.url:
+        raise ServiceError(_("Give the server's address, such as https://host:8443."))
+    certificate = settings.certificateFile
+    if certificate and not Path(certificate).is_file():
+        raise ServiceError(
+            _("The certificate file {name} does not exist; choose it again.").format(
+                name=Path(certificate).name
+            )
+        )
+    return Client(
+        settings.url,
+        settings.token,
+        verify=certificate or True,
+        allow_unencrypted=settings.allowUnencrypted,
+    )

@@ -1,0 +1,317 @@
+"""Installs what is missing into Slicer's Python, after asking, step by step and beside the GUI."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pumit.errors import Cancelled, PumitError, ServiceError
+from slicer.i18n import tr as _
+
+from PUMITSlicerLib.computing.background import Background
+from PUMITSlicerLib.computing.connection import readable
+from PUMITSlicerLib.computing.settings import ComputeMode
+from PUMITSlicerLib.installing import dependencies
+from PUMITSlicerLib.installing.dependencies import TORCH, Need, VersionOf, installed_version
+from PUMITSlicerLib.installing.steps import Runner, Step, find_runner
+from PUMITSlicerLib.installing.wheel_folder import wheel_problems
+
+logger = logging.getLogger(__name__)
+
+_LTT = "light-the-torch"
+_LTT_REQUIREMENT = "light-the-torch>=0.5"
+_SAYS_NO_NETWORK = re.compile(
+    r"NewConnectionError|Temporary failure in name resolution|getaddrinfo|ProxyError"
+    r"|ConnectTimeout|Max retries exceeded|Network is unreachable|SSLError"
+)
+_SAYS_NO_VERSION = re.compile(r"No matching distribution found for (\S+)")
+
+
+@dataclass(frozen=True)
+class InstallationPlan:
+    """What would be done, for the user to agree to.
+
+    Attributes:
+        needs: What is missing.
+        steps: What would be run, in this order.
+        explanation: Some sentences: what, how much, where, and what stays as it is.
+        problems: What has to be settled before, one sentence each; nothing can be done until then.
+    """
+
+    needs: tuple[Need, ...]
+    steps: tuple[Step, ...]
+    explanation: str
+    problems: tuple[str, ...]
+
+    @property
+    def isPossible(self) -> bool:
+        """Whether it can be carried out."""
+        return bool(self.steps) and not self.problems
+
+
+def make_plan(
+    mode: ComputeMode,
+    *,
+    wheelFolder: str = "",
+    hasTorchExtension: bool = False,
+    allowsTorchFromIndex: bool = False,
+    version_of: VersionOf = installed_version,
+) -> InstallationPlan:
+    """Find out what is missing and how it would be installed; on a thread, for it reads files.
+
+    Args:
+        mode: What has to work.
+        wheelFolder: Folder to install from instead of the network.
+        hasTorchExtension: Whether Slicer has the PyTorch extension, which knows which torch fits
+            this machine's graphics card.
+        allowsTorchFromIndex: Whether the user wants torch as the package index has it.
+        version_of: Tells what is installed.
+    """
+    needs = dependencies.missing(mode, version_of)
+    problems = dependencies.too_old(needs)
+    wanted = [need.requirement for need in needs if not need.isBundled]
+    options: tuple[str, ...] = ()
+    steps: list[Step] = []
+    isTorchMissing = any(need.name == TORCH for need in needs)
+    if wheelFolder:
+        options = ("--no-index", "--find-links", wheelFolder)
+        if wanted:
+            problems += wheel_problems(Path(wheelFolder), wanted, version_of)
+    elif isTorchMissing and hasTorchExtension and not allowsTorchFromIndex:
+        # What the extension itself runs; its own function would keep the GUI waiting.
+        if version_of(_LTT) is None:
+            steps.append(Step(_LTT, "pip", ("install", _LTT_REQUIREMENT)))
+        steps.append(Step(TORCH, "light_the_torch", ("install", wanted.pop(0))))
+    elif isTorchMissing and not allowsTorchFromIndex:
+        problems.append(
+            _(
+                "PyTorch is missing: install the extension PyTorch in the Extensions Manager and "
+                "start Slicer again, or allow to take PyTorch from the package index."
+            )
+        )
+    names = {need.requirement: need.name for need in needs}
+    steps += [Step(names[line], "pip", ("install", *options, line)) for line in wanted]
+    explanation = _explain(needs, wheelFolder)
+    return InstallationPlan(tuple(needs), tuple(steps), explanation, tuple(problems))
+
+
+def has_torch_extension() -> bool:
+    """Whether Slicer has the PyTorch extension."""
+    import slicer
+
+    return hasattr(slicer.modules, "pytorchutils")
+
+
+class Installer:
+    """Carries a plan out; used on the GUI thread, which never waits.
+
+    Args:
+        background: Runs what takes time.
+        runner: Runs a step; Slicer's own way of installing where None.
+        version_of: Tells what is installed, to see in the end whether it worked.
+
+    Attributes:
+        log: Every line so far.
+    """
+
+    def __init__(
+        self,
+        background: Background,
+        runner: Runner | None = None,
+        version_of: VersionOf = installed_version,
+    ) -> None:
+        self._background = background
+        self._runner = runner
+        self._versionOf = version_of
+        self._isRunning = False
+        self._isCancelled = False
+        self._cancelStep: Callable[[], None] | None = None
+        self.log: list[str] = []
+
+    @property
+    def isRunning(self) -> bool:
+        """Whether something is being installed."""
+        return self._isRunning
+
+    def plan(
+        self,
+        mode: ComputeMode,
+        onDone: Callable[[InstallationPlan], None],
+        onError: Callable[[PumitError], None],
+        *,
+        wheelFolder: str = "",
+        allowsTorchFromIndex: bool = False,
+    ) -> None:
+        """Find out what would be done; changes nothing."""
+        hasExtension = has_torch_extension()
+        self._background.submit(
+            lambda: make_plan(
+                mode,
+                wheelFolder=wheelFolder,
+                hasTorchExtension=hasExtension,
+                allowsTorchFromIndex=allowsTorchFromIndex,
+                version_of=self._versionOf,
+            ),
+            onDone,
+            lambda error: onError(readable(error)),
+        )
+
+    def install(
+        self,
+        plan: InstallationPlan,
+        onDone: Callable[[], None],
+        onError: Callable[[PumitError], None],
+        *,
+        onLine: Callable[[str], None] = lambda line: None,
+        onProgress: Callable[[str, float], None] = lambda text, fraction: None,
+    ) -> None:
+        """Carry a plan out that the user agreed to.
+
+        Args:
+            plan: From `plan`.
+            onDone: Called when everything is there; nothing has to be restarted.
+            onError: Given an error with one sentence; `Cancelled` after `cancel`.
+            onLine: Given each line that the installation says.
+            onProgress: Told what is being installed, and the finished share.
+
+        Raises:
+            ServiceError: If the plan is not possible, or something is being installed already.
+        """
+        if not plan.isPossible:
+            raise ServiceError(plan.problems[0] if plan.problems else _("Nothing is missing."))
+        if self._isRunning:
+            raise ServiceError(_("Something is being installed already; wait for it."))
+        runner = self._runner or find_runner(self._background)
+        folder = tempfile.TemporaryDirectory(prefix="pumit-install-")
+        constraints = Path(folder.name) / "constraints.txt"
+        constraints.write_text(dependencies.constraints(plan.needs), encoding="utf-8")
+        self._isRunning, self._isCancelled = True, False
+        self.log = []
+
+        def take(line: str) -> None:
+            self.log.append(line)
+            onLine(line)
+
+        def end(error: PumitError | None) -> None:
+            folder.cleanup()
+            self._isRunning, self._cancelStep = False, None
+            if error is None:
+                onDone()
+            else:
+                onError(error)
+
+        def run(place: int) -> None:
+            if self._isCancelled:
+                end(Cancelled(_("The installation was cancelled; what is installed stays.")))
+                return
+            if place == len(plan.steps):
+                end(self._stillMissing(plan.needs))
+                return
+            step = plan.steps[place]
+            onProgress(_("Installing {name}").format(name=step.name), place / len(plan.steps))
+            first = len(self.log)
+
+            def finished(status: int) -> None:
+                if status == 0 or self._isCancelled:
+                    run(place + 1)
+                else:
+                    end(_failure(step, status, self.log[first:]))
+
+            try:
+                self._cancelStep = runner.run(step.constrained(constraints), take, finished)
+            except (OSError, RuntimeError, PumitError) as error:
+                # Such as that another module is installing something: Slicer does one at a time.
+                logger.error("The installation did not start", exc_info=error)
+                end(
+                    ServiceError(
+                        _("Installing {name} could not start: {error}").format(
+                            name=step.name, error=error
+                        )
+                    )
+                )
+
+        run(0)
+
+    def cancel(self) -> None:
+        """Stop as soon as possible: at once, or after the package that is being installed."""
+        if not self._isRunning:
+            return
+        self._isCancelled = True
+        if self._cancelStep is not None:
+            self._cancelStep()
+
+    def _stillMissing(self, needs: Sequence[Need]) -> PumitError | None:
+        importlib.invalidate_caches()
+        names = [need.name for need in needs if self._versionOf(need.name) is None]
+        if not names:
+            return None
+        return ServiceError(
+            _("{names} did not become visible; start Slicer again.").format(
+                names=dependencies.listed(names)
+            )
+        )
+
+
+def _explain(needs: Sequence[Need], wheelFolder: str) -> str:
+    if not needs:
+        return _("Everything that is needed is installed.")
+    names = dependencies.listed([need.name for need in needs])
+    sentences = [_("{names} will be installed into Slicer's own Python.").format(names=names)]
+    if wheelFolder:
+        sentences.append(_("They are taken from the folder of packages; no network is used."))
+    else:
+        sentences.append(_size(needs))
+    sentences.append(
+        _(
+            "Packages that are installed already keep their versions. It takes some minutes, in "
+            "which you can go on working."
+        )
+    )
+    return " ".join(sentences)
+
+
+def _size(needs: Sequence[Need]) -> str:
+    least = dependencies.megabytes(needs, hasCuda=False)
+    most = dependencies.megabytes(needs, hasCuda=True)
+    if least == most:
+        return _("About {size} MB are downloaded.").format(size=least)
+    return _("About {least} MB are downloaded, or {most:.1f} GB for an NVIDIA card.").format(
+        least=least, most=most / 1000
+    )
+
+
+def _failure(step: Step, status: int, lines: Sequence[str]) -> PumitError:
+    text = "\n".join(lines)
+    if "No space left on device" in text or "Errno 28" in text:
+        return ServiceError(_("The disk is full; make room and install again."))
+    if _SAYS_NO_NETWORK.search(text):
+        return ServiceError(
+            _(
+                "The package index cannot be reached; check network and proxy, or install from a "
+                "folder of packages."
+            )
+        )
+    if "ResolutionImpossible" in text or "conflicting dependencies" in text:
+        return ServiceError(
+            _(
+                "{name} does not fit to what is installed already, and that is not replaced; the "
+                "log names the conflict."
+            ).format(name=step.name)
+        )
+    absent = _SAYS_NO_VERSION.search(text)
+    if absent:
+        return ServiceError(
+            _("There is no {name} for this Python and system; the log says more.").format(
+                name=absent.group(1)
+            )
+        )
+    return ServiceError(
+        _("Installing {name} failed with status {status}; the log says why.").format(
+            name=step.name, status=status
+        )
+    )

@@ -1,0 +1,157 @@
+"""Runs one step of an installation: through Slicer's own installer, or as a program."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from pumit.client.worker import signal_tree
+
+from PUMITSlicerLib.computing.background import Background
+from PUMITSlicerLib.installing.python_executable import find_python, program_environment
+
+_REQUESTER = "PUMIT"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a Python module that installs.
+
+    Attributes:
+        name: What it installs, for the user.
+        module: `pip`, or `light_the_torch`, which finds the torch that fits the graphics card.
+        arguments: Its arguments.
+    """
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+
+    def constrained(self, file: Path) -> Step:
+        """The same, with a constraints file."""
+        return replace(self, arguments=(*self.arguments, "-c", str(file)))
+
+
+class Runner(Protocol):
+    """Runs steps."""
+
+    def run(
+        self, step: Step, onLine: Callable[[str], None], onFinished: Callable[[int], None]
+    ) -> Callable[[], None] | None:
+        """Start a step and return at once.
+
+        Args:
+            step: What to run.
+            onLine: Given each line of its output, on the GUI thread.
+            onFinished: Given its exit status, on the GUI thread.
+
+        Returns:
+            What ends it before its time; None where it cannot be ended.
+        """
+
+
+class ProgramRunner:
+    """Runs steps as programs of Slicer's Python, whose output a thread reads.
+
+    Args:
+        background: Where the thread runs.
+        python: The interpreter; Slicer's own where None.
+        environment: Its environment; as for every program of ours where None.
+    """
+
+    def __init__(
+        self,
+        background: Background,
+        python: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._background = background
+        self._python = python
+        self._environment = environment
+
+    def run(
+        self, step: Step, onLine: Callable[[str], None], onFinished: Callable[[int], None]
+    ) -> Callable[[], None]:
+        """Start a step; the returned function ends it with everything it started."""
+        windows = {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
+        process = subprocess.Popen(
+            [self._python or find_python(), "-m", step.module, *step.arguments],
+            stdin=subprocess.DEVNULL,  # nobody answers questions
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=program_environment() if self._environment is None else dict(self._environment),
+            start_new_session=True,
+            **windows,
+        )
+
+        def read() -> int:
+            assert process.stdout is not None
+            with process.stdout:
+                for line in process.stdout:
+                    text = line.decode("utf-8", errors="replace").rstrip()
+                    self._background.post(onLine, text)
+            return process.wait()
+
+        def end() -> None:
+            if process.poll() is None:
+                signal_tree(process, force=True)
+
+        self._background.submit(read, onFinished, onCancel=end)
+        return end
+
+
+class PackagingRunner:
+    """Runs pip through `slicer.packaging`, and everything else as a program.
+
+    Args:
+        packaging: The module, `slicer.packaging` or as it was called before, `slicer.pydeps`.
+        programs: Runs what is not pip.
+    """
+
+    def __init__(self, packaging: Any, programs: Runner) -> None:
+        self._packaging = packaging
+        self._programs = programs
+
+    def run(
+        self, step: Step, onLine: Callable[[str], None], onFinished: Callable[[int], None]
+    ) -> Callable[[], None] | None:
+        """Start a step; pip cannot be ended this way."""
+        if step.module != "pip":
+            return self._programs.run(step, onLine, onFinished)
+        self._packaging.pip_install(
+            list(step.arguments[1:]),  # it says "install" by itself
+            blocking=False,
+            show_progress=False,
+            requester=_REQUESTER,
+            logCallback=onLine,
+            completedCallback=onFinished,
+        )
+        return None
+
+
+def find_runner(background: Background) -> Runner:
+    """Slicer's own installer where it can work beside the GUI, otherwise pip as a program.
+
+    While Slicer tests itself its installer keeps the GUI waiting, so it is not used then.
+    """
+    import slicer
+
+    programs = ProgramRunner(background)
+    app = getattr(slicer, "app", None)
+    if app is None or (hasattr(app, "testingEnabled") and app.testingEnabled()):
+        return programs
+    for name in ("slicer.packaging", "slicer.pydeps"):
+        try:
+            packaging = import_module(name)
+        except ImportError:
+            continue
+        install = getattr(packaging, "pip_install", None)
+        if install and "completedCallback" in inspect.signature(install).parameters:
+            return PackagingRunner(packaging, programs)
+    return programs

@@ -1,0 +1,115 @@
+"""Segments as Slicer stores them, copied out of the scene, and as masks on a volume's grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import slicer
+from pumit.segmentation import Mask
+from pumit.volume import Array
+
+from PUMITSlicerLib.labelmap_grid import Box, GridMap, imageGrid, sampled
+from PUMITSlicerLib.mrml import ijkToRas, orientedImageArray
+
+BINARY_LABELMAP = "Binary labelmap"
+
+
+@dataclass(frozen=True, eq=False)
+class LabelLayer:
+    """One label map of a segmentation; several segments that do not overlap may share it.
+
+    Attributes:
+        image: A copy that is in no scene, so any thread may use it; as if under no transform.
+        box: The part of the volume's grid that it may lie on; empty without a volume.
+        gridMap: From the volume's grid to the image's; None without a volume.
+        bent: Its labels on `box`, where a transform lies between that bends.
+    """
+
+    image: object
+    box: Box
+    gridMap: GridMap | None = None
+    bent: Array | None = None
+
+    def labelsOnVolume(self) -> Array:
+        """The labels on `box` of the volume's grid, each the nearest; needs no scene."""
+        if self.bent is not None or self.gridMap is None:
+            return np.zeros((0, 0, 0), np.uint8) if self.bent is None else self.bent
+        return sampled(self.image, self.box, self.gridMap)
+
+
+def copyLayers(segmentationNode, segmentIDs: list[str], volumeNode) -> list[tuple[LabelLayer, int]]:
+    """Copy the label maps of segments; from the main thread only.
+
+    Args:
+        segmentationNode: The segmentation, under any transform.
+        segmentIDs: Segments to copy.
+        volumeNode: The volume whose grid they are wanted on, as it lies in the world; or None.
+
+    Returns:
+        For each segment its layer, which may be another segment's too, and its label.
+    """
+    segmentation = segmentationNode.GetSegmentation()
+    if not segmentation.ContainsRepresentation(BINARY_LABELMAP):
+        segmentation.CreateRepresentation(BINARY_LABELMAP)
+    copies: dict[object, LabelLayer] = {}
+    found = []
+    for segmentID in segmentIDs:
+        segment = segmentation.GetSegment(segmentID)
+        image = segment.GetRepresentation(BINARY_LABELMAP)
+        if image not in copies:
+            copies[image] = _copied(segmentationNode, image, volumeNode)
+        found.append((copies[image], segment.GetLabelValue()))
+    return found
+
+
+def _copied(segmentationNode, image, volumeNode) -> LabelLayer:
+    nowhere = Box((0, 0, 0), (0, 0, 0))
+    copy = slicer.vtkOrientedImageData()
+    if image is None or Box.ofImage(image).isEmpty:
+        return LabelLayer(copy, nowhere)
+    copy.DeepCopy(image)
+    if volumeNode is None:
+        return LabelLayer(copy, nowhere)
+    grids = (ijkToRas(volumeNode), imageGrid(image))
+    parents = (volumeNode.GetParentTransformNode(), segmentationNode.GetParentTransformNode())
+    reach = GridMap(*grids[::-1], *parents[::-1]).covering(Box.ofImage(image))
+    box = _common(reach, Box.ofImage(volumeNode.GetImageData()))
+    gridMap = GridMap(*grids, *parents)
+    # A bent transform belongs to the scene, and so to this thread.
+    bent = sampled(copy, box, gridMap) if gridMap.matrix is None else None
+    return LabelLayer(copy, box, gridMap, bent)
+
+
+def _common(first: Box, second: Box) -> Box:
+    d, h, w = (max(a, b) for a, b in zip(first.start, second.start, strict=True))
+    d2, h2, w2 = (min(a, b) for a, b in zip(first.stop, second.stop, strict=True))
+    return Box((d, h, w), (d2, h2, w2))
+
+
+def maskOnVolume(labels: Array, box: Box, label: int, shape: tuple[int, int, int]) -> Mask:
+    """One segment of `LabelLayer.labelsOnVolume` as a mask.
+
+    Args:
+        labels: The layer's labels, fills `box`.
+        box: Its place on the volume's grid.
+        label: The segment's label.
+        shape: The volume's (D, H, W).
+    """
+    mask = np.zeros(shape, dtype=bool)
+    if not box.isEmpty:
+        mask[box.within(Box((0, 0, 0), shape))] = labels == label
+    return mask
+
+
+def isEmptySegment(segmentationNode, segmentID: str) -> bool:
+    """Whether a segment has no voxel. Looks slice by slice, and stops at the first."""
+    segment = segmentationNode.GetSegmentation().GetSegment(segmentID)
+    image = segment.GetRepresentation(BINARY_LABELMAP)
+    if image is None:
+        # Only a surface so far, or nothing at all.
+        bounds = [0.0] * 6
+        segment.GetBounds(bounds)
+        return bounds[0] > bounds[1]
+    label = segment.GetLabelValue()
+    return not any((part == label).any() for part in orientedImageArray(image))

@@ -1,0 +1,71 @@
+"""The line that always says what is going on, and progress with Cancel where it takes longer."""
+
+from __future__ import annotations
+
+import qt
+from slicer.i18n import tr as _
+
+from PUMITSlicerLib.status import Activity, Status
+
+# Work that ends sooner shows no progress bar: it would only flicker.
+_SHOW_PROGRESS_AFTER_MS = 700
+# Dark enough on light panels, light enough on dark ones.
+_COLOURS = {Activity.PROBLEM: "#c75000", Activity.DONE: "#1f8f4e"}
+
+
+class StatusLine:
+    """Shows a `StatusBoard`.
+
+    Args:
+        ui: Named widgets of the panel.
+        board: What is shown.
+    """
+
+    def __init__(self, ui, board) -> None:
+        self._ui = ui
+        self._board = board
+        self._timer = qt.QTimer()
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(_SHOW_PROGRESS_AFTER_MS)
+        self._timer.connect("timeout()", self._showProgress)
+        ui.cancelButton.connect("clicked()", board.cancel)
+        board.listeners.append(self.show)
+        self._hideProgress()
+        self.show(board.current)
+
+    def show(self, status: Status) -> None:
+        """Show one status."""
+        label = self._ui.statusLabel
+        label.text = status.text
+        colour = _COLOURS.get(status.activity)
+        label.setStyleSheet(f"color: {colour};" if colour else "")
+        # A label that wraps takes its height from an earlier text otherwise.
+        lines = max(label.heightForWidth(label.width), 2 * label.fontMetrics().lineSpacing())
+        label.setMinimumHeight(lines)
+        if status.activity is not Activity.WORKING:
+            self._timer.stop()
+            self._hideProgress()
+            return
+        bar = self._ui.progressBar
+        # A bar from 0 to 0 moves without saying how far it is.
+        bar.maximum = 0 if status.fraction is None else 100
+        if status.fraction is not None:
+            bar.value = round(100 * status.fraction)
+        if bar.isHidden() and not self._timer.isActive():
+            self._timer.start()
+
+    def close(self) -> None:
+        """Show nothing more."""
+        self._timer.stop()
+        if self.show in self._board.listeners:
+            self._board.listeners.remove(self.show)
+
+    def _showProgress(self) -> None:
+        if self._board.isWorking:
+            self._ui.progressBar.show()
+            self._ui.cancelButton.visible = self._board.canCancel
+
+    def _hideProgress(self) -> None:
+        self._ui.progressBar.hide()
+        self._ui.cancelButton.hide()
+        self._ui.progressBar.format = _("%p %")

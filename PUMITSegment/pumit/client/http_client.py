@@ -1,0 +1,322 @@
+"""Talks to a server: one request, one answer, and one sentence where something is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from pumit import __version__
+from pumit.errors import PumitError, ServiceError
+from pumit.nninteractive.remote_capabilities import one_line, read_offer
+from pumit.wire.protocol import (
+    API_VERSION,
+    LEASE_HEADER,
+    META_HEADER,
+    OCTET_STREAM,
+    PATH_CAPABILITIES,
+    PATH_HEALTHZ,
+    VERSION_HEADER,
+    BusyError,
+    LeaseExpired,
+    error_from_name,
+)
+
+if TYPE_CHECKING:
+    from pumit.wire.arrays import PackedArray
+
+
+class Unreachable(ServiceError):
+    """Nothing answers at the address."""
+
+
+class TimedOut(Unreachable):
+    """No answer in time; the server may merely be busy."""
+
+
+class Refused(ServiceError):
+    """A server that is not ours understood what it was sent, and does not take it."""
+
+
+class StrangeAnswer(ServiceError):
+    """Something answers, but with nothing that the protocol knows.
+
+    Attributes:
+        status: The HTTP status.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+# Whose server it is, as `Client.capabilities` tells under `kind`; the other is `NNINTERACTIVE`.
+PUMIT = "pumit"
+
+_REFUSALS = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+
+
+class Client:
+    """A connection to one server; may be used from several threads.
+
+    Args:
+        url: Such as `http://127.0.0.1:40123` or `https://gpu.hospital.example:8443`.
+        token: The server's bearer token; "" for a server that wants none.
+        verify: Whether to check the server's certificate, or a PEM file to check it with.
+        connect_timeout_s: How long to wait for a connection.
+        read_timeout_s: How long to wait for an answer that needs no computation.
+        allow_unencrypted: Whether the user agreed that a scan goes over the network in the clear,
+            where anybody on its way can read it: `nninteractive-server` itself has no TLS.
+
+    Raises:
+        ServiceError: If the address cannot be used, or would send the scan unencrypted.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        verify: bool | str = True,
+        connect_timeout_s: float = 5.0,
+        read_timeout_s: float = 30.0,
+        allow_unencrypted: bool = False,
+    ) -> None:
+        self._url = url.rstrip("/")
+        try:
+            parts = urlsplit(self._url)
+            host = parts.hostname or ""
+        except ValueError:
+            parts, host = urlsplit(""), ""
+        if parts.scheme not in ("http", "https") or not host or parts.username:
+            raise ServiceError("A server's address looks like https://host:port.")
+        self.is_loopback = is_loopback(host)
+        if parts.scheme == "http" and not (self.is_loopback or allow_unencrypted):
+            raise ServiceError(
+                "A remote server must be reached by https://, so that nobody reads the scan on "
+                "its way; where it has no https, an unencrypted connection must be allowed."
+            )
+        if not token.isascii() or not token.isprintable():
+            raise ServiceError("The bearer token has characters that cannot be sent.")
+        self._has_token = bool(token)
+        self._timeout_s = (connect_timeout_s, read_timeout_s)
+        self._http = requests.Session()
+        # A proxy of the system would carry a loopback request elsewhere, or nowhere.
+        self._http.trust_env = not self.is_loopback
+        # Given with each request: the session's own gives way to $REQUESTS_CA_BUNDLE.
+        self._verify = verify
+        # As `auth`, so that no .netrc of the user replaces it.
+        self._http.auth = _BearerAuth(token)
+        self._http.headers[VERSION_HEADER] = str(API_VERSION)
+        self._http.headers["User-Agent"] = f"pumit/{__version__}"
+        self._http.mount(self._url, HTTPAdapter(pool_maxsize=8))
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._url
+
+    def close(self) -> None:
+        """Close the connections; sessions on the server are freed by their own `close`."""
+        self._http.close()
+
+    def is_alive(self, *, timeout_s: float = 1.0) -> bool:
+        """Whether a server answers at the address."""
+        with contextlib.suppress(PumitError):
+            self.call("GET", PATH_HEALTHZ, timeout_s=timeout_s)
+            return True
+        return False
+
+    def told(self) -> dict[str, Any]:
+        """What the server answers about itself, unread.
+
+        Raises:
+            ServiceError: If it answers nothing of the kind.
+        """
+        return self.call_json("GET", PATH_CAPABILITIES)
+
+    def capabilities(self) -> dict[str, Any]:
+        """Whose server it is, and its version, model, limits and memory.
+
+        A server that speaks both protocols, as ours does, counts as ours.
+
+        Returns:
+            Under `kind` `PUMIT` or `NNINTERACTIVE`. Of a PUMIT server the keys `api_version`,
+            `version`, `model`, `models` (each with `name`, `kind`, `version`, `description`,
+            `classes`), `limits`, `sessions`, `memory`, `prompts`; of an nnInteractive server
+            `version`, `model` (with `name`, `version`), `license`, None where it tells none, and
+            `models`, of which there are none.
+
+        Raises:
+            ServiceError: If it is another kind of server, or of a version that is not known.
+        """
+        answer = self.told()
+        told = answer.get(PUMIT)
+        if not isinstance(told, dict):
+            return read_offer(answer, self._url).capabilities()
+        if told.get("api_version") != API_VERSION:
+            raise ServiceError(
+                f"The server (pumit {told.get('version')}) speaks version "
+                f"{told.get('api_version')} of the API, this program (pumit {__version__}) "
+                f"version {API_VERSION}; update the older of the two."
+            )
+        return {**told, "kind": PUMIT}
+
+    def call_json(
+        self,
+        method: str,
+        path: str,
+        *,
+        lease: str | None = None,
+        body: object = None,
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
+        """Send JSON and read JSON; errors as `call` has them."""
+        response = self.call(method, path, lease=lease, body=body, timeout_s=timeout_s)
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._foreign(response.status_code)
+        return answer
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        lease: str | None = None,
+        body: object = None,
+        array: bytes | PackedArray | None = None,
+        meta: Mapping[str, object] | None = None,
+        timeout_s: float | None = None,
+    ) -> requests.Response:
+        """Send one request.
+
+        Args:
+            method: `GET` or `POST`.
+            path: As in `protocol`.
+            lease: Lease token of the session.
+            body: What to send as JSON.
+            array: What to send as an array envelope instead.
+            meta: Its `X-Meta`.
+            timeout_s: How long to wait for the answer.
+
+        Returns:
+            A successful answer.
+
+        Raises:
+            Unreachable: If nothing answers, or not in time (`TimedOut`).
+            LeaseExpired: If the session is gone.
+            PumitError: What the server refuses, as the class it names.
+        """
+        headers = {} if lease is None else {LEASE_HEADER: lease}
+        if meta is not None:
+            headers[META_HEADER] = json.dumps(meta, separators=(",", ":"))
+        data: bytes | PackedArray | None = None
+        if array is not None:
+            data, headers["Content-Type"] = array, OCTET_STREAM
+        elif body is not None:
+            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        connect_s, read_s = self._timeout_s
+        try:
+            response = self._http.request(
+                method,
+                self._url + path,
+                headers=headers,
+                data=data,
+                timeout=(min(connect_s, timeout_s or connect_s), timeout_s or read_s),
+                verify=self._verify,
+                allow_redirects=False,  # the token is for this address only
+            )
+        except requests.exceptions.SSLError:
+            raise Unreachable(
+                f"The certificate of {self._url} is not trusted; ask its administrator, or give "
+                "the file to check it with."
+            ) from None
+        except requests.exceptions.Timeout:
+            raise TimedOut(f"{self._url} does not answer in time; try again.") from None
+        except (requests.exceptions.RequestException, OSError):
+            raise Unreachable(
+                f"Nothing answers at {self._url}; start the server again, or check the address."
+            ) from None
+        if response.status_code != HTTPStatus.OK:
+            raise self._refused(response)
+        return response
+
+    def _refused(self, response: requests.Response) -> PumitError:
+        status = response.status_code
+        try:
+            told = response.json()
+            detail = told["detail"]
+        except (ValueError, KeyError, TypeError):
+            return self._foreign(status)
+        if isinstance(told.get("error"), str) and (
+            self._has_token or status != HTTPStatus.UNAUTHORIZED
+        ):
+            return error_from_name(told["error"], str(detail), status)
+        return self._refused_elsewhere(status, detail)
+
+    def _refused_elsewhere(self, status: int, detail: object) -> PumitError:
+        """What a server says that is not ours: a detail and a status, no name."""
+        said = f": {one_line(detail).rstrip('.')}" if isinstance(detail, str) else ""
+        if status == HTTPStatus.UNAUTHORIZED:
+            remedy = "asks for a token" if not self._has_token else "does not take this token"
+            return ServiceError(f"{self._url} {remedy}; whoever started the server has it.")
+        if status == HTTPStatus.GONE:
+            return LeaseExpired("The session on the server has ended; try again.")
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            return BusyError(f"The server has no place now{said}; try again in a while.")
+        if status in _REFUSALS:
+            return Refused(f"The server does not take this{said}.")
+        return self._foreign(status)
+
+    def _foreign(self, status: int) -> ServiceError:
+        return StrangeAnswer(
+            f"{self._url} answers, but not as a PUMIT or nnInteractive server (HTTP {status}); "
+            "check the address and what stands before it.",
+            status,
+        )
+
+
+class _BearerAuth(requests.auth.AuthBase):
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address means this machine."""
+    if host.lower() == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False

@@ -1,0 +1,40 @@
+"""`python -m pumit.client.offer`: devices and models of this machine, as one line of JSON.
+
+For a viewer, which imports neither torch nor the model index itself.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+
+def offer() -> dict[str, Any]:
+    """What a worker on this machine could be started with.
+
+    Returns:
+        `devices`, as `pumit.inference.devices.Device`, and `models` with `name`, `kind`,
+        `description` and `is_here`.
+
+    Raises:
+        CheckpointError: If a model index is damaged.
+    """
+    from pumit.inference.devices import list_devices
+    from pumit.models.index import list_models
+
+    models = [
+        {
+            "name": entry.name,
+            "kind": entry.kind,
+            "description": entry.description,
+            "is_here": entry.path.is_file(),
+        }
+        for entry in list_models()
+    ]
+    return {"devices": [asdict(device) for device in list_devices()], "models": models}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(offer()) + "\n")

@@ -1,0 +1,182 @@
+"""A server's automatic models and tokenizers, asked through a session."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import ExportError, ServiceError, VolumeError
+from pumit.inference.tokenizer.familiarity import Familiarity
+from pumit.inference.tokenizer.token_use import Reconstruction, TokenUse
+from pumit.segmentation import ClassLabel, LabelMap
+from pumit.volume import Volume
+from pumit.wire import protocol
+from pumit.wire.arrays import Array
+from pumit.wire.bundle import unpack_bundle
+
+__all__ = ["AutomaticAnswer", "ModelMethods", "Reconstruction"]
+
+Corners = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True, eq=False)
+class AutomaticAnswer:
+    """What an automatic model found.
+
+    Attributes:
+        found: Labels on the volume's grid, and regions where classes overlap; each class brings
+            its terminology entry and colour.
+        model: The model's name.
+        version: The model's own version.
+    """
+
+    found: LabelMap
+    model: str
+    version: str
+
+
+class ModelMethods(ABC):
+    """What a remote session can ask of models that take no prompts."""
+
+    @property
+    @abstractmethod
+    def volume(self) -> Volume:
+        """The present volume."""
+
+    @abstractmethod
+    def _ask_job(
+        self,
+        path: str,
+        body: dict[str, Any],
+        *,
+        job: str,
+        cancelled: Callable[[], bool] | None,
+        progress: Callable[[float], None] | None,
+    ) -> bytes:
+        """Ask for a long answer that is stopped by its job's name."""
+
+    def segment_automatically(
+        self,
+        model: str,
+        roi_corners_lps: Corners | None = None,
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> AutomaticAnswer:
+        """Label the volume, or a region of it.
+
+        Args:
+            model: Name of an automatic model, or of the promptable one, which then looks for
+                whatever stands out; see `models` of the server's capabilities.
+            roi_corners_lps: Eight corners of a region, rotated or not, LPS mm.
+            cancelled: Asked often, from this thread; True stops the computation.
+            progress: Told the finished share, 0 to 1, from this thread.
+
+        Raises:
+            Cancelled: If it was stopped; the session stays usable.
+            CheckpointError: If the server has no such model.
+            PromptError: If the region lies outside of the volume.
+            ServiceError: If the server is gone.
+        """
+        corners = None if roi_corners_lps is None else np.asarray(roi_corners_lps).tolist()
+        content = self._ask_job(
+            protocol.PATH_SEGMENT_AUTOMATICALLY,
+            {"model": model, "roi_corners_lps": corners},
+            job=protocol.AUTOMATIC_JOB,
+            cancelled=cancelled,
+            progress=progress,
+        )
+        shape = self.volume.shape
+        # Two bytes for a label, eight for the regions of a voxel.
+        meta, arrays = unpack_bundle(content, max_bytes=8 * math.prod(shape))
+        try:
+            classes = tuple(
+                ClassLabel(row["name"], row["terminology"], tuple(row["color_rgb"]))
+                for row in meta["classes"]
+            )
+            labels = _placed(meta["bbox"], arrays.get("labels"), shape)
+            if labels.max(initial=0) > len(classes):
+                raise ValueError("a label without a class")
+            regions = None
+            if "regions" in arrays:
+                regions = _placed(meta["bbox"], arrays["regions"], shape)
+            found = LabelMap(labels, classes, regions)
+            version = str(meta["version"])
+        except (KeyError, TypeError, ValueError, ExportError, VolumeError) as error:
+            raise ServiceError(f"The server's answer cannot be read: {error}.") from None
+        return AutomaticAnswer(found, model, version)
+
+    def reconstruct(
+        self,
+        model: str | None = None,
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Reconstruction:
+        """Bring the volume through a tokenizer and back.
+
+        Args:
+            model: Name of a tokenizer; the server's first one where None.
+            cancelled: Asked often, from this thread; True stops the computation.
+            progress: Told the finished share, 0 to 1, from this thread.
+
+        Raises:
+            Cancelled: If it was stopped; the session stays usable.
+            CheckpointError: If the server has no such tokenizer, or none at all.
+            ServiceError: If the server is gone.
+        """
+        content = self._ask_job(
+            protocol.PATH_RECONSTRUCT,
+            {"model": model},
+            job=protocol.RECONSTRUCTION_JOB,
+            cancelled=cancelled,
+            progress=progress,
+        )
+        shape = self.volume.shape
+        meta, arrays = unpack_bundle(content, max_bytes=max(4 * math.prod(shape), 1 << 24))
+        try:
+            _expect(arrays["image"], shape)
+            _expect(arrays["difference"], shape)
+            shares = arrays["shares"].astype(np.float64)
+            # Servers of earlier versions tell neither the score nor the usual use.
+            judged, usual = meta.get("familiarity"), arrays.get("usual_shares")
+            if usual is not None:
+                _expect(usual, shares.shape)
+            return Reconstruction(
+                arrays["image"].astype(np.float32, copy=False),
+                arrays["difference"].astype(np.float32, copy=False),
+                TokenUse(shares, float(meta["mean_entropy"])),
+                float(meta["psnr_db"]),
+                None if meta["ssim"] is None else float(meta["ssim"]),
+                str(meta["sentence"]),
+                None if judged is None else Familiarity.from_json(judged),
+                None if usual is None else usual.astype(np.float64),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ServiceError(f"The server's answer cannot be read: {error}.") from None
+
+
+def _placed(
+    bounds: Any, inside: Array | None, shape: tuple[int, int, int]
+) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """What fills a box of a grid that is 0 elsewhere; without a box nothing does."""
+    if bounds is None:
+        return np.zeros(shape, dtype=np.uint8)
+    if inside is None or inside.dtype.kind != "u":
+        raise ValueError("no whole numbers for its box")
+    whole = np.zeros(shape, dtype=inside.dtype)
+    box = tuple(slice(int(start), int(stop)) for start, stop in bounds)
+    _expect(inside, whole[box].shape)
+    whole[box] = inside
+    return whole
+
+
+def _expect(array: Array, shape: tuple[int, ...]) -> None:
+    if array.shape != shape:
+        raise ValueError(f"an array of shape {array.shape} in place of {shape}")

@@ -1,0 +1,254 @@
+"""A server of one's own: a process that starts with its user and never outlives it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import pumit
+from pumit.client.http_client import Client
+from pumit.errors import ServiceError
+from pumit.wire.protocol import PARENT_VARIABLE, TOKEN_VARIABLE, error_from_name
+
+# A viewer left open over lunch, or overnight, keeps its session awake: nobody else waits for it.
+_IDLE_TIMEOUT_S = 7 * 24 * 3600
+_CLOSE_S = 4.0
+
+
+class LocalWorker:
+    """Starts `python -m pumit.server` on loopback and ends it with the `with` block.
+
+    The token is new each time and travels by environment. If this process is killed, the worker
+    ends by itself; if the worker is killed, `ended` is set at once.
+
+    Args:
+        model: A name from the model index, or a checkpoint file.
+        device: `auto`, `cpu`, `cuda`, ...
+        python: Interpreter that has pumit's dependencies; this one where None.
+        command: Whole command instead, for tests.
+        environment: Environment to start from; this process's where None.
+        start_timeout_s: How long loading the model may take.
+        on_exit: Called once with the exit status when the worker has ended, from a thread.
+    """
+
+    def __init__(
+        self,
+        model: str = "default",
+        *,
+        device: str = "auto",
+        python: str | None = None,
+        command: Sequence[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        start_timeout_s: float = 120.0,
+        on_exit: Callable[[int], None] | None = None,
+    ) -> None:
+        self._command = list(command or [python or sys.executable, "-m", "pumit.server"])
+        if command is None:
+            self._command += ["--model", model, "--device", device]
+            self._command += ["--idle-timeout", str(_IDLE_TIMEOUT_S)]
+            self._command += ["--sleep-after", str(_IDLE_TIMEOUT_S)]
+        self._environment = environment
+        self._start_timeout_s = start_timeout_s
+        self._on_exit = on_exit
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: queue.Queue[bytes] = queue.Queue()
+        self._complaints: deque[str] = deque(maxlen=50)
+        self._url = ""
+        self.token = ""
+        self.ended = threading.Event()
+
+    def __enter__(self) -> LocalWorker:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """Where it listens, such as `http://127.0.0.1:40123`."""
+        return self._url
+
+    @property
+    def pid(self) -> int:
+        """Its process id; the whole process group has the same number."""
+        return self._running().pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def complaints(self) -> str:
+        """Last lines of its standard error, for a log window; may name files of this program."""
+        return "\n".join(self._complaints)
+
+    def start(self) -> None:
+        """Start the process and wait until it answers.
+
+        Raises:
+            ServiceError: If it ends or stays silent instead.
+            CheckpointError: If the model cannot be loaded.
+        """
+        if self.is_alive:
+            return
+        self.token, self.ended = secrets.token_urlsafe(32), threading.Event()
+        self._said = queue.Queue()
+        try:
+            process = self._launch()
+        except OSError as error:
+            raise ServiceError(f"The worker cannot be started: {error.strerror}.") from None
+        self._process = process
+        assert process.stdout is not None
+        assert process.stderr is not None
+        _in_thread(_read_lines, process.stdout, self._said.put)
+        reader = _in_thread(_read_lines, process.stderr, self._note)
+        _in_thread(self._wait, process, self.ended)
+        try:
+            self._url = str(self._await_ready(reader)["url"])
+        except BaseException:
+            self.close()
+            raise
+
+    def client(self, **options: Any) -> Client:
+        """A client of this worker; options as `Client` has them.
+
+        Raises:
+            ServiceError: If the worker has ended.
+        """
+        self.check()
+        return Client(self._url, self.token, **options)
+
+    def check(self) -> None:
+        """Raise a ServiceError that says how the worker ended, if it has."""
+        process = self._running()
+        status = process.poll()
+        if status is None:
+            return
+        how = f"ended with status {status}" if status >= 0 else f"was ended by signal {-status}"
+        hint = "; the machine may have run out of memory" if status == -9 else ""
+        raise ServiceError(f"The worker {how}{hint}. Start it again; your prompts are kept.")
+
+    def close(self) -> None:
+        """End the worker and every process it started."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            signal_tree(process, force=False)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_CLOSE_S)
+        if process.poll() is None:
+            signal_tree(process, force=True)
+        process.wait()
+        self.ended.wait(_CLOSE_S)  # by then the rest of the process group is gone too
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        root = str(Path(pumit.__file__).resolve().parent.parent)
+        given = os.environ if self._environment is None else self._environment
+        paths = [root, *filter(None, given.get("PYTHONPATH", "").split(os.pathsep))]
+        environment = {
+            **given,
+            "PYTHONPATH": os.pathsep.join(paths),
+            TOKEN_VARIABLE: self.token,
+            PARENT_VARIABLE: str(os.getpid()),
+        }
+        windows: dict[str, Any] = {}
+        if sys.platform == "win32":
+            flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
+            windows = {"creationflags": flags}
+        return subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,  # never written to: its end tells the worker of ours
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=root,
+            start_new_session=True,
+            **windows,
+        )
+
+    def _await_ready(self, complaints: threading.Thread) -> dict[str, Any]:
+        try:
+            line = self._said.get(timeout=self._start_timeout_s)
+        except queue.Empty:
+            raise ServiceError(
+                f"The worker did not start within {self._start_timeout_s:g} s; see its log."
+            ) from None
+        try:
+            message = json.loads(line)
+            if message["event"] == "error":
+                raise error_from_name(message["error"], message["detail"], 0)
+            return dict(message)
+        except (json.JSONDecodeError, KeyError, TypeError):
+            complaints.join(_CLOSE_S)  # its reason may come by the other pipe a little later
+            last = self._complaints[-1] if self._complaints else "it said nothing"
+            raise ServiceError(f"The worker could not start: {last}.") from None
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise ServiceError("The worker has not been started.")
+        return self._process
+
+    def _note(self, line: bytes) -> None:
+        if line:
+            self._complaints.append(line.decode("utf-8", errors="replace").rstrip())
+
+    def _wait(self, process: subprocess.Popen[bytes], ended: threading.Event) -> None:
+        status = process.wait()
+        # At once, while the group's number cannot belong to anybody else yet.
+        signal_tree(process, force=True)
+        ended.set()
+        if self._on_exit is not None:
+            self._on_exit(status)
+
+
+def _in_thread(function: Callable[..., None], *arguments: Any) -> threading.Thread:
+    name = f"pumit-worker{function.__name__}"
+    thread = threading.Thread(target=function, args=arguments, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _read_lines(pipe: IO[bytes], take: Callable[[bytes], object]) -> None:
+    """Pass on every line, then an empty one; a full pipe would stop the worker."""
+    with pipe:
+        for line in pipe:
+            take(line)
+    take(b"")
+
+
+def signal_tree(process: subprocess.Popen[bytes], *, force: bool) -> None:
+    """End a process and its descendants; a launcher may stand between us and the worker."""
+    if sys.platform == "win32":
+        if process.poll() is None:
+            subprocess.run(
+                ["taskkill", "/F", "/T", "/PID", str(process.pid)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=False,
+            )
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL if force else signal.SIGTERM)

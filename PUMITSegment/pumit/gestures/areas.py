@@ -1,0 +1,228 @@
+"""The areas of a drawing in voxels, and how deep in them each voxel lies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from pumit.errors import PromptError
+from pumit.gestures.middle_line import Cell
+from pumit.volume import Volume
+
+logger = logging.getLogger(__name__)
+
+Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+MAX_AREAS = 16  # of one drawing
+_MAX_VOXELS = 2**21  # of a drawing's bounding box; larger ones are looked at coarsely
+_MAX_CELLS = 2500  # that a path is searched in: a fraction of a second
+_TOUCHING = np.ones((3, 3, 3), bool)  # voxels that touch at a corner are one area
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How deep in an area cells lie, and which voxels they stand for.
+
+    Attributes:
+        values: Distance to the border, mm, 0 outside; two axes for an area that is a thin sheet.
+        cell_mm: Length of a cell along each axis.
+        voxels: Volume indices (N, 3) of N cells.
+    """
+
+    values: Floats
+    cell_mm: tuple[float, ...]
+    voxels: Callable[[Sequence[Cell]], Floats]
+
+    def inner_part(self, inner: float) -> Depth:
+        """Only what is deeper than a share of the largest depth."""
+        kept = self.values >= inner * self.values.max()
+        return Depth(np.where(kept, self.values, 0.0), self.cell_mm, self.voxels)
+
+    def thinned(self) -> Depth:
+        """The same in few enough cells for a search; each stands for the deepest in it."""
+        if int((self.values > 0).sum()) <= _MAX_CELLS:
+            return self
+        step, pooled = min(self.cell_mm), self.values
+        while int((pooled > 0).sum()) > _MAX_CELLS:
+            step *= 1.4
+            block = tuple(max(1, round(step / mm)) for mm in self.cell_mm)
+            pooled, found = _pooled(self.values, block)
+        size = tuple(mm * b for mm, b in zip(self.cell_mm, block, strict=True))
+        fine = self.voxels
+        return Depth(pooled, size, lambda cells: fine([tuple(found[c].tolist()) for c in cells]))
+
+    def deepest(self) -> Cell:
+        """The deepest cell; of several that are as deep, the one in their middle."""
+        cells = np.argwhere(self.values >= self.values.max() * (1 - 1e-6))
+        places = cells * np.array(self.cell_mm)
+        offset = ((places - places.mean(axis=0)) ** 2).sum(axis=1)
+        return tuple(cells[int(offset.argmin())].tolist())
+
+
+@dataclass(frozen=True)
+class Area:
+    """Voxels of one stroke or lasso.
+
+    Attributes:
+        mask: bool (d, h, w), of cells of `block` voxels.
+        start: Volume index of the first cell's first voxel.
+        block: Voxels of a cell along each axis; all 1 unless the drawing is huge.
+        spacing_mm: The volume's, (d, h, w).
+        drawn: bool, the voxels from `start` on, one by one.
+    """
+
+    mask: Mask
+    start: Integers
+    block: Integers
+    spacing_mm: tuple[float, ...]
+    drawn: Mask
+
+    def depth(self, *, is_filled: bool) -> Depth:
+        """Distance of the cells to the border; of a thin sheet, within the sheet.
+
+        Args:
+            is_filled: Whether what an outline encloses belongs to the area.
+        """
+        size = tuple(float(mm * b) for mm, b in zip(self.spacing_mm, self.block, strict=True))
+        across = _thin_axis(self.mask, size, is_filled)
+        if across is None:
+            solid = ndimage.binary_fill_holes(self.mask) if is_filled else self.mask
+            return Depth(_distance(solid, size), size, self._voxels)
+        flat = _seen(self.mask, across, is_filled)
+        flat_size = tuple(s for axis, s in enumerate(size) if axis != across)
+        middle = _middle_of_columns(self.mask, across)
+
+        def lifted(cells: Sequence[Cell]) -> Floats:
+            return self._voxels([(*c[:across], int(middle[c]), *c[across:]) for c in cells])
+
+        return Depth(_distance(flat, flat_size), flat_size, lifted)
+
+    def _voxels(self, cells: Sequence[Cell]) -> Floats:
+        index = np.array(cells, dtype=np.int64).reshape(-1, 3) * self.block
+        if (self.block > 1).any():
+            index = index + np.array([self._drawn_in(corner) for corner in index])
+        return np.asarray(index + self.start, dtype=np.float64)
+
+    def _drawn_in(self, corner: Integers) -> Integers:
+        """The drawn voxel nearest to the middle of a cell, from the cell's first voxel."""
+        ends = corner + self.block
+        cell = self.drawn[tuple(slice(a, b) for a, b in zip(corner, ends, strict=True))]
+        middle = (np.array(cell.shape) - 1) // 2
+        inside = np.argwhere(cell)
+        if not len(inside):  # enclosed by an outline
+            return np.asarray(middle, dtype=np.int64)
+        return np.asarray(inside[((inside - middle) ** 2).sum(axis=1).argmin()], dtype=np.int64)
+
+
+def areas_of(
+    drawn: npt.ArrayLike, start: Sequence[int], volume: Volume, name: str
+) -> Iterator[Area]:
+    """The connected areas of a drawing, the largest first, at most `MAX_AREAS`.
+
+    Args:
+        drawn: bool (d, h, w), a crop of the volume's grid.
+        start: Volume index (d, h, w) of the crop's first voxel.
+        volume: The scan.
+        name: What the drawing is, for the user.
+
+    Raises:
+        PromptError: If nothing is drawn, or not on the volume's grid.
+    """
+    mask = np.asarray(drawn).astype(bool, copy=False)
+    first = np.array([int(s) for s in start])
+    if mask.ndim != 3 or len(first) != 3:
+        raise PromptError(f"A {name} needs three axes (d, h, w), got shape {mask.shape}.")
+    if (first < 0).any() or (first + mask.shape > volume.shape).any():
+        raise PromptError(
+            f"A {name} of {mask.shape} voxels that begins at {tuple(first.tolist())} leaves the "
+            f"volume {volume.shape}; draw it inside the image."
+        )
+    bounds = [np.flatnonzero(mask.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1))]
+    if not len(bounds[0]):
+        raise PromptError(f"The {name} is empty; draw at least one voxel.")
+    mask = mask[tuple(slice(b[0], b[-1] + 1) for b in bounds)]
+    first = first + [b[0] for b in bounds]
+    block = _coarse_block(mask.shape, volume.spacing_mm)
+    coarse = mask if (block == 1).all() else _pooled(mask, tuple(block.tolist()))[0]
+    labels, count = ndimage.label(coarse, structure=_TOUCHING)
+    if count > MAX_AREAS:
+        logger.warning("Of a %s with %d parts the largest %d are used.", name, count, MAX_AREAS)
+    boxes = ndimage.find_objects(labels)
+    for i in np.argsort(-np.bincount(labels.ravel())[1:], kind="stable")[:MAX_AREAS]:
+        low = np.array([s.start for s in boxes[i]]) * block
+        high = np.array([s.stop for s in boxes[i]]) * block
+        voxels = mask[tuple(slice(a, b) for a, b in zip(low, high, strict=True))]
+        yield Area(labels[boxes[i]] == i + 1, first + low, block, volume.spacing_mm, voxels)
+
+
+def _coarse_block(shape: tuple[int, ...], spacing_mm: tuple[float, ...]) -> Integers:
+    """How many voxels along each axis to take as one, so that there are not too many."""
+    step = min(spacing_mm)
+    block = np.ones(3, dtype=np.int64)
+    while np.prod(-(-np.array(shape) // block)) > _MAX_VOXELS:
+        step *= 1.4
+        block = np.array([max(1, round(step / mm)) for mm in spacing_mm])
+    return block
+
+
+def _pooled(values: npt.NDArray[Any], block: tuple[int, ...]) -> tuple[npt.NDArray[Any], Integers]:
+    """Largest value of each block of cells, and the index (..., axes) where it is."""
+    padded = np.pad(values, [(0, -n % b) for n, b in zip(values.shape, block, strict=True)])
+    count = tuple(n // b for n, b in zip(padded.shape, block, strict=True))
+    split = padded.reshape([n for pair in zip(count, block, strict=True) for n in pair])
+    rows = split.transpose([*range(0, split.ndim, 2), *range(1, split.ndim, 2)])
+    rows = rows.reshape(*count, -1)
+    within = np.array(np.unravel_index(rows.argmax(axis=-1), block))
+    corner = np.moveaxis(np.indices(count), 0, -1) * np.array(block)
+    return rows.max(axis=-1), corner + np.moveaxis(within, 0, -1)
+
+
+def _distance(mask: Mask, size: tuple[float, ...]) -> Floats:
+    """Distance of cells to the nearest one outside, mm; beyond the array is outside."""
+    within = (slice(1, -1),) * mask.ndim
+    return np.asarray(ndimage.distance_transform_edt(np.pad(mask, 1), sampling=size)[within])
+
+
+def _seen(mask: Mask, across: int, is_filled: bool) -> Mask:
+    """What of an area is seen along an axis."""
+    flat = mask.any(axis=across)
+    return np.asarray(ndimage.binary_fill_holes(flat) if is_filled else flat, dtype=bool)
+
+
+def _thin_axis(mask: Mask, size: tuple[float, ...], is_filled: bool) -> int | None:
+    """The axis along which an area is a thin sheet, or None for a body.
+
+    A drawing on a slice may be as thick as the brush, and one on an oblique slice has steps.
+    """
+    if 1 in mask.shape:
+        return mask.shape.index(1)
+    seen = [int(mask.any(axis=axis).sum()) for axis in range(3)]
+    thickness = [int(mask.sum()) / n * s for n, s in zip(seen, size, strict=True)]
+    axis = int(np.argmin(thickness))
+    rest = tuple(s for i, s in enumerate(size) if i != axis)
+    return axis if thickness[axis] < _distance(_seen(mask, axis, is_filled), rest).max() else None
+
+
+def _middle_of_columns(mask: Mask, across: int) -> Integers:
+    """Index of the middle cell of each column along an axis.
+
+    Of empty columns, which an outline encloses, it is on the plane that fits the others best.
+    """
+    columns = np.moveaxis(mask, across, -1)
+    order = np.cumsum(columns, axis=-1)
+    half = (order[..., -1:] + 1) // 2
+    middle = np.asarray((columns & (order == half)).argmax(axis=-1))
+    is_empty = ~columns.any(axis=-1)
+    if is_empty.any():
+        along = np.moveaxis(np.array([*np.indices(is_empty.shape), np.ones(is_empty.shape)]), 0, -1)
+        plane = np.linalg.lstsq(along[~is_empty], middle[~is_empty], rcond=None)[0]
+        middle[is_empty] = np.clip(np.rint(along[is_empty] @ plane), 0, columns.shape[-1] - 1)
+    return middle

@@ -1,0 +1,100 @@
+"""The line along the middle of an area, over cells that know how deep in the area they lie.
+
+A lasso becomes such a line, whether it comes as an outline or as voxels.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+Depth = npt.NDArray[np.float64]
+Cell = tuple[int, ...]
+# Where the part of a lasso's area begins that becomes a prompt, of the area's largest depth: its
+# innermost fifth for a positive lasso, its deepest point for a negative one. Measured; see
+# `PUMITSegmentLib.prompts.drawing.lasso`.
+LASSO_INNER = {True: 0.8, False: 1.0}
+
+
+def inner_path(depth: Depth, inner: float, cell_size: Sequence[float] | None = None) -> list[Cell]:
+    """The path along the middle of an area's inner part.
+
+    Args:
+        depth: Distance of each cell to the area's border, 0 outside of it; any number of axes.
+        inner: Where the inner part begins, of the largest depth: 0 for all of the area, 1 for the
+            deepest cell.
+        cell_size: Length of a cell along each axis; 1 if None.
+
+    Returns:
+        Cells from one end of the inner part to the other.
+    """
+    deepest = deepest_cell(depth)
+    if inner >= 1:
+        return [deepest]
+    return longest_path(np.where(depth >= inner * depth[deepest], depth, 0.0), cell_size)
+
+
+def longest_path(depth: Depth, cell_size: Sequence[float] | None = None) -> list[Cell]:
+    """The path between the two most distant ends of the part that has the deepest cell.
+
+    Args:
+        depth: Distance of each cell to the border, 0 where no path may go; some are above 0.
+        cell_size: Length of a cell along each axis; 1 if None.
+    """
+    size = np.ones(depth.ndim) if cell_size is None else np.asarray(cell_size, dtype=np.float64)
+    even = (depth > 0).astype(float)
+    first = _farthest(_search(even, deepest_cell(depth), size)[0])
+    last = _farthest(_search(even, first, size)[0])
+    # Between the ends, what is deep is near.
+    before = _search(depth, first, size)[1]
+    path = [last]
+    while path[-1] != first:
+        path.append(before[path[-1]])
+    return path
+
+
+def deepest_cell(depth: Depth) -> Cell:
+    """The cell with the largest depth; the first of several."""
+    return tuple(int(i) for i in np.unravel_index(int(depth.argmax()), depth.shape))
+
+
+def _farthest(distances: dict[Cell, float]) -> Cell:
+    return max(distances, key=lambda cell: (distances[cell], cell))
+
+
+def _search(
+    depth: Depth, start: Cell, cell_size: Depth
+) -> tuple[dict[Cell, float], dict[Cell, Cell]]:
+    """Dijkstra over cells with a depth; a step costs its length over the squared depth.
+
+    Returns:
+        Distance of every reachable cell, and the cell before it.
+    """
+    steps = [
+        (step, float(np.linalg.norm(np.array(step) * cell_size)))
+        for step in product((-1, 0, 1), repeat=depth.ndim)
+        if any(step)
+    ]
+    open_cells = {
+        tuple(cell): float(depth[tuple(cell)]) for cell in np.argwhere(depth > 0).tolist()
+    }
+    distances, before, done = {start: 0.0}, {start: start}, set()
+    queue = [(0.0, start)]
+    while queue:
+        distance, cell = heapq.heappop(queue)
+        if cell in done:
+            continue
+        done.add(cell)
+        for step, length in steps:
+            other = tuple(c + s for c, s in zip(cell, step, strict=True))
+            if other not in open_cells or other in done:
+                continue
+            longer = distance + length / open_cells[other] ** 2
+            if longer < distances.get(other, np.inf):
+                distances[other], before[other] = longer, cell
+                heapq.heappush(queue, (longer, other))
+    return distances, before

@@ -1,0 +1,1 @@
+"""Answers without prompts: sliding windows, classes, and everything in a scan."""

@@ -1,0 +1,279 @@
+"""Everything at once: a promptable model asked at a grid of points, its best answers kept.
+
+The recipe is that of SAM's automatic mask generator (Kirillov et al. 2023, appendix B): a regular
+grid of points, masks kept by estimated IoU and by stability, duplicates removed by non-maximum
+suppression, the whole at several scales.
+
+Differs from the source: 3D fields instead of crops; duplicates are told by the overlap of the masks
+and not of their boxes; a point inside a mask that its own scale has already given is not asked,
+because in 3D most points are inside something large; masks that a field cuts off are left to the
+coarser scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+from skimage.filters import threshold_otsu
+from torch import Tensor
+
+from pumit.errors import Cancelled
+from pumit.inference.automatic.region import Region
+from pumit.inference.interactive.field_planner import face_contact
+from pumit.inference.interactive.field_prompts import IndexPrompts, for_network
+from pumit.inference.interactive.grid_transfer import to_volume
+from pumit.inference.interactive.responder import Responder
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.preprocessing.fields import Field
+from pumit.segmentation import ClassLabel, LabelMap
+
+Mask = npt.NDArray[np.bool_]
+
+# What a mask loses in the ranking that its field cuts off, as with clicks.
+_CONTACT_PENALTY = 0.5
+# Voxels of the grid on which the body is looked for.
+_BODY_VOXELS = 500_000
+
+
+@dataclass(frozen=True)
+class EverythingSettings:
+    """What is asked and what is kept.
+
+    Attributes:
+        points_per_side: Points along the in-plane side of a field.
+        levels: Field sizes, the coarsest counted first.
+        min_iou: Least estimated IoU of a mask.
+        min_stability: Least IoU of a mask with its logits cut at +1 and at -1.
+        max_contact: Most that a field may cut off of a mask; see `face_contact`.
+        max_overlap: IoU from which two masks are one.
+        max_inside: Largest part of a mask that may lie inside a better one.
+        min_voxels: Smallest segment.
+        max_share: Largest part of the body that one segment may be.
+        max_segments: Most segments.
+    """
+
+    points_per_side: int = 6
+    levels: int = 2
+    min_iou: float = 0.2
+    min_stability: float = 0.4
+    max_contact: float = 0.5
+    max_overlap: float = 0.3
+    max_inside: float = 0.5
+    min_voxels: int = 30
+    max_share: float = 0.5
+    max_segments: int = 40
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A mask on a box of the volume's grid, depth first."""
+
+    start: npt.NDArray[np.int64]
+    mask: Mask
+    score: float
+
+    @property
+    def stop(self) -> npt.NDArray[np.int64]:
+        return self.start + np.asarray(self.mask.shape)
+
+    @property
+    def size(self) -> int:
+        return int(self.mask.sum())
+
+    def window(self, start: npt.NDArray[np.int64], stop: npt.NDArray[np.int64]) -> Mask:
+        """The part of the mask in a box that lies within its own."""
+        box = tuple(slice(a, b) for a, b in zip(start - self.start, stop - self.start, strict=True))
+        return self.mask[box]
+
+    def holds(self, index: npt.NDArray[np.int64]) -> bool:
+        at = index - self.start
+        if (at < 0).any() or (at >= self.mask.shape).any():
+            return False
+        return bool(self.mask[tuple(at)])
+
+    def shared(self, other: _Found) -> int:
+        start = np.maximum(self.start, other.start)
+        stop = np.minimum(self.stop, other.stop)
+        if (stop <= start).any():
+            return 0
+        return int((self.window(start, stop) & other.window(start, stop)).sum())
+
+    def repeats(self, better: _Found, settings: EverythingSettings) -> bool:
+        """Whether a better mask says the same already."""
+        both, size = self.shared(better), self.size
+        is_same = both / (size + better.size - both) >= settings.max_overlap
+        return is_same or both / size > settings.max_inside
+
+
+def segment_everything(
+    session: InteractiveSession,
+    *,
+    roi_corners_lps: Sequence[Sequence[float]] | None = None,
+    settings: EverythingSettings | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> LabelMap:
+    """Segment whatever stands out, without prompts and without knowing what it is.
+
+    Costs one answer of the network for each point that is asked: some hundred.
+
+    Args:
+        session: A session with its volume; its embeddings are used, its prompts are not touched.
+        roi_corners_lps: Eight corners of a region, rotated or not, LPS mm; the body where None.
+        settings: What to ask and to keep.
+        cancelled: Asked before each point; True stops.
+        progress: Told the finished share, 0 to 1.
+
+    Returns:
+        "Structure 1", "Structure 2", ..., the largest first; where they overlap, a voxel belongs
+        to the smallest.
+
+    Raises:
+        Cancelled: If `cancelled` said so.
+        PromptError: If the region lies outside of the volume.
+    """
+    chosen = settings or EverythingSettings()
+    responder, order = session.responder, session.order
+    wanted = np.ones(session.volume.shape, dtype=bool)
+    if roi_corners_lps is not None:
+        region = Region.between(roi_corners_lps, session.volume)
+        wanted[:] = False
+        box = tuple(slice(a, b) for a, b in zip(region.start, region.stop, strict=True))
+        wanted[box] = region.inside
+    wanted = wanted.transpose(order)
+    body = body_of(responder)
+    target = body & wanted if (body & wanted).any() else wanted
+    most = chosen.max_share * int(body.sum())
+    levels = [_points(responder, target, mm, chosen) for mm in _spacings(responder, chosen)]
+    total = sum(len(points) for level in levels for points in level.values())
+    asked = 0
+    found: list[_Found] = []
+    for level in levels:
+        own: list[_Found] = []
+        for where, points in level.items():
+            for point in points:
+                if cancelled is not None and cancelled():
+                    raise Cancelled("The segmentation was cancelled.")
+                if progress is not None:
+                    progress(asked / total)
+                asked += 1
+                if not any(mask.holds(point) for mask in own):
+                    own += _ask(responder, where, point, chosen, most)
+        found += _distinct(own, chosen)
+    if progress is not None:
+        progress(1.0)
+    kept = _distinct(found, chosen)[: chosen.max_segments]
+    labels = _painted(kept, wanted, chosen.min_voxels)
+    names = tuple(ClassLabel(f"Structure {i + 1}") for i in range(int(labels.max())))
+    return LabelMap(labels.transpose(np.argsort(order)), names)
+
+
+def body_of(responder: Responder) -> Mask:
+    """What is not air, (d, h, w): brighter than Otsu's threshold, holes of each slice filled."""
+    array = responder.pyramid.array
+    step = max(1, round((array.size / _BODY_VOXELS) ** (1 / 3)))
+    steps = tuple(min(step, max(1, n // 8)) for n in array.shape)
+    sample = array[tuple(slice(None, None, n) for n in steps)].astype(np.float32)
+    mask = ndimage.binary_opening(sample > threshold_otsu(sample), np.ones((1, 3, 3)))
+    filled = np.stack([ndimage.binary_fill_holes(plane) for plane in mask])
+    for axis, n in enumerate(steps):
+        filled = filled.repeat(n, axis)
+    d, h, w = array.shape
+    return np.asarray(filled[:d, :h, :w], dtype=bool)
+
+
+def _spacings(responder: Responder, settings: EverythingSettings) -> list[float]:
+    """In-plane spacings of the fields, the coarsest first, each half of the one before."""
+    planner = responder.planner
+    spacings = [planner.coarsest_mm / 2**i for i in range(settings.levels)]
+    finest = planner.finest_mm
+    return list(dict.fromkeys(max(mm, finest) for mm in spacings))
+
+
+def _points(
+    responder: Responder, target: Mask, in_plane_mm: float, settings: EverythingSettings
+) -> dict[Field, npt.NDArray[np.int64]]:
+    """A regular grid of points in the target, (n, 3), by the field that each is most central in."""
+    planner = responder.planner
+    step_mm = in_plane_mm * planner.size / settings.points_per_side
+    bounds = ndimage.find_objects(target.astype(np.uint8))[0]
+    axes = []
+    for n, mm, bound in zip(target.shape, planner.spacing_mm, bounds, strict=True):
+        count = max(1, round((bound.stop - bound.start) * mm / step_mm)) if n > 1 else 1
+        at = bound.start + (np.arange(count) + 0.5) * (bound.stop - bound.start) / count
+        axes.append(np.floor(at).astype(np.int64))
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3)
+    points = points[target[tuple(points.T)]]
+    if len(points) == 0:  # a target thinner than the grid
+        points = np.argwhere(target)[target.sum() // 2][None]
+    low = [bound.start for bound in bounds]
+    fields = planner.windows_over(low, [bound.stop - 1 for bound in bounds], in_plane_mm)
+    places = np.array([field.centre_index for field in fields])
+    reach = np.array([np.multiply(field.shape, field.step) for field in fields]) / 2
+    away = np.abs(points[:, None] - places[None]) / reach[None]
+    nearest = away.max(-1).argmin(1)
+    return {fields[i]: points[nearest == i] for i in np.unique(nearest)}
+
+
+def _ask(
+    responder: Responder,
+    where: Field,
+    point: npt.NDArray[np.int64],
+    settings: EverythingSettings,
+    most: float,
+) -> list[_Found]:
+    """The answers to one click that can be trusted."""
+    d, h, w = (float(i) for i in point)
+    batch = for_network(IndexPrompts([(d, h, w, True)]), where, None)
+    logits, iou = responder.segmenter.decode(responder.embedding(where), batch)
+    found = []
+    for answer, estimate in zip(logits, iou.tolist(), strict=True):
+        stable = stability(answer)
+        if estimate < settings.min_iou or stable < settings.min_stability:
+            continue
+        contact = face_contact((answer > 0).numpy(), where, responder.shape)
+        patch = to_volume(answer, where, responder.shape)
+        if contact > settings.max_contact or patch is None:
+            continue
+        # The estimate alone ranks: on real scans stability said nothing of the quality.
+        score = estimate - _CONTACT_PENALTY * contact
+        mask = _Found(np.array(patch.start), (patch.logits > 0).numpy(), score)
+        if settings.min_voxels <= mask.size <= most and mask.holds(point):
+            found.append(mask)
+    return found
+
+
+def stability(logits: Tensor, offset: float = 1.0) -> float:
+    """IoU of a mask cut more strictly and more loosely by `offset`; 0 where both are empty."""
+    loose = int((logits > -offset).sum())
+    return int((logits > offset).sum()) / loose if loose else 0.0
+
+
+def _distinct(found: list[_Found], settings: EverythingSettings) -> list[_Found]:
+    """Non-maximum suppression: the best first, without those that repeat a better one."""
+    kept: list[_Found] = []
+    for mask in sorted(found, key=lambda m: -m.score):
+        if not any(mask.repeats(better, settings) for better in kept):
+            kept.append(mask)
+    return kept
+
+
+def _painted(found: list[_Found], wanted: Mask, min_voxels: int) -> npt.NDArray[Any]:
+    """Labels from 1 on, the largest first; smaller ones lie on top, crumbs are left out."""
+    labels = np.zeros(wanted.shape, dtype=np.uint16)
+    for number, mask in enumerate(sorted(found, key=lambda m: -m.size), start=1):
+        box = tuple(slice(a, b) for a, b in zip(mask.start, mask.stop, strict=True))
+        labels[box][mask.mask] = number
+    labels[~wanted] = 0
+    left = np.bincount(labels.ravel(), minlength=len(found) + 1)
+    left[0] = 0
+    ranked = [number for number in np.argsort(-left, kind="stable") if left[number] >= min_voxels]
+    names = np.zeros(len(left), dtype=np.uint8 if len(ranked) < 256 else np.uint16)
+    for rank, number in enumerate(ranked, start=1):
+        names[number] = rank
+    return np.asarray(names[labels])

@@ -1,0 +1,345 @@
+"""Automatic segmentation: a trained multi-class network over a whole scan or a region of it.
+
+A network of classes that exclude each other answers with the background first, and the most
+probable of them is a voxel's. A network of regions, whose recipe has the key `regions`, has an
+output for each region alone: a voxel lies in all that are more probable than not. Its answer holds
+every region whole, and a label map in which the later region stands, as nnU-Net's does.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from pumit.errors import Cancelled, CheckpointError, VolumeError
+from pumit.inference.automatic.region import Region
+from pumit.inference.automatic.sliding_window import SlidingWindow, class_scores
+from pumit.inference.loading import build_from, pick_device, pick_precision, read_model
+from pumit.models.card import classes_of
+from pumit.models.index import find_model
+from pumit.preprocessing.channels import ANY_CHANNELS, ExpectedChannels, image_channels
+from pumit.preprocessing.network_axes import NetworkAxes, Orientation
+from pumit.preprocessing.normalization import Normalization
+from pumit.preprocessing.resize import resize, resize_plane, resized_shape, slice_positions
+from pumit.segmentation import ClassLabel, LabelMap, region_type
+from pumit.volume import Volume
+
+logger = logging.getLogger(__name__)
+
+# Beyond this many voxels the image alone would take gigabytes.
+MAX_GRID_VOXELS = 1 << 29
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """What an automatic network was trained on.
+
+    Attributes:
+        spacing_mm: Voxel size (d, h, w), depth first, mm.
+        patch: What it sees at once (d, h, w), voxels.
+        channels: Image channels.
+        normalizations: How intensities are scaled: one rule for all channels, or one for each.
+        orientation: How its axes run.
+    """
+
+    spacing_mm: tuple[float, float, float]
+    patch: tuple[int, int, int]
+    channels: int
+    normalizations: tuple[Normalization, ...]
+    orientation: Orientation = "anatomical"
+
+    @staticmethod
+    def from_recipe(recipe: Mapping[str, Any]) -> NetworkPlan:
+        """Read `plan` of a recipe.
+
+        Its keys are `spacing_mm`, `patch_size`, `intensity` (see `Normalization.from_recipe`; a
+        list has one for each channel) and, where they are not 1 and "anatomical", `channels` and
+        `orientation`.
+
+        Raises:
+            CheckpointError: If something is missing or cannot be used.
+        """
+        try:
+            plan = recipe["plan"]
+            spacing = tuple(float(s) for s in plan["spacing_mm"])
+            patch = tuple(int(n) for n in plan["patch_size"])
+            channels = int(plan.get("channels", 1))
+            orientation = plan.get("orientation", "anatomical")
+            intensity = plan["intensity"]
+            rules = intensity if isinstance(intensity, list) else [intensity]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(
+                f"The model's recipe lacks its plan ({type(error).__name__}: {error}): spacing_mm, "
+                "patch_size and intensity; train or fetch it again."
+            ) from None
+        is_usable = len(spacing) == len(patch) == 3 and min(*patch, channels) >= 1
+        is_usable = is_usable and all(0 < s < math.inf for s in spacing)
+        is_usable = is_usable and len(rules) in (1, channels)
+        if not is_usable or orientation not in get_args(Orientation):
+            raise CheckpointError(
+                f"The model's plan cannot be used: spacing {spacing} mm, patch {patch}, "
+                f"{channels} channels, {len(rules)} of them with an intensity, orientation "
+                f"{orientation!r}."
+            )
+        return NetworkPlan(
+            (spacing[0], spacing[1], spacing[2]),
+            (patch[0], patch[1], patch[2]),
+            channels,
+            tuple(Normalization.from_recipe(rule) for rule in rules),
+            cast(Orientation, orientation),
+        )
+
+
+@dataclass
+class AutomaticSegmenter:
+    """An automatic model ready to answer.
+
+    Attributes:
+        network: The network, in evaluation mode on its device.
+        plan: What it was trained on.
+        classes: What its output channels from 1 on mean; channel 0 is background. Of regions, what
+            they mean from 0 on.
+        name: Model name.
+        version: Model version.
+        torch_device: Where it computes.
+        precision: Type of the heavy arithmetic.
+        has_regions: Whether classes may overlap.
+        channels: What a scan's channels must be; see `preprocessing.channels`.
+    """
+
+    network: nn.Module
+    plan: NetworkPlan
+    classes: tuple[ClassLabel, ...]
+    name: str
+    version: str
+    torch_device: torch.device
+    precision: torch.dtype
+    has_regions: bool = False
+    channels: ExpectedChannels = ANY_CHANNELS
+
+    def segment(
+        self,
+        volume: Volume,
+        *,
+        channel: int = 0,
+        roi_corners_lps: Sequence[Sequence[float]] | None = None,
+        overlap: float = 0.75,
+        averages_flips: bool = False,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> LabelMap:
+        """Label every voxel of a volume, or of a region.
+
+        Args:
+            volume: The scan.
+            channel: Which channel, where the volume has others than the network.
+            roi_corners_lps: Eight corners of a region, rotated or not, LPS mm; what lies outside
+                stays background. Intensities are measured on the whole volume all the same.
+            overlap: Part that neighbouring windows share.
+            averages_flips: Whether eight reflections are averaged: slower, a little better.
+            cancelled: Asked before each window; True stops.
+            progress: Told the finished share, 0 to 1.
+
+        Returns:
+            Labels on the volume's own grid, and regions where the network has them.
+
+        Raises:
+            Cancelled: If `cancelled` said so.
+            PromptError: If the region lies outside of the volume.
+            VolumeError: If the volume is too large at the network's spacing, or lacks a channel.
+            CheckpointError: If the network does not do what its recipe says.
+        """
+        window = SlidingWindow(self.plan.patch, overlap, averages_flips)
+        self.channels.check(volume.channels, self.plan.channels)
+        axes = NetworkAxes.of(volume, self.plan.orientation)
+        start, stop = np.zeros(3, dtype=np.int64), np.asarray(volume.shape, dtype=np.int64)
+        region: Region | None = None
+        if roi_corners_lps is not None:
+            region = Region.between(roi_corners_lps, volume)
+            half_mm = np.array(self.plan.patch) * np.array(self.plan.spacing_mm) / 2
+            margin = half_mm[np.argsort(axes.order)] / np.asarray(volume.spacing_mm)
+            start, stop = region.with_context(margin, volume.shape)
+
+        def step(share: float) -> None:
+            if cancelled is not None and cancelled():
+                raise Cancelled("The segmentation was cancelled.")
+            if progress is not None:
+                progress(share)
+
+        step(0.0)
+        box = axes.bounds(start, stop, volume.shape)
+        image, crop_shape = network_image(volume, self.plan, axes, box=box, channel=channel)
+        found = np.zeros(volume.shape, dtype=self._dtype)
+        target = axes.apply(found)[box]
+        scores = class_scores(
+            self.network,
+            image,
+            classes=len(self.classes) + (not self.has_regions),
+            window=window,
+            device=self.torch_device,
+            cast=self._cast,
+            step=step,
+            activation=torch.sigmoid if self.has_regions else None,
+        )
+        answer = _region_planes if self.has_regions else _label_planes
+        for i, plane in answer(scores, image.shape[1], crop_shape):
+            target[i] = plane
+        if region is not None:
+            _keep_only(found, region)
+        if self.has_regions:
+            return LabelMap.of_regions(found, self.classes)
+        return LabelMap(found, self.classes)
+
+    @property
+    def _dtype(self) -> type[np.unsignedinteger[Any]]:
+        """Of labels, or of a bit for each region."""
+        if self.has_regions:
+            return region_type(len(self.classes))
+        return np.uint8 if len(self.classes) < 256 else np.uint16
+
+    def _cast(self) -> AbstractContextManager[Any]:
+        if self.precision == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.torch_device.type, self.precision)
+
+
+def network_image(
+    volume: Volume,
+    plan: NetworkPlan,
+    axes: NetworkAxes,
+    *,
+    box: tuple[slice, slice, slice] | None = None,
+    channel: int = 0,
+) -> tuple[Tensor, tuple[int, int, int]]:
+    """What a network sees of a volume, in training as in prediction.
+
+    Args:
+        volume: The scan.
+        plan: Spacing, channels and intensities.
+        axes: The network's axes in the volume.
+        box: Part of the volume on these axes; None for all of it.
+        channel: Which channel, where the volume has others than the network.
+
+    Returns:
+        Channels (C, d, h, w) on the network's grid, and the shape of the box they cover.
+
+    Raises:
+        VolumeError: If they would not fit into memory.
+    """
+    sources = image_channels(volume, plan.channels, channel=channel)
+    box = (slice(None),) * 3 if box is None else box
+    spacing = [volume.spacing_mm[a] for a in axes.order]
+    d, h, w = axes.apply(sources[0])[box].shape
+    shape = resized_shape((d, h, w), spacing, plan.spacing_mm)
+    if math.prod(shape) * len(sources) > MAX_GRID_VOXELS:
+        raise VolumeError(
+            f"At the model's spacing of {plan.spacing_mm} mm the scan would have "
+            f"{' x '.join(map(str, shape))} voxels, too many for the memory; choose a region."
+        )
+    rules = plan.normalizations * (len(sources) if len(plan.normalizations) == 1 else 1)
+    parts: dict[tuple[int, Normalization], Tensor] = {}  # a channel that is repeated is made once
+    for source, rule in zip(sources, rules, strict=True):
+        if (id(source), rule) not in parts:
+            scaling = rule.scaling(source)
+            x = resize(axes.apply(source)[box], shape).mul_(scaling.factor).add_(scaling.offset)
+            parts[id(source), rule] = x.clamp_(*scaling.limits) if scaling.limits else x
+    made = [parts[id(source), rule] for source, rule in zip(sources, rules, strict=True)]
+    return torch.stack(made), (d, h, w)
+
+
+def _label_planes(
+    scores: Iterable[Tensor], depth: int, shape: tuple[int, int, int]
+) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Most probable class of each voxel of the scan's own slices, from logits; see `_planes`."""
+    shares = (plane.softmax(0) for part in scores for plane in part.unbind(1))
+    for i, plane in _planes(shares, depth, shape):
+        yield i, plane.argmax(0).numpy()
+
+
+def _region_planes(
+    scores: Iterable[Tensor], depth: int, shape: tuple[int, int, int]
+) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Bit i for region i at each voxel of the scan's own slices, from probabilities."""
+    shares = (plane for part in scores for plane in part.unbind(1))
+    for i, plane in _planes(shares, depth, shape):
+        inside = (plane > 0.5).numpy()
+        bits = np.zeros(inside.shape[1:], dtype=region_type(len(inside)))
+        for number, mask in enumerate(inside):
+            bits[mask] |= bits.dtype.type(1 << number)
+        yield i, bits
+
+
+def _planes(
+    shares: Iterable[Tensor], depth: int, shape: tuple[int, int, int]
+) -> Iterator[tuple[int, Tensor]]:
+    """Probabilities at the voxels of the scan's own slices, one slice at a time.
+
+    Args:
+        shares: Probabilities (K, h, w) of slices that follow each other.
+        depth: How many slices these are.
+        shape: The scan's grid over the same box.
+
+    Yields:
+        Slice number and probabilities (K, H, W).
+    """
+    positions = slice_positions(shape[0], depth)
+    planes: dict[int, Tensor] = {}
+    i = 0
+    for newest, plane in enumerate(shares):
+        planes[newest] = plane
+        while i < shape[0] and math.ceil(positions[i]) <= newest:
+            low, high = math.floor(positions[i]), math.ceil(positions[i])
+            mixed = torch.lerp(planes[low], planes[high], float(positions[i] - low))
+            yield i, resize_plane(mixed, (shape[1], shape[2]))
+            i += 1
+        oldest = math.floor(positions[i]) if i < shape[0] else depth
+        planes = {k: plane for k, plane in planes.items() if k >= oldest}
+
+
+def _keep_only(labels: npt.NDArray[np.unsignedinteger[Any]], region: Region) -> None:
+    """Background everywhere but in a region, in place."""
+    box = tuple(slice(a, b) for a, b in zip(region.start, region.stop, strict=True))
+    kept = labels[box] * region.inside
+    labels[:] = 0
+    labels[box] = kept
+
+
+def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmenter:
+    """Load an automatic model.
+
+    Args:
+        model: A name from the model index, or a checkpoint file.
+        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
+
+    Raises:
+        CheckpointError: If the model is unknown, damaged, or of another kind.
+        PumitError: If the device is absent.
+    """
+    target = pick_device(device)
+    path = find_model(model)
+    checkpoint = read_model(path, "automatic")
+    recipe = checkpoint.recipe
+    plan, classes = NetworkPlan.from_recipe(recipe), classes_of(recipe)
+    network = build_from(checkpoint, path, target)
+    logger.info("model %s %s on %s", recipe.get("name"), recipe.get("version"), target)
+    return AutomaticSegmenter(
+        network,
+        plan,
+        classes,
+        str(recipe.get("name", path.stem)),
+        str(recipe.get("version", "0")),
+        target,
+        pick_precision(target),
+        bool(recipe.get("regions")),
+        ExpectedChannels.from_recipe(recipe),
+    )

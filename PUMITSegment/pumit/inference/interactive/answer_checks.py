@@ -1,0 +1,49 @@
+"""How far an answer fits what the user said: the drawn box, and the clicks."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.inference.interactive.field_prompts import IndexPrompts
+from pumit.preprocessing.fields import Field
+
+
+def bounds_of(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | None:
+    """First and last voxel of a mask along each axis, (2, 3); None where it is empty."""
+    hits = [np.flatnonzero(mask.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1))]
+    if len(hits[0]) == 0:
+        return None
+    return np.array([[h[0] for h in hits], [h[-1] for h in hits]])
+
+
+def box_fit(
+    mask: npt.NDArray[np.bool_],
+    where: Field,
+    box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
+) -> float:
+    """IoU of a mask's own box with the one that was drawn, both in field voxels."""
+    bounds = bounds_of(mask)
+    if bounds is None:
+        return 0.0
+    own = bounds + np.array([[-0.5], [0.5]])
+    half = 0.5 / np.asarray(where.step)  # a box of voxel indices ends at their outer faces
+    low, high = where.to_field(box[0]) - half, where.to_field(box[1]) + half
+    # What lies beyond the field nobody can fill.
+    limit = np.asarray(where.shape) - 0.5
+    low, high = np.clip(low, -0.5, limit), np.clip(high, -0.5, limit)
+    both = (np.minimum(own[1], high) - np.maximum(own[0], low)).clip(0).prod()
+    return float(both / max((own[1] - own[0]).prod() + (high - low).prod() - both, 1e-6))
+
+
+def contradicted(mask: npt.NDArray[np.bool_], where: Field, prompts: IndexPrompts) -> float:
+    """Share of the clicks in a field that its answer contradicts."""
+    wrong = total = 0
+    limit = np.asarray(where.shape) - 1
+    for d, h, w, is_positive in prompts.points:
+        at = np.round(where.to_field((d, h, w))).astype(int)
+        if (at < 0).any() or (at > limit).any():
+            continue
+        total += 1
+        wrong += bool(mask[tuple(at)]) != is_positive
+    return wrong / total if total else 0.0

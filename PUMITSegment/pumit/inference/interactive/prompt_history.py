@@ -1,0 +1,127 @@
+"""The prompts of all segments, and every state of them that can be undone or redone."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from pumit.errors import PromptError
+from pumit.inference.interactive.packed_mask import PackedMaskPrompt
+from pumit.prompts import BoxPrompt, MaskPrompt, Prompt, ScribblePrompt
+
+State = dict[str, tuple[Prompt, ...]]
+
+# A prompt as an object, and a point of three numbers in a tuple.
+_PROMPT_BYTES, _POINT_BYTES, _STATE_BYTES = 120, 150, 300
+
+
+def prompt_bytes(prompt: Prompt) -> int:
+    """About what a prompt takes in memory, bytes."""
+    if isinstance(prompt, PackedMaskPrompt):
+        return _PROMPT_BYTES + prompt.nbytes
+    if isinstance(prompt, MaskPrompt):
+        return _PROMPT_BYTES + prompt.mask.nbytes
+    if isinstance(prompt, ScribblePrompt):
+        return _PROMPT_BYTES + _POINT_BYTES * len(prompt.points_lps)
+    if isinstance(prompt, BoxPrompt):
+        return _PROMPT_BYTES + _POINT_BYTES * len(prompt.corners_lps)
+    return _PROMPT_BYTES + _POINT_BYTES
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A state, and what it needs beyond the one before it, bytes."""
+
+    state: State
+    nbytes: int
+
+
+class PromptHistory:
+    """States of the prompts; memory is bounded by forgetting the oldest.
+
+    Args:
+        max_bytes: What all states together may take.
+    """
+
+    def __init__(self, max_bytes: int = 1 << 28) -> None:
+        self._max_bytes = max_bytes
+        self._present = _Step({}, 0)
+        self._past: list[_Step] = []
+        self._future: list[_Step] = []
+        self.nbytes = 0
+
+    @property
+    def state(self) -> State:
+        """Prompts by segment."""
+        return self._present.state
+
+    def commit(self, state: State) -> None:
+        """Go on to a new state, from which the present one can be undone.
+
+        Raises:
+            PromptError: If it is too large; nothing changes then.
+        """
+        step = _Step(state, _added_bytes(self._present.state, state))
+        if self.nbytes + step.nbytes > self._max_bytes:
+            alone = _added_bytes({}, state)
+            if alone > self._max_bytes:
+                raise PromptError(
+                    "The prompts take more memory than a session may; remove some of them, or "
+                    "open the scan anew."
+                )
+        self.nbytes += step.nbytes - sum(later.nbytes for later in self._future)
+        self._past.append(self._present)
+        self._future.clear()
+        self._present = step
+        # The change itself can be undone in any case.
+        while self.nbytes > self._max_bytes and len(self._past) > 1:
+            del self._past[: len(self._past) // 2]
+            self._count()
+
+    def replace(self, state: State) -> None:
+        """Go on to a state and forget all others."""
+        self._present = _Step(state, 0)
+        self._past, self._future = [], []
+        self._count()
+
+    def undo(self) -> bool:
+        """Return to the state before; False where there is none."""
+        if not self._past:
+            return False
+        self._future.append(self._present)
+        self._present = self._past.pop()
+        return True
+
+    def redo(self) -> bool:
+        """Return to the state after; False where there is none."""
+        if not self._future:
+            return False
+        self._past.append(self._present)
+        self._present = self._future.pop()
+        return True
+
+    def _count(self) -> None:
+        """Count all states anew: each needs what the one before it does not have."""
+        before: State = {}
+        steps = [*self._past, self._present, *reversed(self._future)]
+        counted = []
+        for step in steps:
+            counted.append(_Step(step.state, _added_bytes(before, step.state)))
+            before = step.state
+        self.nbytes = sum(step.nbytes for step in counted)
+        at = len(self._past)
+        self._past, self._present = counted[:at], counted[at]
+        self._future = counted[at + 1 :][::-1]
+
+
+def _added_bytes(before: State, after: State) -> int:
+    """What a state needs beyond another, bytes."""
+    total = _STATE_BYTES
+    for segment, prompts in after.items():
+        earlier = before.get(segment, ())
+        if prompts is earlier:
+            continue
+        known = set(map(id, earlier))
+        total += sys.getsizeof(prompts)
+        total += sum(prompt_bytes(prompt) for prompt in prompts if id(prompt) not in known)
+    return total

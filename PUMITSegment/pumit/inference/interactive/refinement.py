@@ -1,0 +1,121 @@
+"""Finer windows where the border of a coarse answer is uncertain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pumit.inference.interactive.grid_transfer import Patch, to_volume_box
+from pumit.preprocessing.fields import Field
+
+SAMPLED_VOXELS = 500_000
+
+
+@dataclass(frozen=True)
+class Window:
+    """One finer look and its answer.
+
+    Attributes:
+        field: Where.
+        logits: Answer (d, h, w).
+    """
+
+    field: Field
+    logits: Tensor
+
+
+def uncertain_windows(
+    patch: Patch, candidates: list[Field], *, most: int, band: float = 2.0
+) -> list[Field]:
+    """Choose the windows that see most of the uncertain border, greedily.
+
+    Args:
+        patch: Coarse answer on the volume's grid.
+        candidates: Windows that cover it.
+        most: Most windows to keep.
+        band: Logits nearer to zero than this are uncertain.
+    """
+    # A sample of a large patch tells as much, and its indices fit in memory.
+    stride = max(1, math.ceil((patch.logits.numel() / SAMPLED_VOXELS) ** (1 / 3)))
+    sample = patch.logits[::stride, ::stride, ::stride]
+    border = np.argwhere((sample.abs() < band).numpy()) * stride
+    if len(border) == 0:
+        return []
+    places = border + np.asarray(patch.start)
+    chosen: list[Field] = []
+    open_places = np.ones(len(places), dtype=bool)
+    seen = {}
+    for i, field in enumerate(candidates):
+        low, high = field.bounds()
+        # The rim of a window sees too little around it to be trusted.
+        margin = 0.1 * (high - low) * (np.asarray(field.shape) > 1)
+        seen[i] = ((places > low + margin) & (places < high - margin)).all(1)
+    while seen and len(chosen) < most:
+        best = max(seen, key=lambda i: int((seen[i] & open_places).sum()))
+        if int((seen[best] & open_places).sum()) < 0.03 * len(places):
+            break
+        open_places &= ~seen.pop(best)
+        chosen.append(candidates[best])
+    return chosen
+
+
+def agreement(a: Tensor, b: Tensor) -> float:
+    """IoU of two answers, logits of one shape; 1 where both are empty."""
+    x, y = a > 0, b > 0
+    union = int((x | y).sum())
+    return 1.0 if union == 0 else int((x & y).sum()) / union
+
+
+def merge(coarse: Patch, windows: list[Window], shape: tuple[int, int, int]) -> Patch:
+    """Blend window answers into the coarse one, on the volume's grid.
+
+    A window counts fully in its middle and not at all at its rim, so there are no seams.
+    """
+    starts, stops = (
+        list(coarse.start),
+        [s + n for s, n in zip(coarse.start, coarse.logits.shape, strict=True)],
+    )
+    parts = []
+    for window in windows:
+        part = to_volume_box(window.logits, window.field, shape)
+        if part is None:
+            continue
+        weight = to_volume_box(_bump(window.field.shape), window.field, shape)
+        assert weight is not None
+        parts.append((part, weight))
+        for axis in range(3):
+            starts[axis] = min(starts[axis], part.start[axis])
+            stops[axis] = max(stops[axis], part.start[axis] + part.logits.shape[axis])
+    size = tuple(b - a for a, b in zip(starts, stops, strict=True))
+    total = torch.full(size, -4.0)
+    _window_of(coarse, starts, total).copy_(coarse.logits.clamp(-8, 8))
+    weights = torch.full(size, 0.15)
+    total *= weights
+    for part, weight in parts:
+        _window_of(part, starts, total).add_(part.logits.clamp(-8, 8) * weight.logits)
+        _window_of(part, starts, weights).add_(weight.logits)
+    return Patch((starts[0], starts[1], starts[2]), total / weights)
+
+
+def _window_of(patch: Patch, starts: list[int], whole: Tensor) -> Tensor:
+    window = tuple(
+        slice(a - s, a - s + n)
+        for a, s, n in zip(patch.start, starts, patch.logits.shape, strict=True)
+    )
+    return whole[window]
+
+
+def _bump(shape: tuple[int, int, int]) -> Tensor:
+    """Weight of a window's voxels: 1 in the middle, 0 at the rim."""
+    out = torch.ones(shape)
+    for axis, n in enumerate(shape):
+        if n == 1:
+            continue
+        t = (torch.arange(n) + 0.5) / n
+        ramp = (torch.minimum(t, 1 - t) / 0.2).clamp(0, 1)
+        out = out * ramp.view([-1 if a == axis else 1 for a in range(3)])
+    return out

@@ -1,0 +1,387 @@
+"""From prompts to an answer: try fields, keep the most trustworthy, refine what is uncertain.
+
+An answer is a function of the prompts in their order alone: the prompts are replayed one by one,
+each step starting from the answer of the one before, and steps are cached. So undo costs nothing,
+and a session rebuilt from its prompts gives the same masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pumit.errors import Cancelled
+from pumit.inference.interactive.answer_checks import bounds_of, box_fit, contradicted
+from pumit.inference.interactive.field_consensus import consensus
+from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
+from pumit.inference.interactive.field_prompts import IndexPrompts, for_network
+from pumit.inference.interactive.grid_transfer import Patch, to_field, to_volume
+from pumit.inference.interactive.local_change import change_at, take_over
+from pumit.inference.interactive.refinement import Window, agreement, merge, uncertain_windows
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.storage.embedding_store import StoredImage, storage_bytes
+from pumit.networks.promptable.image_encoder import ImageEmbedding
+from pumit.preprocessing.fields import Field, Pyramid
+
+FINER = 0.75  # a field this much finer than the shown one is worth another embedding
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an answer is looked for.
+
+    Attributes:
+        field_scale: In-plane voxels of an inference field over those of a training field.
+        growth: Ratio of one tried field size to the next.
+        contact_penalty: What an answer loses that its field cuts off.
+        miss_penalty: What an answer loses that contradicts its clicks.
+        box_penalty: What an answer to a box loses whose own box is another.
+        consensus: Bonus of a first answer that all other fields give too.
+        coarse: Bonus of a first answer in the coarsest field; none in the finest, and in those
+            between by their place. The model estimates the overlap with what a field shows of a
+            structure, which is more than that with all of it.
+        stay: Bonus of the field that was chosen before.
+        windows: Most finer windows per answer; 0 switches them off.
+        window_agreement: A window that agrees less than this (IoU) with the coarse answer on what
+            it sees is not believed.
+        shares_answer: Whether every field goes on from the answer that was shown, or each from
+            its own.
+        box_margins: Sizes of the fields tried for a box, over the size of the box.
+        is_local: Whether a corrective click changes what hangs together with it and nothing else.
+        correction_margin: Size of the field of a corrective click, over that of the segment.
+    """
+
+    field_scale: float = 4 / 3
+    growth: float = 2.0
+    contact_penalty: float = 0.5
+    miss_penalty: float = 0.5
+    box_penalty: float = 0.3
+    consensus: float = 0.6
+    coarse: float = 0.2
+    stay: float = 0.1
+    windows: int = 4
+    window_agreement: float = 0.5
+    shares_answer: bool = True
+    box_margins: tuple[float, ...] = (1.4,)
+    is_local: bool = True
+    correction_margin: float = 1.5
+
+
+@dataclass
+class View:
+    """One field with its own answer so far.
+
+    Attributes:
+        field: Where.
+        logits: Answer (D, H, W), or None.
+        score: How far the answer is to be trusted.
+        iou: The model's estimate of its IoU.
+    """
+
+    field: Field
+    logits: Tensor | None = None
+    score: float = -1.0
+    iou: float = 0.0
+
+
+@dataclass
+class Answer:
+    """The state after some prompts.
+
+    Attributes:
+        views: The fields that are being looked at.
+        chosen: Index of the most trustworthy.
+        patch: The answer on the volume's grid, or None where nothing is foreground.
+        iou: The model's estimate for the chosen answer, before it was looked at more finely.
+        box: The box it answers, or None.
+        num_points: How many points it answers.
+    """
+
+    views: list[View] = field(default_factory=list)
+    chosen: int = 0
+    patch: Patch | None = None
+    iou: float = 0.0
+    box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
+    num_points: int = 0
+
+    @cached_property
+    def nbytes(self) -> int:
+        """What it takes in memory, bytes, once it is complete."""
+        tensors = [view.logits for view in self.views if view.logits is not None]
+        return storage_bytes(tensors if self.patch is None else [*tensors, self.patch.logits])
+
+
+class Responder:
+    """Answer prompts on one volume.
+
+    Args:
+        segmenter: The model.
+        image: What it sees, depth axis first; others may answer on the same.
+        settings: How to look.
+    """
+
+    def __init__(
+        self, segmenter: Segmenter, image: StoredImage, settings: Settings | None = None
+    ) -> None:
+        self.segmenter = segmenter
+        self.settings = settings or Settings()
+        self.image = image
+        d, h, w = image.pyramid.array.shape
+        self.shape = (d, h, w)
+        size = round(segmenter.field_size * self.settings.field_scale / 8) * 8
+        spacing_mm = image.pyramid.spacing_mm
+        self.planner = FieldPlanner(self.shape, spacing_mm, size, self.settings.growth)
+
+    @property
+    def pyramid(self) -> Pyramid:
+        """The volume's voxels at every level."""
+        return self.image.pyramid
+
+    def warm_up(self) -> None:
+        """Build the pyramid and embed the coarsest field, before the first click."""
+        centre = (np.asarray(self.shape) - 1) / 2
+        self.embedding(self.planner.around_click(centre)[-1])
+
+    def embedding(self, where: Field) -> ImageEmbedding:
+        """The embedding of a field, computed once as long as there is room."""
+        return self.image.embedding(where, self.segmenter.embed)
+
+    def answer(
+        self,
+        prompts: IndexPrompts,
+        before: Answer | None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Answer:
+        """Answer prompts, going on from the answer to all but the newest of them.
+
+        Args:
+            prompts: All prompts of the segment.
+            before: The earlier answer, or None for the first.
+            cancelled: Asked between the fields.
+
+        Raises:
+            Cancelled: If `cancelled` says so.
+        """
+        if before is not None and self.settings.is_local:
+            corrected = self._corrected(prompts, before)
+            if corrected is not None:
+                return corrected
+        looked = []
+        for view in self._views(prompts, before):
+            if cancelled is not None and cancelled():
+                raise Cancelled("The prediction was cancelled.")
+            looked.append(self._look(view, prompts))
+        out = Answer(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
+        best = -np.inf
+        for i, new in enumerate(self._best(looked, prompts)):
+            score = new.score
+            if before is not None and new.field == before.views[before.chosen].field:
+                score += self.settings.stay
+            out.views.append(new)
+            if score > best:
+                best, out.chosen = score, i
+        chosen = out.views[out.chosen]
+        assert chosen.logits is not None
+        for view in out.views:
+            if view.logits is not None:  # without the answers beside it
+                view.logits = view.logits.clone()
+        out.iou = chosen.iou
+        out.patch = to_volume(chosen.logits, chosen.field, self.shape)
+        if out.patch is not None and self.settings.windows > 0:
+            out.patch = self._refined(out.patch, chosen, prompts, cancelled)
+        return out
+
+    def _corrected(self, prompts: IndexPrompts, before: Answer) -> Answer | None:
+        """The earlier answer with what its newest click changes around it, or None.
+
+        None where there is no such change: every field is asked then, as for a first prompt.
+        """
+        chosen = before.views[before.chosen]
+        is_click = len(prompts.points) == before.num_points + 1  # a scribble is several points
+        if before.patch is None or not is_click or not _same_box(prompts.box, before.box):
+            return None
+        *place, is_positive = prompts.points[-1]
+        if not _covers(chosen.field, np.array([place])):
+            return None
+        # 1. Ask a field that holds the segment and the click, going on from what was shown.
+        chosen = replace(chosen, field=self._fitting(chosen.field, before.patch, place))
+        prior = _as_logits(to_field(before.patch, chosen.field))
+        (new,) = self._look(replace(chosen, logits=prior), prompts)
+        assert new.logits is not None
+        at = chosen.field.to_field(place)
+        change = change_at(prior, new.logits, at, chosen.field.prompt_ratio)
+        if change is None:
+            return None
+        patch = take_over(before.patch, new.logits, change, chosen.field, self.shape)
+        # 2. A click that is not obeyed so is asked everywhere.
+        if _at(patch, place) != is_positive:
+            return None
+        views = [replace(v, logits=None) for v in before.views]
+        views[before.chosen] = replace(new, logits=new.logits.clone())
+        return Answer(views, before.chosen, patch, new.iou, prompts.box, len(prompts.points))
+
+    def _fitting(self, shown: Field, patch: Patch, place: Sequence[float]) -> Field:
+        """The field for a corrective click: that of the answer, unless it is too coarse for it.
+
+        A first click is answered in a field of any size; once its answer tells how large the
+        structure is, a field that it nearly fills shows more of its border.
+        """
+        bounds = bounds_of((patch.logits > 0).numpy())
+        if bounds is None:
+            return shown
+        low, high = bounds + np.asarray(patch.start)
+        low, high = np.minimum(low, place), np.maximum(high, place)
+        fitting = self.planner.around_box(low, high, self.settings.correction_margin)
+        is_finer = fitting.step[1] < FINER * shown.step[1]
+        return fitting if is_finer and _covers(fitting, np.array([place])) else shown
+
+    def _refined(
+        self,
+        patch: Patch,
+        chosen: View,
+        prompts: IndexPrompts,
+        cancelled: Callable[[], bool] | None,
+    ) -> Patch:
+        """Look again at twice the resolution where the border is uncertain."""
+        in_plane = chosen.field.step[1] * self.planner.spacing_mm[1]
+        if in_plane < 1.5 * self.planner.finest_mm:
+            return patch
+        stop = [s + n for s, n in zip(patch.start, patch.logits.shape, strict=True)]
+        finer = max(in_plane / 2, self.planner.finest_mm)
+        candidates = self.planner.windows_over(patch.start, stop, finer)
+        windows = []
+        for where in uncertain_windows(patch, candidates, most=self.settings.windows):
+            if cancelled is not None and cancelled():
+                raise Cancelled("The prediction was cancelled.")
+            prior = to_field(patch, where)
+            batch = for_network(prompts, where, prior)
+            logits, _ = self.segmenter.decode(self.embedding(where), batch)
+            if agreement(logits[0], _as_logits(prior)) >= self.settings.window_agreement:
+                windows.append(Window(where, logits[0]))
+        return merge(patch, windows, self.shape) if windows else patch
+
+    def _views(self, prompts: IndexPrompts, before: Answer | None) -> list[View]:
+        """The fields to look at, each with the answer it starts from."""
+        if before is None or not _same_box(prompts.box, before.box):
+            # A first prompt, a mask to start from, or another box: what was shown does not count.
+            return [View(f, self._start(prompts, f)) for f in self._fresh_fields(prompts)]
+        covering = self._moved(before.views, _wanted(prompts))
+        if not covering:
+            covering = [View(f) for f in self._fresh_fields(prompts)]
+        elif not self.settings.shares_answer:
+            return covering
+        shown = before.patch
+        return [replace(v, logits=_as_logits(to_field(shown, v.field))) for v in covering]
+
+    def _moved(self, views: list[View], wanted: npt.NDArray[np.float64]) -> list[View]:
+        """The views that hold all wanted places, moved there where that is enough.
+
+        A field that is wide enough is not given up for a coarser one because the first click lay
+        at the end of what it shows.
+        """
+        middle = (wanted.min(0) + wanted.max(0)) / 2
+        holding = []
+        for view in views:
+            if not _covers(view.field, wanted):
+                spacing = view.field.step[1] * self.planner.spacing_mm[1]
+                view = replace(view, field=self.planner.field(middle, spacing), logits=None)
+            if _covers(view.field, wanted):
+                holding.append(view)
+        return holding
+
+    def _start(self, prompts: IndexPrompts, where: Field) -> Tensor | None:
+        """The prior mask in a field, as logits, or None without one."""
+        if prompts.mask is None:
+            return None
+        whole = Patch((0, 0, 0), torch.from_numpy(np.where(prompts.mask, 4.0, -4.0)).float())
+        return _as_logits(to_field(whole, where))
+
+    def _fresh_fields(self, prompts: IndexPrompts) -> list[Field]:
+        """Fields that hold every positive prompt."""
+        wanted = _wanted(prompts)
+        low, high = wanted.min(0), wanted.max(0)
+        if prompts.box is not None:
+            tried = [self.planner.around_box(low, high, m) for m in self.settings.box_margins]
+            return list(dict.fromkeys(tried))
+        if prompts.mask is None:
+            fields = self.planner.around_click((low + high) / 2)
+            holding = [f for f in fields if _covers(f, wanted)]
+            if holding:
+                return holding
+        return [self.planner.around_box(low, high, margin=1.6)]
+
+    def _look(self, view: View, prompts: IndexPrompts) -> list[View]:
+        """Ask the network about one field; several answers where the prompt is ambiguous."""
+        embedding = self.embedding(view.field)
+        prior = None if view.logits is None else view.logits.sigmoid()
+        batch = for_network(prompts, view.field, prior)
+        logits, iou = self.segmenter.decode(embedding, batch)
+        # One click or one box may mean several structures: each answer is looked at.
+        is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
+        answers = []
+        for i in range(len(iou) if is_ambiguous else 1):
+            mask = (logits[i] > 0).numpy()
+            score = float(iou[i])
+            score -= self.settings.miss_penalty * contradicted(mask, view.field, prompts)
+            score -= self.settings.contact_penalty * face_contact(mask, view.field, self.shape)
+            if prompts.box is not None and not prompts.points:
+                score -= self.settings.box_penalty * (1 - box_fit(mask, view.field, prompts.box))
+            answers.append(replace(view, logits=logits[i], score=score, iou=float(iou[i])))
+        return answers
+
+    def _best(self, looked: list[list[View]], prompts: IndexPrompts) -> list[View]:
+        """The best answer of each field, those preferred that other fields give too."""
+        if len(looked) > 1 and len(looked[0]) > 1:
+            given = [(a[0].field, [v.logits for v in a if v.logits is not None]) for a in looked]
+            middle = _wanted(prompts).mean(0)
+            support = consensus(given, middle, self.planner.spacing_mm)
+            for i, (answers, shares) in enumerate(zip(looked, support, strict=True)):
+                coarseness = i / (len(looked) - 1)  # fields grow
+                for view, share in zip(answers, shares, strict=True):
+                    view.score += self.settings.consensus * share
+                    view.score += self.settings.coarse * coarseness
+        return [max(answers, key=lambda v: v.score) for answers in looked]
+
+
+def _wanted(prompts: IndexPrompts) -> npt.NDArray[np.float64]:
+    """Volume indices that a field must hold: positive points, corners of box and mask, (n, 3)."""
+    places = [prompts.positives]
+    if prompts.box is not None:
+        places.append(np.stack(prompts.box))
+    bounds = None if prompts.mask is None else bounds_of(prompts.mask)
+    if bounds is not None:
+        places.append(bounds.astype(np.float64))
+    return np.concatenate(places)
+
+
+def _at(patch: Patch, place: Sequence[float]) -> bool:
+    """Whether a patch is foreground at a volume index."""
+    index = [round(p) - s for p, s in zip(place, patch.start, strict=True)]
+    if any(not 0 <= i < n for i, n in zip(index, patch.logits.shape, strict=True)):
+        return False
+    return bool(patch.logits[tuple(index)] > 0)
+
+
+def _same_box(
+    a: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None,
+    b: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None,
+) -> bool:
+    if a is None or b is None:
+        return a is b
+    return bool(np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1]))
+
+
+def _covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:
+    """Whether all indices lie in a field."""
+    at = where.to_field(indices)
+    return bool(((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all())
+
+
+def _as_logits(probability: Tensor) -> Tensor:
+    return torch.logit(probability, eps=1e-4)

@@ -1,0 +1,336 @@
+"""An interactive session: one volume, several segments, prompts with undo and redo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import PromptError, VolumeError
+from pumit.inference.interactive.field_prompts import check_prompt, to_index
+from pumit.inference.interactive.packed_mask import PackedMaskPrompt
+from pumit.inference.interactive.prompt_history import PromptHistory, State
+from pumit.inference.interactive.responder import Answer, Responder, Settings
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.uncertainty import doubtful_places
+from pumit.inference.storage.image_store import ImageStore, OpenScan
+from pumit.models.card import calibration_of
+from pumit.prompts import BoxPrompt, MaskPrompt, Prompt, PromptMethods
+from pumit.segmentation import DoubtfulPlace
+from pumit.volume import Volume
+
+CACHED_ANSWERS = 64
+CACHED_ANSWER_BYTES = 1 << 29
+
+
+class InteractiveSession(PromptMethods):
+    """Prompts in, masks out, on the volume's own grid.
+
+    The image is embedded once per field; segments share the embeddings and may overlap. Every
+    change of the prompts can be undone, and a mask follows from the prompts alone. So a session can
+    sleep: it then keeps its scan compressed and its prompts, wakes with the next question, and
+    gives the same masks.
+
+    Args:
+        segmenter: A loaded model.
+        settings: How answers are looked for.
+        images: Where scans and embeddings are held; sessions on one model may share it, in one
+            thread. None for one of its own.
+
+    Raises:
+        CheckpointError: If the model's calibration cannot be used.
+    """
+
+    def __init__(
+        self,
+        segmenter: Segmenter,
+        settings: Settings | None = None,
+        *,
+        images: ImageStore | None = None,
+    ) -> None:
+        self.segmenter = segmenter
+        self._calibration = calibration_of(segmenter.recipe)
+        self._settings = settings
+        self._images = images or ImageStore()
+        self._scan: OpenScan | None = None
+        self._responder: Responder | None = None
+        self._history = PromptHistory()
+        self._answers: dict[tuple[Prompt, ...], Answer] = {}
+
+    def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
+        """Start on a volume; prompts of an earlier one are gone.
+
+        Args:
+            volume: The scan. Colour images are used as grey.
+            channel: Which channel of a multi-channel image, unless it is a colour image.
+
+        Raises:
+            VolumeError: If nothing can be told apart in it.
+        """
+        scan = self._images.open(volume, channel)
+        try:
+            responder = Responder(self.segmenter, scan.image, self._settings)
+            responder.warm_up()
+        except BaseException:
+            scan.close()
+            raise
+        self.close()
+        self._scan, self._responder = scan, responder
+
+    def close(self) -> None:
+        """Let go of the volume and all prompts."""
+        if self._scan is not None:
+            self._scan.close()
+        self._scan = self._responder = None
+        self._history, self._answers = PromptHistory(), {}
+
+    def sleep(self) -> None:
+        """Keep the volume compressed, the prompts and what can be undone, and nothing else."""
+        if self._scan is not None:
+            self._answers, self._responder = {}, None
+            self._scan.sleep()
+
+    def wake(self) -> None:
+        """Take up a volume that sleeps; any question does so by itself."""
+        if self._scan is not None and self._responder is None:
+            self._scan.wake()
+            self._responder = Responder(self.segmenter, self._scan.image, self._settings)
+
+    def forget_answers(self) -> None:
+        """Give up answers that are kept; they are computed again when they are needed."""
+        self._answers = {}
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether the volume is kept compressed."""
+        return self._scan is not None and self._responder is None
+
+    @property
+    def kept_bytes(self) -> int:
+        """What prompts and answers take in memory, bytes."""
+        return self._history.nbytes + sum(answer.nbytes for answer in self._answers.values())
+
+    @property
+    def volume(self) -> Volume:
+        """The present volume.
+
+        Raises:
+            VolumeError: If none is set.
+        """
+        return self._open_scan().volume
+
+    @property
+    def channel(self) -> int:
+        """Which channel of the present volume is used, unless it is a colour image."""
+        return 0 if self._scan is None else self._scan.channel
+
+    @property
+    def responder(self) -> Responder:
+        """What answers on the present volume, with its embeddings.
+
+        Raises:
+            VolumeError: If none is set.
+        """
+        self._open_scan()
+        assert self._responder is not None
+        return self._responder
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Axes of the present volume as the responder has them, depth first."""
+        return (0, 1, 2) if self._scan is None else self._scan.order
+
+    @property
+    def segments(self) -> list[str]:
+        """Names of the segments that have prompts."""
+        return list(self._history.state)
+
+    def prompts(self, segment: str = "1") -> list[Prompt]:
+        """Prompts of a segment in the order they were given."""
+        return list(self._history.state.get(segment, ()))
+
+    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
+        """Add any prompt to a segment.
+
+        Raises:
+            PromptError: If the volume cannot hold it; nothing changes then.
+        """
+        self.add_prompts([prompt], segment)
+
+    def add_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
+        """Add several prompts to a segment as one step, which one `undo` takes back.
+
+        Raises:
+            PromptError: If the volume cannot hold one of them; nothing changes then.
+        """
+        for prompt in prompts:
+            check_prompt(prompt, self.volume)
+        if prompts:
+            state = self._history.state
+            kept = (*state.get(segment, ()), *map(_packed, prompts))
+            self._history.commit({**state, segment: kept})
+
+    def remove_prompt(self, position: int, segment: str = "1") -> None:
+        """Remove one prompt of a segment by its place in `prompts`.
+
+        Raises:
+            PromptError: If there is no such prompt.
+        """
+        prompts = self._history.state.get(segment, ())
+        if not 0 <= position < len(prompts):
+            raise PromptError(f"Segment {segment!r} has no prompt {position}.")
+        rest = prompts[:position] + prompts[position + 1 :]
+        if rest:
+            self._history.commit({**self._history.state, segment: rest})
+        else:
+            self.reset(segment)
+
+    def keep_prompts(self, count: int, segment: str = "1") -> None:
+        """Keep the first `count` prompts of a segment; the others and all history are gone."""
+        self._history.replace(with_first(self._history.state, count, segment))
+
+    def undo(self) -> bool:
+        """Take back the last change of the prompts; False where there is none."""
+        return self._history.undo()
+
+    def redo(self) -> bool:
+        """Repeat what was taken back; False where there is nothing."""
+        return self._history.redo()
+
+    def reset(self, segment: str | None = None) -> None:
+        """Remove the prompts of one segment, or of all. Can be undone."""
+        state = self._history.state
+        rest = {} if segment is None else {k: v for k, v in state.items() if k != segment}
+        if rest != state:
+            self._history.commit(rest)
+
+    def predict(
+        self,
+        segment: str = "1",
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> npt.NDArray[np.bool_]:
+        """Answer the prompts of a segment.
+
+        Args:
+            segment: Which segment.
+            cancelled: Asked between the steps; True stops.
+            progress: Told the finished share, 0 to 1.
+
+        Returns:
+            Mask (D, H, W) on the volume's own grid.
+
+        Raises:
+            PromptError: If there is no prompt yet, or only negative ones.
+            Cancelled: If `cancelled` said so; the session stays usable.
+        """
+        answer = self._answer(segment, cancelled, progress)
+        mask = np.zeros(tuple(self.volume.shape[a] for a in self.order), dtype=bool)
+        if answer.patch is not None:
+            mask[answer.patch.window] = (answer.patch.logits > 0).numpy()
+        return mask.transpose(np.argsort(self.order))
+
+    def estimated_iou(self, segment: str = "1") -> float:
+        """The IoU to expect of the answer, 0 to 1.
+
+        The model's own estimate, read as the model's calibration says where it has one.
+        """
+        estimate = float(np.clip(self._answer(segment, None, None).iou, 0, 1))
+        return estimate if self._calibration is None else self._calibration(estimate)
+
+    def expected_dice(self, segment: str = "1") -> float | None:
+        """The overlap (Dice) with the truth to expect of the answer, 0 to 1.
+
+        None where the model has no calibration that was found near enough to the truth for
+        prompts of this kind.
+        """
+        has_box = any(isinstance(prompt, BoxPrompt) for prompt in self.prompts(segment))
+        if self._calibration is None or not self._calibration.is_honest(has_box):
+            return None
+        iou = self.estimated_iou(segment)
+        return 2 * iou / (1 + iou)
+
+    def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
+        """Where to check the answer: places on its border that may well be wrong, worst first.
+
+        Computed when it is asked for, from the answer that `predict` gave.
+
+        Raises:
+            PromptError: If there is no prompt yet, or only negative ones.
+        """
+        answer = self._answer(segment, None, None)
+        volume = self.volume
+        d, h, w = (volume.spacing_mm[a] for a in self.order)
+        places = []
+        for doubt in doubtful_places(answer, self.responder.shape, (d, h, w), count=count):
+            index = doubt.index[np.argsort(self.order)]
+            left, posterior, superior = volume.index_to_world(index).tolist()
+            error_ml = None if volume.is_planar else doubt.share * doubt.weighed_mm3 / 1000
+            point = (left, posterior, superior)
+            places.append(DoubtfulPlace(point, doubt.share, doubt.reach_mm, error_ml))
+        return places
+
+    def _answer(
+        self,
+        segment: str,
+        cancelled: Callable[[], bool] | None,
+        progress: Callable[[float], None] | None,
+    ) -> Answer:
+        volume, responder = self.volume, self.responder
+        prompts = self._history.state.get(segment, ())
+        if not prompts:
+            raise PromptError("There is no prompt yet; click a point or draw a box.")
+        if not to_index(prompts, volume, self.order).is_answerable:
+            raise PromptError("There are only negative points; add one inside the structure.")
+        # The longest beginning that is answered already: earlier answers may be forgotten.
+        counts = range(len(prompts), 0, -1)
+        known = next((n for n in counts if prompts[:n] in self._answers), 0)
+        answer: Answer | None = None
+        if known:
+            answer = self._answers.pop(prompts[:known])
+            self._answers[prompts[:known]] = answer  # the latest used is forgotten last
+        for count in range(known + 1, len(prompts) + 1):
+            asked = to_index(prompts[:count], volume, self.order)
+            if asked.is_answerable:
+                is_new_mask = isinstance(prompts[count - 1], MaskPrompt)
+                answer = responder.answer(asked, None if is_new_mask else answer, cancelled)
+                self._answers[prompts[:count]] = answer
+            if progress is not None:
+                progress(count / len(prompts))
+        if progress is not None and known == len(prompts):
+            progress(1.0)
+        self._drop_oldest_answers()
+        assert answer is not None
+        return answer
+
+    def _drop_oldest_answers(self) -> None:
+        sizes = [answer.nbytes for answer in self._answers.values()]
+        total = sum(sizes)
+        for size in sizes[:-1]:
+            if len(self._answers) <= CACHED_ANSWERS and total <= CACHED_ANSWER_BYTES:
+                return
+            self._answers.pop(next(iter(self._answers)))
+            total -= size
+
+    def _open_scan(self) -> OpenScan:
+        if self._scan is None:
+            raise VolumeError("No volume is open; call set_volume first.")
+        self.wake()
+        return self._scan
+
+
+def _packed(prompt: Prompt) -> Prompt:
+    """A prompt as it is kept: a mask as the bits of its box."""
+    if isinstance(prompt, MaskPrompt) and not isinstance(prompt, PackedMaskPrompt):
+        return PackedMaskPrompt(prompt.mask)
+    return prompt
+
+
+def with_first(state: State, count: int, segment: str) -> State:
+    """The prompts by segment with only the first `count` of one segment."""
+    rest = state.get(segment, ())[: max(count, 0)]
+    if rest:
+        return {**state, segment: rest}
+    return {name: prompts for name, prompts in state.items() if name != segment}

@@ -1,0 +1,201 @@
+"""Where to check an answer: places on its border around which it may well be wrong.
+
+A voxel is in doubt as far as its label differs from the mean of what the answer and each field
+say of it: near the border where the band of middling values is wide, elsewhere where the fields
+disagree. The mean of that around a place is the share of voxels that must be expected to be
+wrong there. Measured beside it and not used, since they found no more real errors: answers to the
+flipped image, to moved prompts and without the earlier answer, edges missing from the image, and
+the distance from the clicks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import ndimage
+from torch import Tensor
+
+from pumit.inference.interactive.grid_transfer import Patch
+from pumit.inference.interactive.responder import Answer
+from pumit.preprocessing.fields import Field
+from pumit.preprocessing.interpolation import interpolate
+
+Floats = npt.NDArray[np.float32]
+SAMPLED_VOXELS = 400_000
+# How far around a place is looked: the standard deviation over the size of the segment.
+REACH = 0.1
+# Two places are at least so many times that apart.
+APART = 2.5
+# Beyond the answer's own box others may see something.
+MARGIN = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Doubt:
+    """A place in a responder's terms.
+
+    Attributes:
+        index: Volume index (d, h, w), depth axis first.
+        share: Expected share of wrong voxels around it, 0 to 1.
+        reach_mm: How far around it, mm.
+        weighed_mm3: Volume that the weight around it comes to, mm3.
+    """
+
+    index: npt.NDArray[np.int64]
+    share: float
+    reach_mm: float
+    weighed_mm3: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Lattice:
+    """Every so many voxels of a box of the volume.
+
+    Attributes:
+        at: Volume indices along each axis.
+        step: Voxels from one to the next (d, h, w).
+        spacing_mm: Distance of its points (d, h, w), mm.
+    """
+
+    at: tuple[npt.NDArray[np.int64], ...]
+    step: npt.NDArray[np.int64]
+    spacing_mm: npt.NDArray[np.float64]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        d, h, w = (len(a) for a in self.at)
+        return (d, h, w)
+
+
+def doubtful_places(
+    answer: Answer,
+    shape: tuple[int, int, int],
+    spacing_mm: tuple[float, float, float],
+    *,
+    count: int = 5,
+) -> list[Doubt]:
+    """Find the places, the most doubtful first.
+
+    Args:
+        answer: The answer.
+        shape: Volume grid (d, h, w).
+        spacing_mm: Voxel size (d, h, w), mm.
+        count: Most places to find.
+
+    Returns:
+        Places on the border, apart from one another, each in the slice that shows most of what
+        is in doubt around it; fewer than `count`, or none, where there are no more.
+    """
+    if answer.patch is None:
+        return []
+    is_flat = shape[0] == 1
+    lattice = _lattice(answer.patch, shape, spacing_mm)
+    own = _on_lattice(answer.patch.logits, answer.patch.start, lattice)
+    mask = own > 0
+    if not mask.any():
+        return []
+    wrong = np.abs(mask - _mean_opinion(own, answer, lattice))
+    voxel = lattice.spacing_mm[1:] if is_flat else lattice.spacing_mm
+    size_mm = float(mask.sum() * voxel.prod()) ** (1 / len(voxel))
+    reach_mm = max(REACH * size_mm, 1.5 * lattice.spacing_mm[1])
+    sigma = reach_mm / lattice.spacing_mm * (np.asarray(lattice.shape) > 1)
+    doubt = ndimage.gaussian_filter(wrong, sigma, mode="constant", truncate=2)
+    in_slice = ndimage.gaussian_filter(wrong, (0, *sigma[1:]), mode="constant", truncate=2)
+    border = np.argwhere(_border(mask))
+    at_border = doubt[tuple(border.T)]
+    open_places = np.ones(len(border), dtype=bool)
+    lengths = np.maximum(math.sqrt(2 * math.pi) * reach_mm, spacing_mm)
+    found: list[Doubt] = []
+    while open_places.any() and len(found) < count:
+        best = border[np.flatnonzero(open_places)[int(at_border[open_places].argmax())]]
+        distance = np.linalg.norm((border - best) * lattice.spacing_mm, axis=1)
+        # Around it, the slice that shows most of what is in doubt.
+        around = np.flatnonzero(open_places & (distance <= reach_mm))
+        shown = border[around[int(in_slice[tuple(border[around].T)].argmax())]]
+        index = np.array([a[i] for a, i in zip(lattice.at, shown, strict=True)])
+        index = _at_border(answer.patch, index, lattice.step)
+        share = float(doubt[tuple(best)].clip(0, 1))
+        found.append(Doubt(index, share, reach_mm, float(lengths.prod())))
+        for taken in (best, shown):
+            away = np.linalg.norm((border - taken) * lattice.spacing_mm, axis=1)
+            open_places &= away > APART * reach_mm
+    return found
+
+
+def _lattice(
+    patch: Patch, shape: tuple[int, int, int], spacing_mm: tuple[float, float, float]
+) -> _Lattice:
+    """A lattice over a patch, about as dense along each axis, of few enough points."""
+    spacing = np.asarray(spacing_mm)
+    size = np.asarray(patch.logits.shape)
+    step = np.ones(3, dtype=np.int64)
+    while np.prod(np.ceil(size / step)) > SAMPLED_VOXELS:
+        step[int(np.argmin(step * spacing + 1e12 * (size <= step)))] += 1
+    axes = []
+    for start, length, limit, each in zip(patch.start, size, shape, step, strict=True):
+        # Points lie at multiples of the step from the patch's first voxel.
+        below = min(MARGIN, start // int(each))
+        above = math.ceil(length / each) + MARGIN
+        at = start + np.arange(-below, above) * each
+        axes.append(at[at < limit])
+    return _Lattice(tuple(axes), step, spacing * step)
+
+
+def _at_border(
+    patch: Patch, index: npt.NDArray[np.int64], step: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The border voxel nearest to a point of a lattice that skips voxels."""
+    if (step == 1).all():
+        return index
+    local = index - patch.start
+    low = np.maximum(local - step, 0)
+    near = tuple(slice(a, b + s + 1) for a, b, s in zip(low, local, step, strict=True))
+    voxels = np.argwhere(_border((patch.logits[near] > 0).numpy())) + low
+    return np.asarray(voxels[int(((voxels - local) ** 2).sum(1).argmin())] + patch.start)
+
+
+def _on_lattice(logits: Tensor, start: tuple[int, int, int], lattice: _Lattice) -> Floats:
+    """A patch's logits at the points; background beyond it."""
+    out = np.full(lattice.shape, -8.0, dtype=np.float32)
+    inside, places = [], []
+    for at, first, length in zip(lattice.at, start, logits.shape, strict=True):
+        hit = (at >= first) & (at < first + length)
+        inside.append(np.flatnonzero(hit))
+        places.append(torch.from_numpy(at[hit] - first))
+    picked = logits
+    for axis, where in enumerate(places):
+        picked = picked.index_select(axis, where)
+    out[np.ix_(*inside)] = picked.float().clamp(-8, 8).numpy()
+    return out
+
+
+def _mean_opinion(own: Floats, answer: Answer, lattice: _Lattice) -> Floats:
+    """Mean foreground probability of the answer and of each field, where a field reaches."""
+    mine = (1 / (1 + np.exp(-own))).astype(np.float32)
+    total = mine.copy()
+    for view in answer.views:
+        if view.logits is not None:
+            total += _field_opinion(view.logits, view.field, lattice, mine)
+    return np.asarray(total / (1 + sum(v.logits is not None for v in answer.views)))
+
+
+def _field_opinion(logits: Tensor, where: Field, lattice: _Lattice, beyond: Floats) -> Floats:
+    out, inside = logits.float(), np.ones(lattice.shape, dtype=bool)
+    for axis, at in enumerate(lattice.at):
+        n = where.shape[axis]
+        place = (at - where.centre_index[axis]) / where.step[axis] + (n - 1) / 2
+        valid = (place > -0.5) & (place < n - 0.5)
+        inside &= valid.reshape([-1 if a == axis else 1 for a in range(3)])
+        out = interpolate(out, axis, place)
+    return np.where(inside, out.sigmoid().numpy(), beyond)
+
+
+def _border(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Foreground points beside background; the end of the volume is no border."""
+    around = ndimage.generate_binary_structure(3, 1)
+    border = mask & ~ndimage.binary_erosion(mask, around, border_value=1)
+    return border if border.any() else mask

@@ -1,0 +1,1 @@
+"""BA-SAM on weights of SAM, slice by slice."""

@@ -1,0 +1,1 @@
+"""Scans and embeddings of sessions, within bounds of memory."""

@@ -1,0 +1,1 @@
+"""What the visual tokenizer says of a scan."""

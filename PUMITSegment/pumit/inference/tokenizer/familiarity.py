@@ -1,0 +1,244 @@
+"""How familiar an image is to a tokenizer: its figures against those of images it knows.
+
+A tokenizer brings the scale in its recipe, fitted by
+`Testing/benchmarks/accuracy/bench_familiarity.py`:
+
+    reference:
+      psnr_db: [19.8, 25.1]      # of images it knows: 5th and 50th percentile
+      usual_shares: [...]        # mean share of each token over images it knows, summing to 1
+      familiarity:
+        bias: 3.1
+        figures:                 # by the names of `SAYINGS`
+          detail_lost_db: {usual: [-4.1, -2.2, 0.3], weight: [0.0, 0.8]}
+        known: 104               # how many images it was fitted to, of those that it knows
+        odd: 259                 # and of odd ones, each kind of which weighs the same
+
+`usual` holds the 5th, 50th and 95th percentile of images that the tokenizer knows. A figure costs
+its weight, that for low or that for high values, times its distance from the median, which is 1 at
+the outer percentile and at most `FARTHEST`. The score is 100 % / (1 + exp(costs - bias)): a
+logistic regression whose weights are not negative, so that nothing unusual makes an image more
+familiar, and each figure's part in it can be told. It is the share of known images among reference
+images like this one, where known and odd ones are equally many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FARTHEST = 4.0
+FAMILIAR, UNFAMILIAR = 50.0, 20.0  # percent
+# A figure that costs less is not named as a reason.
+_WORTH_NAMING = 0.3
+_MOST_REASONS = 3
+
+# What each figure says of an image where it is low, and where it is high.
+SAYINGS: dict[str, tuple[str, str]] = {
+    "detail_lost_db": (
+        "less of its detail is lost than usual",
+        "more of its detail is lost than usual",
+    ),
+    "cell_entropy_nats": (
+        "its places are written with fewer tokens than usual",
+        "the model is unsure which tokens fit it",
+    ),
+    "token_rarity_nats": (
+        "it uses the commonest tokens only",
+        "it uses tokens that are rare elsewhere",
+    ),
+    "token_mix_nats": (
+        "its mix of tokens is that of the average image",
+        "its mix of tokens is unlike that of other images",
+    ),
+    "grey_levels_nats": (
+        "it has few grey levels, as masks and drawings have",
+        "its grey levels are more evenly used than usual, as without background",
+    ),
+    "fineness": (
+        "it is smoother than usual",
+        "it is rougher than usual, as noise is",
+    ),
+    "border_kurtosis": (
+        "it has no borders, only gradual or random changes, as noise has",
+        "it changes at few places only",
+    ),
+    "slice_step": (
+        "its slices change less from one to the next than their distance lets expect",
+        "its slices change more from one to the next than their distance lets expect (are they "
+        "in order, and is the spacing right?)",
+    ),
+    "row_step": (
+        "it is exactly alike along rows and columns",
+        "it changes otherwise along rows than along columns",
+    ),
+    "axis_order": (
+        "its axes are in the order that fits the spacing",
+        "another order of its axes would fit the spacing better (are they swapped?)",
+    ),
+    "colour": ("it has no colour", "it is a colour image"),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one figure has to do with the score.
+
+    Attributes:
+        name: One of `SAYINGS`.
+        value: Of this image.
+        usual: 5th, 50th and 95th percentile of images that the tokenizer knows.
+        cost: How much it lowers the log-odds of the image being known.
+    """
+
+    name: str
+    value: float
+    usual: tuple[float, float, float]
+    cost: float
+
+    @property
+    def says(self) -> str:
+        """The figure in words."""
+        low, high = SAYINGS[self.name]
+        return low if self.value < self.usual[1] else high
+
+
+@dataclass(frozen=True)
+class Familiarity:
+    """A score with its reasons.
+
+    Attributes:
+        score: 0 to 100 %.
+        parts: What each figure has to do with it, the dearest first.
+    """
+
+    score: float
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """One plain sentence or two."""
+        told = f"{self.score:.0f} %"
+        reasons = [p.says for p in self.parts if p.cost >= _WORTH_NAMING][:_MOST_REASONS]
+        because = "; ".join(reasons) or "no figure stands out alone"
+        if self.score >= FAMILIAR:
+            return f"Familiar ({told}): the model knows images like this one."
+        if self.score >= UNFAMILIAR:
+            return (
+                f"Partly familiar ({told}): {because}. Look at the error before relying on what "
+                "the model makes of this image."
+            )
+        return (
+            f"Unfamiliar ({told}): {because}. The model may never have seen the like, or the image "
+            "or its header is damaged."
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Score and parts as JSON values."""
+        return {
+            "score": round(self.score, 1),
+            "parts": [
+                {
+                    "name": part.name,
+                    "value": round(part.value, 4),
+                    "usual": [round(v, 4) for v in part.usual],
+                    "cost": round(part.cost, 3),
+                    "says": part.says,
+                }
+                for part in self.parts
+            ],
+        }
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> Familiarity:
+        """Read what `as_json` wrote; figures that this version does not know are left out.
+
+        Raises:
+            KeyError, TypeError, ValueError: If it is none.
+        """
+        score = float(values["score"])
+        if not 0 <= score <= 100:
+            raise ValueError(f"a score of {score}")
+        parts = []
+        for row in values.get("parts", ()):
+            if row["name"] in SAYINGS:
+                low, middle, high = (float(v) for v in row["usual"])
+                parts.append(
+                    Part(row["name"], float(row["value"]), (low, middle, high), float(row["cost"]))
+                )
+        return Familiarity(score, tuple(parts))
+
+
+@dataclass(frozen=True)
+class _Figure:
+    usual: tuple[float, float, float]
+    weight: tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class FamiliarityScale:
+    """How one tokenizer's images are judged.
+
+    Attributes:
+        figures: Usual range and weights by name.
+        bias: Log-odds of an image of which every figure is the median.
+        usual_shares: Usual share of each token, positive, (K,).
+    """
+
+    figures: Mapping[str, _Figure]
+    bias: float
+    usual_shares: npt.NDArray[np.float64]
+
+    @staticmethod
+    def from_reference(reference: object, num_tokens: int) -> FamiliarityScale | None:
+        """Read `reference` of a recipe; None where it holds no scale, or one of other tokens."""
+        try:
+            told = reference["familiarity"]  # type: ignore[index]
+            shares = np.asarray(reference["usual_shares"], dtype=np.float64)  # type: ignore[index]
+            bias = float(told["bias"])
+            figures = {}
+            for name, row in told["figures"].items():
+                low, middle, high = (float(v) for v in row["usual"])
+                below, above = (float(v) for v in row["weight"])
+                if not (low <= middle <= high and min(below, above) >= 0 and name in SAYINGS):
+                    return None
+                figures[name] = _Figure((low, middle, high), (below, above))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+        is_right = shares.shape == (num_tokens,) and bool(np.isfinite(shares).all())
+        if not (is_right and (shares >= 0).all() and shares.sum() > 0 and math.isfinite(bias)):
+            return None
+        return FamiliarityScale(figures, bias, floored(shares))
+
+    def judge(self, figures: Mapping[str, float]) -> Familiarity:
+        """Score an image by its figures.
+
+        A figure that it has not, such as the step between slices of a single one, costs nothing.
+        """
+        parts = []
+        for name, figure in self.figures.items():
+            if name in figures:
+                below, above = distances(figures[name], figure.usual)
+                cost = figure.weight[0] * below + figure.weight[1] * above
+                parts.append(Part(name, figures[name], figure.usual, cost))
+        parts.sort(key=lambda part: -part.cost)
+        log_odds = self.bias - sum(part.cost for part in parts)
+        return Familiarity(100 / (1 + math.exp(-max(log_odds, -50.0))), tuple(parts))
+
+
+def distances(value: float, usual: tuple[float, float, float]) -> tuple[float, float]:
+    """How far a figure lies below and above the median, in steps of the outer percentiles."""
+    low, middle, high = usual
+    below = (middle - value) / max(middle - low, 1e-6)
+    above = (value - middle) / max(high - middle, 1e-6)
+    return min(max(below, 0.0), FARTHEST), min(max(above, 0.0), FARTHEST)
+
+
+def floored(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Shares with a little of an even use, so that a token that was never used has a logarithm."""
+    even = 1 / len(shares)
+    return np.asarray(0.99 * shares / shares.sum() + 0.01 * even)

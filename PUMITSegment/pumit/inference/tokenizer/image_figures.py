@@ -1,0 +1,187 @@
+"""Figures of an image and its reconstruction by which unusual images can be told from usual ones.
+
+Some ask what the tokenizer made of the image, others, such as how far neighbouring slices differ,
+the image alone: nothing else tells an image whose header is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional as F
+
+from pumit.inference.tokenizer.token_use import TokenUse
+from pumit.volume import Volume
+
+Image = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
+Grid = tuple[int, int, int]
+Spacing = tuple[float, float, float]
+
+# Below so many cells the figures say little.
+LEAST_CELLS = 8
+# Half a grey level of 8 bits, squared: errors below do not count.
+_NOISE_FLOOR = (0.5 / 255) ** 2
+_LEAST_STEP = 1e-4
+_LAGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_FAR_LAG = 8
+# Far enough that borders count for more than a scan's own noise.
+_BORDER_LAG = 4
+_GREY_LEVELS = 64
+# Slices nearer to each other say nothing of the order of the axes.
+_THICK = 1.5
+_SAMPLED_VOXELS = 2_000_000
+
+
+def figures_of(
+    seen: Image,
+    back: Image,
+    *,
+    use: TokenUse,
+    usual_shares: Floats | None,
+    cell: Grid,
+    spacing: Spacing,
+    colour: float,
+) -> dict[str, float]:
+    """Measure an image.
+
+    Args:
+        seen: What the tokenizer saw, 0..1, depth first, (d, h, w).
+        back: What came back, likewise.
+        use: How its tokens were used.
+        usual_shares: Usual share of each token, positive; None leaves out what needs it.
+        cell: Voxels of a cell.
+        spacing: Distances of voxels along the axes, in one unit.
+        colour: See `colour_of`.
+
+    Returns:
+        Figures by their names in `familiarity.SAYINGS`.
+    """
+    lost, plain = (error + _NOISE_FLOOR for error in _errors(seen, back, cell))
+    figures = {
+        "detail_lost_db": 10 * math.log10(lost / plain),
+        "cell_entropy_nats": use.mean_entropy,
+        "grey_levels_nats": _grey_levels(seen),
+        "colour": colour,
+        **_borders(seen),
+        **_steps(seen, spacing),
+    }
+    if usual_shares is not None:
+        rarity = float(-(use.shares * np.log(usual_shares)).sum())
+        figures["token_rarity_nats"] = rarity
+        figures["token_mix_nats"] = rarity - use.entropy
+    return figures
+
+
+def colour_of(volume: Volume) -> float:
+    """Mean saturation of an 8-bit colour image, 0..1; 0 of any other."""
+    if volume.channels not in (3, 4) or volume.array.dtype != np.uint8:
+        return 0.0
+    rgb = volume.array[:3]
+    return float(np.mean(rgb.max(0) - rgb.min(0), dtype=np.float64)) / 255
+
+
+def _errors(seen: Image, back: Image, cell: Grid) -> tuple[float, float]:
+    """Mean squared error of the reconstruction, and of the means of cells joined by straight lines.
+
+    The second is what as coarse a grid keeps of the image without knowing anything.
+    """
+    x = torch.from_numpy(np.ascontiguousarray(seen))
+    missing = [(-n) % c for n, c in zip(seen.shape, cell, strict=True)]
+    pad = [m for n in reversed(missing) for m in (0, n)]
+    means = F.avg_pool3d(F.pad(x[None, None], pad, mode="replicate"), cell)
+    size = [n + m for n, m in zip(seen.shape, missing, strict=True)]
+    plain = F.interpolate(means, size, mode="trilinear", align_corners=False)[0, 0]
+    d, h, w = seen.shape
+    kept = float((plain[:d, :h, :w] - x).square_().mean(dtype=torch.float64))
+    return float(np.mean(np.square(back - seen), dtype=np.float64)), kept
+
+
+def _grey_levels(seen: Image) -> float:
+    """Entropy of the grey levels, nats: 0 of one, ln 64 where all are used alike."""
+    counts, _ = np.histogram(seen, _GREY_LEVELS, (0.0, 1.0))
+    p = counts[counts > 0] / seen.size
+    return float(-(p * np.log(p)).sum())
+
+
+def _borders(seen: Image) -> dict[str, float]:
+    """Logarithm of the kurtosis of differences within slices: ln 3 of noise, more with borders."""
+    lag = min(_BORDER_LAG, min(seen.shape[1:]) // 2)
+    if lag < 1:
+        return {}
+    step = max(1, round(seen.size / _SAMPLED_VOXELS))
+    planes = seen[::step]
+    both = (planes[:, lag:] - planes[:, :-lag], planes[:, :, lag:] - planes[:, :, :-lag])
+    square = [np.square(difference, dtype=np.float64) for difference in both]
+    second = sum(float(x.mean()) for x in square) / 2
+    fourth = sum(float(np.square(x).mean()) for x in square) / 2
+    return {
+        "border_kurtosis": math.log(max(fourth, _NOISE_FLOOR**2) / max(second, _NOISE_FLOOR) ** 2)
+    }
+
+
+def _steps(seen: Image, spacing: Spacing) -> dict[str, float]:
+    """How far voxels differ by their distance, along the axes.
+
+    Images of the world change alike in all directions: neighbours along one axis should differ as
+    much as voxels that lie as far apart along another one.
+    """
+    d, h, w = seen.shape
+    if min(h, w) < 2:
+        return {}
+    rows, columns = _Steps.along(seen, 1), _Steps.along(seen, 2)
+    fineness = (rows.at(1) - rows.at(_FAR_LAG) + columns.at(1) - columns.at(_FAR_LAG)) / 2
+    ratio = spacing[1] / spacing[2]
+    figures = {"fineness": fineness, "row_step": abs(rows.at(1 / ratio) - columns.at(ratio))}
+    if d > 1:
+        slices = _Steps.along(seen, 0)
+        figures["slice_step"] = _across(slices, rows, columns, spacing)
+        if spacing[0] > _THICK * math.sqrt(spacing[1] * spacing[2]):
+            # The order of axes that fits the spacing best should be the given one.
+            told = figures["row_step"] + abs(figures["slice_step"])
+            others = ((rows, slices, columns), (columns, rows, slices))
+            best = min(_misfit(*steps, spacing) for steps in others)
+            figures["axis_order"] = max(told - best, 0.0)
+    return figures
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Binary logarithms of how far voxels differ along one axis, by their distance in voxels."""
+
+    lags: list[int]
+    differences: Floats
+
+    @staticmethod
+    def along(image: Image, axis: int) -> _Steps:
+        size = image.shape[axis]
+        # Lines are left out, voxels along them are not.
+        step = max(1, round((image.size / _SAMPLED_VOXELS) ** 0.5))
+        lines = np.moveaxis(image, axis, 0)[:, ::step, ::step]
+        lags = [k for k in _LAGS if k <= max(1, size // 2)]
+        return _Steps(lags, np.log2([_rms(lines[k:] - lines[:-k]) for k in lags]))
+
+    def at(self, lag: float) -> float:
+        """Of voxels so far apart; of neighbours where it is less than one voxel."""
+        return float(np.interp(math.log2(max(lag, 1.0)), np.log2(self.lags), self.differences))
+
+
+def _across(slices: _Steps, rows: _Steps, columns: _Steps, spacing: Spacing) -> float:
+    """How much more neighbouring slices differ than voxels of one slice as far apart."""
+    lag = spacing[0] / math.sqrt(spacing[1] * spacing[2])
+    return slices.at(1) - (rows.at(lag) + columns.at(lag)) / 2
+
+
+def _misfit(slices: _Steps, rows: _Steps, columns: _Steps, spacing: Spacing) -> float:
+    ratio = spacing[1] / spacing[2]
+    within = abs(rows.at(1 / ratio) - columns.at(ratio))
+    return within + abs(_across(slices, rows, columns, spacing))
+
+
+def _rms(difference: Image) -> float:
+    mean = float(np.mean(np.square(difference), dtype=np.float64))
+    return max(math.sqrt(mean), _LEAST_STEP)

@@ -1,0 +1,340 @@
+"""An image through a visual tokenizer and back, window by window."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from skimage.metrics import structural_similarity
+from torch import Tensor
+from torch.nn import functional as F
+
+from pumit.errors import Cancelled, CheckpointError, VolumeError
+from pumit.inference.loading import build_from, pick_device, pick_precision, read_model
+from pumit.inference.tokenizer.familiarity import Familiarity, FamiliarityScale
+from pumit.inference.tokenizer.image_figures import LEAST_CELLS, colour_of, figures_of
+from pumit.inference.tokenizer.token_cells import TokenCells
+from pumit.inference.tokenizer.token_use import Reconstruction, quality
+from pumit.models.card import installed_models
+from pumit.models.index import find_model
+from pumit.networks.pumit import Anisotropy
+from pumit.networks.pumit.tokenizer import VisualTokenizer
+from pumit.preprocessing.channels import grey
+from pumit.preprocessing.fields import depth_first
+from pumit.preprocessing.normalization import Normalization, Scaling
+from pumit.volume import Volume
+
+logger = logging.getLogger(__name__)
+
+NO_TOKENIZER = (
+    "No tokenizer is installed, and the one that comes with this program is missing. Install it "
+    "again, put one into the model index, or give its checkpoint file as the model."
+)
+_HALVINGS = 4  # the tokenizer reduces 16 times in-plane
+_OVERLAP = 0.25
+_SSIM_WINDOW = 7
+_SSIM_SLICES = 100
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class TokenizerPlan:
+    """How a tokenizer sees a scan.
+
+    Attributes:
+        in_plane: In-plane side of a window, voxels, a multiple of 16.
+        depth: Slices of a window at isotropic spacing; fewer the thicker they are.
+        normalization: How intensities become 0..1.
+        reference: Figures to compare with; see `pumit.inference.tokenizer.familiarity`.
+    """
+
+    in_plane: int = 128
+    depth: int = 64
+    normalization: Normalization = field(default_factory=Normalization)
+    reference: object = None
+
+    @staticmethod
+    def from_recipe(recipe: Mapping[str, Any]) -> TokenizerPlan:
+        """Read `plan` (`in_plane`, `depth`, `intensity`) and `reference`; all may be left out.
+
+        Raises:
+            CheckpointError: If one cannot be used.
+        """
+        plan = recipe.get("plan", {})
+        try:
+            in_plane, depth = int(plan.get("in_plane", 128)), int(plan.get("depth", 64))
+            intensity = plan.get("intensity")
+        except (TypeError, ValueError, AttributeError):
+            raise CheckpointError("The tokenizer's plan cannot be read; fetch it again.") from None
+        if min(in_plane, depth) < 16 or in_plane % 16 or depth % 16:
+            raise CheckpointError(
+                f"The tokenizer's windows of {depth} x {in_plane} x {in_plane} voxels must be "
+                "multiples of 16."
+            )
+        scaled = Normalization() if intensity is None else Normalization.from_recipe(intensity)
+        return TokenizerPlan(in_plane, depth, scaled, recipe.get("reference"))
+
+    def window(self, shape: Grid, anisotropy: Anisotropy) -> tuple[Grid, Grid]:
+        """Size of the windows on a grid, and the multiple that each axis has to be of."""
+        unit = _unit(anisotropy)
+        wanted = (anisotropy.depth_at(self.depth), self.in_plane, self.in_plane)
+        d, h, w = (
+            min(max(size, u), math.ceil(n / u) * u)
+            for size, n, u in zip(wanted, shape, unit, strict=True)
+        )
+        return (d, h, w), unit
+
+
+@dataclass
+class Tokenizer:
+    """A visual tokenizer ready to reconstruct.
+
+    Attributes:
+        network: The network, in evaluation mode on its device.
+        plan: How it sees a scan.
+        channels: Image channels; grey is repeated.
+        name: Model name.
+        version: Model version.
+        torch_device: Where it computes.
+        precision: Type of the heavy arithmetic.
+    """
+
+    network: VisualTokenizer
+    plan: TokenizerPlan
+    channels: int
+    name: str
+    version: str
+    torch_device: torch.device
+    precision: torch.dtype
+
+    def reconstruct(
+        self,
+        volume: Volume,
+        *,
+        channel: int = 0,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Reconstruction:
+        """Tokenise a scan and bring it back.
+
+        Args:
+            volume: The scan; colour is used as grey.
+            channel: Which channel of a multi-channel image, unless it is a colour image.
+            cancelled: Asked before each window; True stops.
+            progress: Told the finished share, 0 to 1.
+
+        Raises:
+            Cancelled: If `cancelled` said so.
+            VolumeError: If all voxels are alike, or some are no numbers.
+        """
+        order = depth_first(volume.spacing_mm, volume.shape)
+        source = grey(volume, channel).transpose(order)
+        scaling = self._scaling(source)
+        seen = (source * np.float32(scaling.factor) + np.float32(scaling.offset)).astype(np.float32)
+        low, high = self.plan.normalization.target
+        np.clip(seen, low, high, out=seen)
+        spacing = tuple(volume.spacing_mm[a] for a in order)
+        scale = FamiliarityScale.from_reference(
+            self.plan.reference, len(self.network.quantizer.codebook)
+        )
+        anisotropy = Anisotropy.from_spacing(spacing)
+        back, cells = self._through(torch.from_numpy(seen), anisotropy, cancelled, progress)
+        np.clip(back, low, high, out=back)
+        use, span = cells.use(), high - low
+        error = float(np.mean(np.square(back - seen), dtype=np.float64)) / span**2
+        psnr = 10 * math.log10(1 / max(error, 1e-12))
+        measured = figures_of(
+            *((x if (low, span) == (0, 1) else (x - low) / span) for x in (seen, back)),
+            use=use,
+            usual_shares=None if scale is None else scale.usual_shares,
+            cell=_unit(anisotropy),
+            spacing=(spacing[0], spacing[1], spacing[2]),
+            colour=colour_of(volume),
+        )
+        judged = None
+        if scale is not None and math.prod(cells.real) >= LEAST_CELLS:
+            judged = scale.judge(measured)
+        undo = np.argsort(order)
+        return Reconstruction(
+            scaling.inverted(back).astype(np.float32).transpose(undo),
+            ((back - seen) / np.float32(scaling.factor)).transpose(undo),
+            use,
+            psnr,
+            _ssim(seen, back, span),
+            _sentence(judged, psnr, self.plan.reference, is_too_small=scale is not None),
+            judged,
+            None if scale is None else scale.usual_shares,
+            measured,
+        )
+
+    def _scaling(self, source: npt.NDArray[Any]) -> Scaling:
+        """How intensities are scaled: as planned, or from end to end where that leaves nothing."""
+        lowest, highest = float(source.min()), float(source.max())
+        if not (math.isfinite(lowest) and math.isfinite(highest)):
+            raise VolumeError(
+                "The volume has voxels that are NaN or infinite; repair it or read it anew."
+            )
+        if lowest == highest:
+            raise VolumeError(
+                f"Every voxel has the same value ({lowest:g}); there is nothing to reconstruct."
+            )
+        planned = self.plan.normalization
+        scaling = planned.scaling(source)
+        ends = np.clip([scaling.factor * v + scaling.offset for v in (lowest, highest)],
+                       *planned.target)  # fmt: skip
+        # A mask's values above the smallest are all alike, and their percentiles say nothing.
+        if not abs(ends[1] - ends[0]) > 1e-6:
+            return Scaling.between((lowest, highest), planned.target)
+        return scaling
+
+    def _through(
+        self,
+        image: Tensor,
+        anisotropy: Anisotropy,
+        cancelled: Callable[[], bool] | None,
+        progress: Callable[[float], None] | None,
+    ) -> tuple[npt.NDArray[np.float32], TokenCells]:
+        """Reconstruct numbers of the plan's range, (d, h, w), blending windows that overlap."""
+        d, h, w = image.shape
+        window, unit = self.plan.window((d, h, w), anisotropy)
+        total, weights = torch.zeros(d, h, w), torch.zeros(d, h, w)
+        places = list(_windows((d, h, w), window, unit))
+        # Cells that lie in the image to half or more; the rest is padding.
+        a, b, c = (max(1, round(n / u)) for n, u in zip(image.shape, unit, strict=True))
+        cells = TokenCells((a, b, c))
+        first = [_divided(start, unit) for start in places]
+        cell_weights = _bump(_divided(window, unit))
+        for start in first:
+            cells.expect(start, cell_weights)
+        for i, start in enumerate(places):
+            if cancelled is not None and cancelled():
+                raise Cancelled("The reconstruction was cancelled.")
+            if progress is not None:
+                progress(i / len(places))
+            inside = tuple(
+                slice(s, min(s + n, m)) for s, n, m in zip(start, window, image.shape, strict=True)
+            )
+            crop = image[inside]
+            back, probabilities = self._window(crop, window, anisotropy)
+            bump = _bump((crop.shape[0], crop.shape[1], crop.shape[2]))
+            total[inside] += back * bump
+            weights[inside] += bump
+            cells.add(first[i], cell_weights, probabilities)
+        if progress is not None:
+            progress(1.0)
+        return (total / weights.clamp_min(1e-8)).numpy(), cells
+
+    @torch.inference_mode()
+    def _window(self, crop: Tensor, window: Grid, anisotropy: Anisotropy) -> tuple[Tensor, Tensor]:
+        """Image (d, h, w) on the CPU and probabilities (K, d', h', w') of one window."""
+        low, high = self.plan.normalization.target
+        pad = [(0, n - m) for n, m in zip(window, crop.shape, strict=True)]
+        x = F.pad(crop[None, None], [n for p in reversed(pad) for n in p], mode="replicate")
+        x = ((x - low) * (2 / (high - low)) - 1).expand(-1, self.channels, -1, -1, -1)
+        with self._cast():
+            out = self.network(x.to(self.torch_device), anisotropy)
+        unit = (out.reconstruction[0].float().mean(0).cpu() + 1) / 2
+        d, h, w = crop.shape
+        return (unit * (high - low) + low)[:d, :h, :w], out.tokens.probabilities[0]
+
+    def _cast(self) -> AbstractContextManager[Any]:
+        if self.precision == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.torch_device.type, self.precision)
+
+
+def load_tokenizer(model: str | Path | None = None, device: str = "auto") -> Tokenizer:
+    """Load a tokenizer.
+
+    Args:
+        model: A name from the model index, or a checkpoint file; the first tokenizer that is
+            installed where None.
+        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
+
+    Raises:
+        CheckpointError: If there is none, or the model is damaged or of another kind.
+        PumitError: If the device is absent.
+    """
+    target = pick_device(device)
+    if model is None:
+        names = [card.name for card in installed_models() if card.kind == "tokenizer"]
+        if not names:
+            raise CheckpointError(NO_TOKENIZER)
+        model = names[0]
+    path = find_model(model)
+    checkpoint = read_model(path, "tokenizer")
+    recipe = checkpoint.recipe
+    plan = TokenizerPlan.from_recipe(recipe)
+    network = build_from(checkpoint, path, target)
+    if not isinstance(network, VisualTokenizer):
+        raise CheckpointError(f"{path.name} names a network that is no tokenizer; choose another.")
+    logger.info("tokenizer %s %s on %s", recipe.get("name"), recipe.get("version"), target)
+    return Tokenizer(
+        network,
+        plan,
+        int(recipe.get("sizes", {}).get("in_channels", 3)),
+        str(recipe.get("name", path.stem)),
+        str(recipe.get("version", "0")),
+        target,
+        pick_precision(target),
+    )
+
+
+def _unit(anisotropy: Anisotropy) -> Grid:
+    """Voxels of a cell."""
+    return (anisotropy.depth_stride(_HALVINGS), 16, 16)
+
+
+def _divided(voxels: Grid, unit: Grid) -> Grid:
+    d, h, w = (n // u for n, u in zip(voxels, unit, strict=True))
+    return (d, h, w)
+
+
+def _windows(shape: Grid, window: Grid, unit: Grid) -> Iterator[Grid]:
+    """First voxels of windows that cover a grid, whose cells are those of the whole grid."""
+    axes = []
+    for n, size, u in zip(shape, window, unit, strict=True):
+        step = max(u, round(size * (1 - _OVERLAP) / u) * u)
+        last = math.ceil((n - size) / u) * u
+        axes.append([0] if n <= size else [*range(0, last, step), last])
+    yield from itertools.product(*axes)
+
+
+def _bump(shape: Grid) -> Tensor:
+    """Weights of a window's voxels: full in the middle, little at the rim, never nothing."""
+    out = torch.ones(shape)
+    for axis, n in enumerate(shape):
+        t = (torch.arange(n) + 0.5) / n
+        ramp = (torch.minimum(t, 1 - t) / _OVERLAP).clamp(1e-3, 1)
+        out = out * ramp.view([-1 if a == axis else 1 for a in range(3)])
+    return out
+
+
+def _sentence(
+    judged: Familiarity | None, psnr_db: float, reference: object, *, is_too_small: bool
+) -> str:
+    """How familiar the image is and how well it came back."""
+    told = quality(psnr_db, reference)
+    if judged is not None:
+        return f"{judged.sentence} {told}"
+    if is_too_small:
+        return f"The image is too small to say how familiar it is. {told}"
+    return told
+
+
+def _ssim(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], span: float) -> float | None:
+    """Mean SSIM of evenly spaced slices, or None where they are smaller than its window."""
+    if min(a.shape[1:]) < _SSIM_WINDOW:
+        return None
+    chosen = np.unique(np.linspace(0, len(a) - 1, min(len(a), _SSIM_SLICES)).round().astype(int))
+    return float(np.mean([structural_similarity(a[i], b[i], data_range=span) for i in chosen]))

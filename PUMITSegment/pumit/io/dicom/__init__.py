@@ -1,0 +1,1 @@
+"""DICOM series: found, sorted, chosen and read."""

@@ -1,0 +1,67 @@
+"""Meaning and colour of a DICOM segment or region of interest, as Slicer writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pydicom.dataset import Dataset
+
+from pumit.io.dicom.files import first_value
+from pumit.volume import Triple
+
+
+def terminology_of(item: Dataset) -> str:
+    """Slicer's terminology entry of an item of SegmentSequence; empty without category and type.
+
+    Its seven parts are context, category, type, type modifier, anatomic context, region, region
+    modifier.
+    """
+    category = _first(item, "SegmentedPropertyCategoryCodeSequence")
+    kind = _first(item, "SegmentedPropertyTypeCodeSequence")
+    if category is None or kind is None:
+        return ""
+    modifier = _first(kind, "SegmentedPropertyTypeModifierCodeSequence")
+    region = _first(item, "AnatomicRegionSequence")
+    side = None if region is None else _first(region, "AnatomicRegionModifierSequence")
+    codes = [category, kind, modifier]
+    return "~".join(["", *map(_code, codes), "", _code(region), _code(side)])
+
+
+def _first(item: Dataset, keyword: str) -> Dataset | None:
+    items: Any = first_value(item, keyword)
+    return items[0] if items else None
+
+
+def _code(item: Dataset | None) -> str:
+    if item is None:
+        return "^^"
+    parts = (first_value(item, k) for k in ("CodingSchemeDesignator", "CodeValue", "CodeMeaning"))
+    # What separates the parts of an entry cannot be in one.
+    return "^".join(str(part or "").translate({ord(c): " " for c in "^~|"}) for part in parts)
+
+
+def color_of(item: Dataset, keyword: str) -> Triple | None:
+    """Display colour, each part in 0..1; None where there is none.
+
+    Args:
+        item: A segment with CIELab numbers, or a region of interest with RGB.
+        keyword: Of the attribute.
+    """
+    values: Any = first_value(item, keyword)
+    try:
+        numbers = np.array([float(v) for v in values])
+    except (TypeError, ValueError):
+        return None
+    if numbers.shape != (3,) or not np.isfinite(numbers).all():
+        return None
+    if "Lab" in keyword:
+        from skimage.color import lab2rgb
+
+        # PS3.3 C.10.7.1.1: 0..65535 stands for L* 0..100 and a*, b* -128..127.
+        lab = numbers / 65535 * [100, 255, 255] - [0, 128, 128]
+        numbers = np.asarray(lab2rgb(lab[None, None])).ravel()
+    else:
+        numbers = numbers / 255
+    red, green, blue = (round(float(v), 4) for v in numbers.clip(0, 1))
+    return (red, green, blue)

@@ -1,0 +1,156 @@
+"""Slices of a DICOM series in order, with their gaps and tilt examined, as a volume."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from pumit.errors import VolumeError
+from pumit.io.dicom.choice import Stack
+from pumit.io.dicom.pixels import read_pixels
+from pumit.io.dicom.slices import DicomSlice
+from pumit.io.images.grid import volume_from_steps
+from pumit.volume import PLANAR_SLICE_SPACING_MM, Array, DicomSource, Floats, Volume
+
+logger = logging.getLogger(__name__)
+
+# Positions may be off the best even grid by this part of a slice spacing: headers round.
+GAP_JITTER = 0.1
+# Gaps may differ by this factor from the usual one and are then interpolated; a gap beyond it
+# means that slices are missing, or that two acquisitions are mixed.
+GAP_FACTOR = 1.5
+# Slices may be shifted sideways by this part of a pixel.
+SHIFT_PIXELS = 0.5
+
+
+def read_stack(stack: Stack, *, keep_alive: Any = None) -> Volume:
+    """Read a stack of slices as a volume whose slices ascend along their normal.
+
+    The normal is right-handed with rows and columns. Gaps that differ a little are taken as
+    even; gaps that differ by less than `GAP_FACTOR` are interpolated linearly to even ones; a
+    tilted gantry's sheared grid is interpolated onto a perpendicular one. In the two latter
+    cases the volume's source still lists the files as they are, in slice order.
+
+    Raises:
+        VolumeError: If slices are missing (the message says where), repeated, or shifted
+            sideways, or pixels cannot be read.
+    """
+    slices = _sorted(stack.slices)
+    uid = stack.choice.partition("#")[0]
+    # A multi-frame file is listed once.
+    files = tuple(dict.fromkeys(s.file.path for s in slices))
+    source = DicomSource(files, uid, keep_alive)
+    first = slices[0]
+    row_mm, column_mm = _pixel_spacing(slices)
+    in_plane = first.axes_lps * np.array([column_mm, row_mm])
+    origin = np.zeros(3) if first.position_lps is None else first.position_lps
+    if len(slices) == 1:
+        step = first.normal_lps * PLANAR_SLICE_SPACING_MM
+        steps = np.column_stack([in_plane, step])
+        return volume_from_steps(read_pixels(slices), steps, origin, source=source)
+    positions = np.stack([_position(s) for s in slices])
+    offsets = (positions - positions[0]) @ first.normal_lps
+    _check_gaps(offsets, positions)
+    _check_shift(offsets, positions, min(row_mm, column_mm))
+    array = read_pixels(slices)
+    array = _evenly_spaced(array, offsets)
+    step = (positions[-1] - positions[0]) / (array.shape[-3] - 1)
+    step = _straightened(step, first.normal_lps, array.shape[-3], min(row_mm, column_mm))
+    return volume_from_steps(array, np.column_stack([in_plane, step]), origin, source=source)
+
+
+def _position(s: DicomSlice) -> Floats:
+    assert s.position_lps is not None
+    return s.position_lps
+
+
+def _sorted(slices: list[DicomSlice]) -> list[DicomSlice]:
+    if len(slices) == 1:
+        return slices
+    normal = slices[0].normal_lps
+    return sorted(slices, key=lambda s: float(_position(s) @ normal))
+
+
+def _pixel_spacing(slices: list[DicomSlice]) -> tuple[float, float]:
+    spacing = slices[0].pixel_spacing_mm
+    if spacing is None:
+        if len(slices) == 1:
+            # A projection or a photograph need not know its size.
+            return (1.0, 1.0)
+        raise VolumeError("DICOM PixelSpacing is missing; export the series again.")
+    if any(
+        s.pixel_spacing_mm is None or not np.allclose(s.pixel_spacing_mm, spacing, rtol=1e-3)
+        for s in slices
+    ):
+        raise VolumeError(
+            "DICOM PixelSpacing differs between the slices of the series; "
+            "it mixes acquisitions: put the images of one into a folder of their own."
+        )
+    return spacing
+
+
+def _check_gaps(offsets: Floats, positions: Floats) -> None:
+    gaps = np.diff(offsets)
+    usual = float(np.median(gaps))
+    wide = np.flatnonzero(gaps > GAP_FACTOR * usual)
+    if len(wide):
+        k = int(wide[0])
+        missing = sum(max(round(float(gaps[j]) / usual) - 1, 1) for j in wide)
+        near = positions[k] + (positions[k + 1] - positions[k]) * (usual / gaps[k])
+        raise VolumeError(
+            f"{missing} slice{'s are' if missing > 1 else ' is'} missing: between slices {k + 1} "
+            f"and {k + 2} of {len(offsets)} the gap is {gaps[k]:.2f} mm where {usual:.2f} mm is "
+            f"usual, so one belongs near LPS {_text(near)} mm; export the series again."
+        )
+    narrow = np.flatnonzero(gaps < usual / GAP_FACTOR)
+    if len(narrow):
+        k = int(narrow[0])
+        raise VolumeError(
+            f"Slices {k + 1} and {k + 2} of {len(offsets)} are {gaps[k]:.2f} mm apart where "
+            f"{usual:.2f} mm is usual, near LPS {_text(positions[k])} mm; the series mixes "
+            "acquisitions or is spaced unequally: resample it, or export one acquisition."
+        )
+
+
+def _check_shift(offsets: Floats, positions: Floats, pixel_mm: float) -> None:
+    line = positions[0] + np.outer(offsets / offsets[-1], positions[-1] - positions[0])
+    shift = np.linalg.norm(positions - line, axis=1)
+    k = int(shift.argmax())
+    if shift[k] > SHIFT_PIXELS * pixel_mm:
+        raise VolumeError(
+            f"Slice {k + 1} of {len(offsets)} is shifted sideways by {shift[k]:.2f} mm; the "
+            "series mixes acquisitions, or the patient was moved: export one acquisition."
+        )
+
+
+def _evenly_spaced(array: Array, offsets: Floats) -> Array:
+    """Slices at even offsets: as they are within `GAP_JITTER`, else linearly interpolated."""
+    number = np.arange(len(offsets))
+    slope, first = np.polyfit(number, offsets, 1)
+    if np.abs(offsets - (first + slope * number)).max() <= GAP_JITTER * slope:
+        return array
+    usual = float(np.median(np.diff(offsets)))
+    count = max(round(float(offsets[-1]) / usual) + 1, 2)
+    index = np.interp(np.linspace(0.0, offsets[-1], count), offsets, number)
+    below = np.minimum(index.astype(np.int64), len(offsets) - 2)
+    channels = array.reshape((-1, *array.shape[-3:]))
+    result = np.empty((len(channels), count, *array.shape[-2:]), dtype=array.dtype)
+    for channel, out in zip(channels, result, strict=True):
+        for k, (low, part) in enumerate(zip(below, index - below, strict=True)):
+            mixed = channel[low] * (1 - part) + channel[low + 1] * part
+            out[k] = np.rint(mixed) if array.dtype.kind in "biu" else mixed
+    logger.info("Unequal slice gaps: interpolated to even ones.")
+    return result.reshape((*array.shape[:-3], count, *array.shape[-2:]))
+
+
+def _straightened(step: Floats, normal: Floats, count: int, pixel_mm: float) -> Floats:
+    """Drop a sideways drift that stays within `SHIFT_PIXELS` over the whole stack."""
+    along = float(step @ normal)
+    drift = float(np.linalg.norm(step - along * normal)) * (count - 1)
+    return np.asarray(along * normal) if drift <= SHIFT_PIXELS * pixel_mm else step
+
+
+def _text(position_lps: Floats) -> str:
+    return "(" + ", ".join(f"{x:.1f}" for x in position_lps) + ")"

@@ -1,0 +1,1 @@
+"""Image files: NIfTI, what ITK reads, pictures; and the grid of voxels."""

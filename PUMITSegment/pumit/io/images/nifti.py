@@ -1,0 +1,308 @@
+"""NIfTI-1 and NIfTI-2 files, compressed or not.
+
+ITK fills what is missing of a truncated file with zeros and replaces a sheared affine by the
+nearest rotation, both without a word. So the voxels are read here, with their length and
+checksum verified, and ITK only says where they are.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK
+
+from pumit.errors import VolumeError
+from pumit.io.images.grid import is_sheared, volume_from_steps
+from pumit.io.parser_errors import muted_stderr, parsing
+from pumit.volume import Array, Floats, Volume
+
+# NIfTI data types by code; RGB and RGBA are three and four bytes a voxel.
+_TYPES: dict[int, tuple[str, int]] = {
+    2: ("u1", 1),
+    4: ("i2", 1),
+    8: ("i4", 1),
+    16: ("f4", 1),
+    64: ("f8", 1),
+    128: ("u1", 3),
+    256: ("i1", 1),
+    512: ("u2", 1),
+    768: ("u4", 1),
+    1024: ("i8", 1),
+    1280: ("u8", 1),
+    2304: ("u1", 4),
+}
+# Deflate cannot compress further than this.
+MAX_GZIP_RATIO = 1100
+# Codes 1 (scanner) and 2 (aligned to another scan) both mean this patient's own space.
+_PATIENT_SPACE = (1, 2)
+_RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0])
+_CHUNK_BYTES = 1 << 20
+
+
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+    def seek(self, offset: int, /) -> int: ...
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The fields used, the same for both versions; names as in the standard."""
+
+    order: str  # "<" or ">"
+    dim_info: int
+    dim: tuple[int, ...]  # 8
+    datatype: int
+    pixdim: tuple[float, ...]  # 8
+    vox_offset: int
+    scl_slope: float
+    scl_inter: float
+    xyzt_units: int
+    qform_code: int
+    sform_code: int
+    quatern: tuple[float, ...]  # b, c, d, then the offsets x, y, z
+    srow: tuple[float, ...]  # 12
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(w, h, d, time, components); absent axes have size 1."""
+        sizes = [max(self.dim[i], 1) if i <= self.dim[0] else 1 for i in range(1, 8)]
+        return tuple(sizes)
+
+    @property
+    def sform(self) -> Floats:
+        """3 x 4, RAS mm."""
+        return np.array(self.srow, dtype=np.float64).reshape(3, 4)
+
+    @property
+    def slice_axis(self) -> int | None:
+        """Axis of the array (D, H, W) across the slices as acquired, where the header says so."""
+        code = self.dim_info >> 4 & 3  # 1, 2 or 3 for W, H or D; 0 for unknown
+        return 3 - code if code else None
+
+
+def is_nifti(start: bytes) -> bool:
+    """Whether the first bytes (at least 12) of a decompressed file are a NIfTI header."""
+    return start[:4] in (
+        struct.pack("<i", 348),
+        struct.pack(">i", 348),
+        struct.pack("<i", 540),
+        struct.pack(">i", 540),
+    )
+
+
+def read_nifti(path: Path) -> Volume:
+    """Read a NIfTI file; time points and vector components become channels.
+
+    Intensities are the file's, scaled by its slope and intercept where it has them. Where the
+    sform is sheared and speaks of the patient's own space, it is taken as it is and the scan
+    is interpolated onto a perpendicular grid; otherwise ITK's choice between sform and qform
+    holds. One slice becomes a planar volume.
+
+    Raises:
+        VolumeError: If the file is damaged, truncated, complex-valued, or has no usable grid.
+    """
+    with parsing("NIfTI file"), _opened(path) as (stream, limit_bytes):
+        header = _parse(stream.read(544))
+        array = _read_voxels(stream, header, limit_bytes)
+        steps, origin = _geometry(header)
+    return volume_from_steps(array, steps, origin)
+
+
+def nifti_slice_axis(path: Path) -> int | None:
+    """Axis of the volume's array (D, H, W) along which a NIfTI file says that slices were taken.
+
+    Raises:
+        VolumeError: If the file is no NIfTI file, or ends within its header.
+    """
+    with parsing("NIfTI file"), _opened(path) as (stream, _):
+        return _parse(stream.read(544)).slice_axis
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[_Stream, int]]:
+    """The decompressed bytes of a file, and how many there can be at most."""
+    size = path.stat().st_size
+    with path.open("rb") as raw:
+        is_compressed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        if is_compressed:
+            with gzip.GzipFile(fileobj=raw) as stream:
+                yield stream, size * MAX_GZIP_RATIO
+        else:
+            yield raw, size
+
+
+def _parse(data: bytes) -> _Header:
+    if len(data) < 348 or not is_nifti(data):
+        raise VolumeError("The NIfTI file ends within its header; copy or export it again.")
+    order = "<" if data[0] in (0x5C, 0x1C) else ">"
+    is_version_1 = struct.unpack_from(order + "i", data)[0] == 348
+
+    def take(kind: str, offset_1: int, offset_2: int) -> tuple[float, ...]:
+        # Version 2 holds the same fields, wider, elsewhere; `kind` is count and both types.
+        count, type_1, type_2 = kind.split()
+        form = count + (type_1 if is_version_1 else type_2)
+        return struct.unpack_from(order + form, data, offset_1 if is_version_1 else offset_2)
+
+    if not is_version_1 and len(data) < 540:
+        raise VolumeError("The NIfTI file ends within its header; copy or export it again.")
+    header = _Header(
+        order=order,
+        dim_info=int(take("1 B B", 39, 524)[0]),
+        dim=tuple(int(n) for n in take("8 h q", 40, 16)),
+        datatype=int(take("1 h h", 70, 12)[0]),
+        pixdim=take("8 f d", 76, 104),
+        vox_offset=_offset(take("1 f q", 108, 168)[0], 352 if is_version_1 else 544),
+        scl_slope=take("1 f d", 112, 176)[0],
+        scl_inter=take("1 f d", 116, 184)[0],
+        xyzt_units=int(take("1 B i", 123, 500)[0]),
+        qform_code=int(take("1 h i", 252, 344)[0]),
+        sform_code=int(take("1 h i", 254, 348)[0]),
+        quatern=take("6 f d", 256, 352),
+        srow=take("12 f d", 280, 400),
+    )
+    _check(header)
+    return header
+
+
+def _offset(value: float, smallest: int) -> int:
+    # Old writers leave the field empty.
+    if value == 0:
+        return smallest
+    if not smallest <= value < 2**40:
+        raise VolumeError(
+            f"The NIfTI header says that voxels begin at byte {value:g}, which cannot be; "
+            "export the scan again."
+        )
+    return int(value)
+
+
+def _check(header: _Header) -> None:
+    if (
+        not 1 <= header.dim[0] <= 7
+        or min(header.dim[1 : header.dim[0] + 1]) < 0
+        or header.dim[1] < 1
+    ):
+        raise VolumeError(
+            f"The NIfTI header states an impossible size {header.dim}; export the scan again."
+        )
+    if header.datatype not in _TYPES:
+        raise VolumeError(
+            f"The NIfTI data type {header.datatype} is not supported (complex, 128-bit or "
+            "unknown); convert the scan to integers or 32-bit floats."
+        )
+    if max(header.shape[5:]) > 1 or (header.shape[3] > 1 and header.shape[4] > 1):
+        raise VolumeError(
+            f"The NIfTI file has {header.dim[0]} dimensions {header.dim[1:]}; "
+            "at most time or components may join the three of space: split it first."
+        )
+    spacing = [header.pixdim[i + 1] for i in range(3) if header.shape[i] > 1]
+    if not np.isfinite(spacing).all() or 0.0 in spacing:
+        raise VolumeError(
+            f"The NIfTI header states a voxel spacing of {header.pixdim[1:4]} mm; "
+            "it must be positive: correct the header, or export the scan again."
+        )
+
+
+def _read_voxels(stream: _Stream, header: _Header, limit_bytes: int) -> Array:
+    """Voxels as (D, H, W) or (C, D, H, W), scaled."""
+    kind, samples = _TYPES[header.datatype]
+    w, h, d, time, components = header.shape[:5]
+    shape = (components, time, d, h, w, samples)
+    dtype = np.dtype(header.order + kind)
+    count = int(np.prod(shape, dtype=object))
+    expected = header.vox_offset + count * dtype.itemsize
+    if expected > limit_bytes:
+        raise VolumeError(
+            f"The NIfTI file is truncated or its header is damaged: {expected} bytes are "
+            f"announced, at most {limit_bytes} can be there; copy or export it again."
+        )
+    stream.seek(header.vox_offset)
+    values = np.empty(count, dtype=dtype)
+    _fill(stream, values.view(np.uint8))
+    # The checksum of a compressed file is compared when its end is reached.
+    while stream.read(_CHUNK_BYTES):
+        pass
+    array = values.astype(dtype.newbyteorder("="), copy=False).reshape(shape)
+    if samples > 1:  # colour: alpha says nothing about the scan
+        array = np.ascontiguousarray(np.moveaxis(array[0, 0, ..., :3], -1, 0))
+    else:
+        array = array[..., 0].reshape((components * time, d, h, w))
+    array = array[0] if len(array) == 1 else array
+    return _scaled(array, header)
+
+
+def _fill(stream: _Stream, buffer: npt.NDArray[np.uint8]) -> None:
+    done = 0
+    while done < len(buffer):
+        data = stream.read(min(_CHUNK_BYTES, len(buffer) - done))
+        if not data:
+            raise VolumeError(
+                f"The NIfTI file is truncated: {done} of {len(buffer)} bytes of voxels are "
+                "there; copy or export it again."
+            )
+        buffer[done : done + len(data)] = np.frombuffer(data, dtype=np.uint8)
+        done += len(data)
+
+
+def _scaled(array: Array, header: _Header) -> Array:
+    slope, inter = header.scl_slope, header.scl_inter
+    is_scaled = slope != 0 and np.isfinite([slope, inter]).all() and (slope, inter) != (1, 0)
+    if not is_scaled:
+        return array
+    exact: npt.DTypeLike = np.float64 if array.dtype.itemsize > 2 else np.float32
+    if array.dtype == np.float32:
+        exact = np.float32
+    result = np.empty(array.shape, dtype=exact)
+    # Slice by slice in double precision, without a second copy of the scan.
+    planes = array.reshape((-1, *array.shape[-2:]))
+    for plane, out in zip(planes, result.reshape(planes.shape), strict=True):
+        out[...] = plane * np.float64(slope) + np.float64(inter)
+    return result
+
+
+def _geometry(header: _Header) -> tuple[Floats, Floats]:
+    """Steps (columns W, H, D) and origin in LPS mm."""
+    sform = header.sform
+    speaks_of_patient = header.sform_code > 0 and (
+        header.qform_code == 0 or header.sform_code in _PATIENT_SPACE
+    )
+    if speaks_of_patient and np.isfinite(sform).all() and is_sheared(sform[:, :3]):
+        lps = _RAS_TO_LPS @ sform * _unit_mm(header.xyzt_units)
+        return lps[:, :3], lps[:, 3]
+    # A header of its own, in any case version 1, little-endian and of one byte a voxel.
+    spacing = [abs(s) if np.isfinite(s) and s != 0 else 1.0 for s in header.pixdim[1:4]]
+    data = bytearray(352)
+    struct.pack_into("<i", data, 0, 348)
+    struct.pack_into("<8h", data, 40, 3, 2, 2, 2, 1, 1, 1, 1)
+    struct.pack_into("<2h", data, 70, 2, 8)
+    struct.pack_into("<8f", data, 76, header.pixdim[0], *spacing, 0, 0, 0, 0)
+    struct.pack_into("<f", data, 108, 352)
+    struct.pack_into("<B", data, 123, header.xyzt_units & 0xFF)
+    struct.pack_into("<2h", data, 252, header.qform_code, header.sform_code)
+    struct.pack_into("<6f", data, 256, *header.quatern)
+    struct.pack_into("<12f", data, 280, *header.srow)
+    data[344:348] = b"n+1\0"
+    with tempfile.TemporaryDirectory(prefix="pumit-") as folder, muted_stderr():
+        file = Path(folder) / "header.nii"
+        file.write_bytes(data)
+        reader = SimpleITK.ImageFileReader()
+        reader.SetImageIO("NiftiImageIO")
+        reader.SetFileName(str(file))
+        reader.ReadImageInformation()
+    direction = np.array(reader.GetDirection()).reshape(3, 3)
+    return direction * np.array(reader.GetSpacing()), np.array(reader.GetOrigin())
+
+
+def _unit_mm(xyzt_units: int) -> float:
+    return {1: 1000.0, 3: 0.001}.get(xyzt_units & 0x07, 1.0)

@@ -1,0 +1,125 @@
+"""PNG and JPEG pictures: one slice, gray or RGB."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import SimpleITK
+from PIL import Image, ImageOps
+
+from pumit.errors import VolumeError
+from pumit.io.images.grid import volume_from_steps
+from pumit.io.parser_errors import muted_stderr, parsing
+from pumit.volume import Array, Volume
+
+# Position of bit depth and colour type in a PNG's first 32 bytes.
+_PNG_BIT_DEPTH, _PNG_COLOUR_TYPE = 24, 25
+_EXIF_ORIENTATION = 0x0112
+_GRAY_MODES = ("L", "I", "F", "I;16", "I;16B", "I;16L", "I;16N")
+
+
+def read_picture(path: Path) -> Volume:
+    """Read a PNG or JPEG as a planar volume with 1 mm pixels.
+
+    The resolution that such files state is that of a screen or printer, so it is not used.
+    The picture is turned as its EXIF orientation says. Gray stays one channel, 8 or 16 bits;
+    colour and palettes become RGB, shape (3, 1, H, W). Transparent parts are black, as the
+    background of a scan.
+
+    Raises:
+        VolumeError: If the file is damaged, truncated or absurdly large.
+    """
+    with parsing("picture"):
+        try:
+            pixels = _without_alpha(_read(path))
+        except Image.DecompressionBombError as error:
+            raise VolumeError(
+                f"The picture has more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels; "
+                "crop it or scale it down."
+            ) from error
+    array = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)[:, None]
+    return volume_from_steps(np.ascontiguousarray(array), np.eye(3), np.zeros(3))
+
+
+def _read(path: Path) -> Array:
+    with path.open("rb") as stream:
+        start = stream.read(32)
+    if _is_deep_colour_png(start):
+        return _deep_colour(path)
+    with Image.open(path, formats=("PNG", "JPEG")) as image:
+        image.load()
+        return _pixels(ImageOps.exif_transpose(image))
+
+
+def _is_deep_colour_png(start: bytes) -> bool:
+    # Pillow would cut 16-bit colour, and 16-bit gray with alpha, down to 8 bits.
+    is_png = start.startswith(b"\x89PNG") and len(start) > _PNG_COLOUR_TYPE
+    return is_png and start[_PNG_BIT_DEPTH] == 16 and start[_PNG_COLOUR_TYPE] in (2, 4, 6)
+
+
+def _deep_colour(path: Path) -> Array:
+    with Image.open(path, formats=("PNG",)) as image:
+        image.load()  # finds damage that libpng passes over, and pictures that are too large
+        orientation = image.getexif().get(_EXIF_ORIENTATION, 1)
+    with muted_stderr():
+        reader = SimpleITK.ImageFileReader()
+        reader.SetImageIO("PNGImageIO")
+        reader.SetFileName(os.fspath(path))
+        pixels = SimpleITK.GetArrayFromImage(reader.Execute())
+    return _turned(pixels, orientation)
+
+
+def _turned(pixels: Array, orientation: int) -> Array:
+    """Undo an EXIF orientation 1..8 on (H, W, C)."""
+    if orientation in (5, 6, 7, 8):
+        pixels = np.swapaxes(pixels, 0, 1)
+    flip_rows, flip_columns = {
+        2: (False, True),
+        3: (True, True),
+        4: (True, False),
+        6: (False, True),
+        7: (True, True),
+        8: (True, False),
+    }.get(orientation, (False, False))
+    rows, columns = (
+        slice(None, None, -1 if flip_rows else 1),
+        slice(None, None, -1 if flip_columns else 1),
+    )
+    return pixels[rows, columns]
+
+
+def _pixels(image: Image.Image) -> Array:
+    """(H, W) for gray, (H, W, C) for others; C = 2 or 4 includes alpha."""
+    if image.mode in _GRAY_MODES:
+        pixels = np.asarray(image)
+        # Pillow holds 16-bit gray in 32 bits in some versions.
+        is_16_bit = pixels.dtype == np.int32 and pixels.min() >= 0 and pixels.max() <= 65535
+        dtype = np.dtype(np.uint16) if is_16_bit else pixels.dtype.newbyteorder("=")
+        return pixels.astype(dtype)
+    if image.mode in ("LA", "RGB", "RGBA"):
+        return np.asarray(image)
+    if image.mode == "1":
+        return np.asarray(image.convert("L"))
+    if image.mode in ("P", "PA"):
+        has_alpha = image.mode == "PA" or "transparency" in image.info
+        pixels = np.asarray(image.convert("RGBA" if has_alpha else "RGB"))
+        is_gray = bool((pixels[..., :3] == pixels[..., :1]).all())
+        # A gray palette is a gray picture that was stored small.
+        return pixels[..., (0, 3)[: pixels.shape[-1] - 2]] if is_gray else pixels
+    return np.asarray(image.convert("RGB"))
+
+
+def _without_alpha(pixels: Array) -> Array:
+    if pixels.ndim == 2:
+        return pixels
+    if pixels.shape[-1] in (2, 4):
+        alpha = pixels[..., -1:]
+        opaque = np.iinfo(pixels.dtype).max
+        colour = pixels[..., :-1]
+        if (alpha != opaque).any():
+            mixed = colour * (alpha / np.float32(opaque))
+            colour = np.rint(mixed).astype(pixels.dtype)
+        pixels = colour
+    return pixels[..., 0] if pixels.shape[-1] == 1 else pixels

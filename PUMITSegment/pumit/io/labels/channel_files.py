@@ -1,0 +1,79 @@
+"""One scan whose channels lie in files of their own, NAME_0000 and so on as for nnU-Net."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from pumit.errors import VolumeError
+from pumit.io.labels.grid_match import same_grid
+from pumit.io.read import read_volume
+from pumit.volume import Volume
+
+_FIRST = re.compile(r"^(?P<stem>.+)_0000(?P<suffix>\.[^_]+)$")
+
+
+def scan_name(first: Path) -> str | None:
+    """NAME of NAME_0000.nii.gz; None for a file that is not called so."""
+    match = _FIRST.match(first.name)
+    return match["stem"] if match else None
+
+
+def channel_files(first: Path) -> list[Path]:
+    """NAME_0000 and all that follow it without a gap."""
+    match = _FIRST.match(first.name)
+    if match is None:
+        return [first]
+    found = [first]
+    while True:
+        following = first.with_name(f"{match['stem']}_{len(found):04d}{match['suffix']}")
+        if not following.is_file():
+            return found
+        found.append(following)
+
+
+def read_channels(files: Sequence[Path]) -> Volume:
+    """Read files as the channels of one volume, (C, D, H, W); a single one as it is.
+
+    Raises:
+        VolumeError: If one cannot be read, or lies on another grid than the first.
+    """
+    return joined_channels([path.name for path in files], [read_volume(path) for path in files])
+
+
+def joined_channels(names: Sequence[str], volumes: Sequence[Volume]) -> Volume:
+    """One volume whose channels are those of several, (C, D, H, W); a single one as it is.
+
+    Args:
+        names: What to call each in a message.
+        volumes: On one grid.
+
+    Raises:
+        VolumeError: If one lies on another grid than the first.
+    """
+    if len(volumes) == 1:
+        return volumes[0]
+    for name, other in zip(names[1:], volumes[1:], strict=True):
+        require_same_grid(volumes[0], other, name)
+    arrays = [v.array if v.array.ndim == 4 else v.array[None] for v in volumes]
+    return replace(volumes[0], array=np.concatenate(arrays), source=None)
+
+
+def require_same_grid(volume: Volume, other: Volume, what: str) -> None:
+    """Check that two volumes have one shape and that their corners meet within half a voxel.
+
+    Args:
+        volume: The first.
+        other: The second.
+        what: What to call the second in a message.
+
+    Raises:
+        VolumeError: If they do not; the message says in what they differ.
+    """
+    found = same_grid(other, volume, what)
+    if found.order != (0, 1, 2) or any(found.flipped):
+        raise VolumeError(f"{what} is stored along other axes than the image; save both alike.")

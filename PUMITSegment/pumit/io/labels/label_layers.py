@@ -1,0 +1,55 @@
+"""Segments that may overlap, in as few label maps as they need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.io.labels.grid_match import Shape
+
+Labels = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
+
+
+class LabelLayers:
+    """Label maps (D, H, W) of one grid that are filled segment by segment.
+
+    Args:
+        shape: Of the grid.
+        highest: Largest value that is put in.
+    """
+
+    def __init__(self, shape: Shape, highest: int) -> None:
+        self.shape = shape
+        self._dtype: type[Any] = np.uint8 if highest <= np.iinfo(np.uint8).max else np.uint16
+        self._layers: list[Labels] = []
+
+    def add(self, value: int, mask: npt.NDArray[np.bool_], start: int = 0) -> int:
+        """Put a segment into the first layer where it overlaps nothing.
+
+        Args:
+            value: From 1 on.
+            mask: (d, H, W), the slices from `start` on.
+            start: Its first slice.
+
+        Returns:
+            The layer's number.
+        """
+        part = slice(start, start + len(mask))
+        free = (i for i, layer in enumerate(self._layers) if not layer[part][mask].any())
+        number = next(free, len(self._layers))
+        if number == len(self._layers):
+            self._layers.append(np.zeros(self.shape, dtype=self._dtype))
+        self._layers[number][part][mask] = value
+        return number
+
+    def fill(self, labels: npt.NDArray[Any]) -> None:
+        """Put a whole label map (D, H, W) onto a layer of its own."""
+        self._layers.append(labels.astype(self._dtype))
+
+    def array(self) -> npt.NDArray[Any]:
+        """(D, H, W), or (L, D, H, W) where there is more than one layer."""
+        if not self._layers:
+            return np.zeros(self.shape, dtype=self._dtype)
+        return self._layers[0] if len(self._layers) == 1 else np.stack(self._layers)

@@ -1,0 +1,174 @@
+"""DICOM-SEG and RTSTRUCT objects: found in a file, folder or zip, with the scan they refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import pydicom
+from pydicom.dataset import Dataset
+
+from pumit.errors import VolumeError
+from pumit.io.dicom.files import find_dicom, first_value, is_dicom, unpack_dicom_zip
+from pumit.io.file_part import split_part
+from pumit.io.labels.label_file import LabelledSegment
+from pumit.io.parser_errors import parsing
+
+KINDS: dict[str, Literal["DICOM-SEG", "RTSTRUCT"]] = {
+    "1.2.840.10008.5.1.4.1.1.66.4": "DICOM-SEG",
+    "1.2.840.10008.5.1.4.1.1.66.7": "DICOM-SEG",  # label map
+    "1.2.840.10008.5.1.4.1.1.481.3": "RTSTRUCT",
+}
+
+
+@dataclass(frozen=True)
+class LabelObject:
+    """A DICOM object that holds segments.
+
+    Attributes:
+        path: File, or the zip that holds it.
+        kind: What it is.
+        instance: SOPInstanceUID.
+        series: SeriesInstanceUID of the scan it was drawn on; empty where it does not say.
+        frame_of_reference: Its coordinate system; empty where it does not say.
+        patient: PatientID; never shown.
+        instances: SOPInstanceUIDs that it refers to.
+        segments: What it names.
+        written: Date and time of its content, as the object says; orders objects of one scan.
+    """
+
+    path: Path
+    kind: Literal["DICOM-SEG", "RTSTRUCT"]
+    instance: str
+    series: str
+    frame_of_reference: str
+    patient: str
+    instances: frozenset[str]
+    segments: tuple[LabelledSegment, ...]
+    written: str
+
+
+def label_object(path: Path) -> LabelObject | None:
+    """The DICOM-SEG or RTSTRUCT of a file, or the only one of a folder or zip; None where none is.
+
+    Raises:
+        VolumeError: If it is damaged, or a folder or zip holds several.
+    """
+    file, part = split_part(path)
+    if file.is_dir():
+        return _only([o for o in map(read_label_object, _label_files(file)) if o], part)
+    if not file.is_file():
+        return None
+    with parsing("file"), file.open("rb") as stream:
+        start = stream.read(132)
+    if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        stat = file.stat()
+        found = _only(list(_objects_of_zip(file, stat.st_mtime_ns, stat.st_size)), part)
+        return None if found is None else replace(found, path=file)
+    return read_label_object(file) if is_dicom(start) else None
+
+
+@lru_cache(maxsize=16)  # a case asks what its zip holds before and after it reads the scan
+def _objects_of_zip(path: Path, modified: int, size: int) -> tuple[LabelObject, ...]:
+    """What a zip holds, as long as it stays as it is."""
+    with parsing("DICOM zip"), unpack_dicom_zip(path) as folder:
+        found = (read_label_object(file) for file in _label_files(Path(folder)))
+        return tuple(item for item in found if item is not None)
+
+
+def _label_files(folder: Path) -> list[Path]:
+    return [f.path for f in find_dicom(folder) if str(f.header.get("SOPClassUID", "")) in KINDS]
+
+
+def _only(found: list[LabelObject], series: str) -> LabelObject | None:
+    if series:
+        found = [o for o in found if o.series == series]
+    if len(found) > 1:
+        names = ", ".join(sorted(o.path.name for o in found)[:6])
+        raise VolumeError(f"There are {len(found)} segmentations ({names}); name one of them.")
+    return found[0] if found else None
+
+
+def read_label_object(path: Path) -> LabelObject | None:
+    """What a DICOM-SEG or RTSTRUCT says of itself, without its voxels or contours' use.
+
+    Returns:
+        None where the file is another DICOM object.
+
+    Raises:
+        VolumeError: If it is damaged.
+    """
+    with parsing("DICOM file"):
+        header = pydicom.dcmread(path, stop_before_pixels=True, force=True)
+        kind = KINDS.get(str(first_value(header, "SOPClassUID") or ""))
+        if kind is None:
+            return None
+        if kind == "DICOM-SEG":
+            from pumit.io.labels.seg_labels import segments_of
+
+            segments = tuple(segments_of(header))
+            series, instances = _seg_references(header)
+            frame = str(first_value(header, "FrameOfReferenceUID") or "")
+        else:
+            from pumit.io.labels.rt_struct import regions_of
+
+            segments = tuple(regions_of(header).values())
+            series, instances, frame = _struct_references(header)
+        written = "".join(
+            str(first_value(header, f"{what}{unit}") or "")
+            for what in ("Content", "StructureSet", "Series")
+            for unit in ("Date", "Time")
+        )
+        own = str(first_value(header, "SOPInstanceUID") or "")
+        patient = str(first_value(header, "PatientID") or "")
+        return LabelObject(path, kind, own, series, frame, patient, instances, segments, written)
+
+
+def _seg_references(header: Dataset) -> tuple[str, frozenset[str]]:
+    series = first_value(header, "ReferencedSeriesSequence") or []
+    uid = str(first_value(series[0], "SeriesInstanceUID") or "") if len(series) == 1 else ""
+    instances = {
+        str(first_value(source, "ReferencedSOPInstanceUID") or "")
+        for frame in first_value(header, "PerFrameFunctionalGroupsSequence") or []
+        for derivation in first_value(frame, "DerivationImageSequence") or []
+        for source in first_value(derivation, "SourceImageSequence") or []
+    }
+    for item in series:
+        for instance in first_value(item, "ReferencedInstanceSequence") or []:
+            instances.add(str(first_value(instance, "ReferencedSOPInstanceUID") or ""))
+    return uid, frozenset(instances - {""})
+
+
+def _struct_references(header: Dataset) -> tuple[str, frozenset[str], str]:
+    series, instances, frames = [], set(), []
+    for frame in first_value(header, "ReferencedFrameOfReferenceSequence") or []:
+        frames.append(str(first_value(frame, "FrameOfReferenceUID") or ""))
+        for study in first_value(frame, "RTReferencedStudySequence") or []:
+            for item in first_value(study, "RTReferencedSeriesSequence") or []:
+                series.append(str(first_value(item, "SeriesInstanceUID") or ""))
+                for image in first_value(item, "ContourImageSequence") or []:
+                    instances.add(str(first_value(image, "ReferencedSOPInstanceUID") or ""))
+    for roi in first_value(header, "StructureSetROISequence") or []:
+        frames.append(str(first_value(roi, "ReferencedFrameOfReferenceUID") or ""))
+    frame_uid = next((f for f in frames if f), "")
+    return (series[0] if len(series) == 1 else ""), frozenset(instances - {""}), frame_uid
+
+
+@contextmanager
+def open_label_object(found: LabelObject) -> Iterator[Path]:
+    """The object's file; of a zip one that is deleted afterwards."""
+    with parsing("DICOM file"), found.path.open("rb") as stream:
+        is_zip = stream.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+    if not is_zip:
+        yield found.path
+        return
+    with unpack_dicom_zip(found.path) as folder:
+        yield next(
+            f.path
+            for f in find_dicom(Path(folder))
+            if str(f.header.get("SOPInstanceUID", "")) == found.instance
+        )

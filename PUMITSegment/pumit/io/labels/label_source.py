@@ -1,0 +1,165 @@
+"""Labels from wherever they are kept, on the grid of their scan; and the scans themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import AmbiguousSeriesError, VolumeError
+from pumit.io.file_part import split_part
+from pumit.io.labels.channel_files import joined_channels
+from pumit.io.labels.grid_match import place, put, same_grid
+from pumit.io.labels.label_file import LabelFile, LabelledSegment, named_segments, read_label_file
+from pumit.io.labels.label_objects import LabelObject, label_object, open_label_object
+from pumit.io.read import read_volume
+from pumit.io.slicer_bundle import find_node, is_bundle, unpacked
+from pumit.volume import Volume
+
+
+def read_scan(files: Sequence[Path], label: Path | None = None) -> Volume:
+    """Read a scan: one file, folder or zip, or one for each channel.
+
+    Args:
+        files: Each may name a part: `folder#SeriesInstanceUID`, `scene.mrb#NodeName`.
+        label: Its labels; where a folder holds several series, they tell which is meant.
+
+    Raises:
+        VolumeError: If one cannot be read, or lies on another grid than the first.
+    """
+    _refuse_other_transforms(files if label is None else [*files, label])
+    return joined_channels([path.name for path in files], [_read_one(p, label) for p in files])
+
+
+def _refuse_other_transforms(paths: Sequence[Path]) -> None:
+    """What a scene moves is stored where it was before; alone it would no longer fit the others."""
+    split = [split_part(path) for path in paths]
+    transforms = {
+        find_node(file, part).transform if part and is_bundle(file) else "" for file, part in split
+    }
+    if len(transforms) > 1:
+        raise VolumeError("its nodes are under different transforms; harden them in Slicer.")
+
+
+def _read_one(path: Path, label: Path | None) -> Volume:
+    file, part = split_part(path)
+    if is_bundle(file):
+        if not part:
+            raise VolumeError(f"Name the volume of the scene: {file.name}#NodeName.")
+        node = find_node(file, part)
+        with unpacked(file, node) as unpacked_file:
+            return read_volume(unpacked_file)
+    try:
+        return read_volume(file, series=part or None)
+    except AmbiguousSeriesError as error:
+        found = None if label is None else label_object(label)
+        series = {uid for uid, _ in error.series}
+        if found is None or found.series not in series:
+            text = str(error).removesuffix(".")
+            raise VolumeError(f"{text}; write it as {file.name}#IDENTIFIER.") from None
+        return read_volume(file, series=found.series)
+
+
+def read_labels(path: Path, image: Volume) -> LabelFile:
+    """Read a label map, `.seg.nrrd`, DICOM-SEG, RTSTRUCT or a node of a Slicer bundle.
+
+    Args:
+        path: The file; a folder or zip that holds one DICOM-SEG or RTSTRUCT; `scene.mrb#Name`.
+        image: The scan, on whose grid the labels are brought. No label is interpolated: each of
+            its voxels must be one of the scan's. A plain label map covers the scan, a file with
+            named segments may be cropped.
+
+    Raises:
+        VolumeError: If it cannot be read, or lies on another grid than the scan.
+    """
+    file, part = split_part(path)
+    if is_bundle(file):
+        if not part:
+            raise VolumeError(f"Name the segmentation of the scene: {file.name}#NodeName.")
+        node = find_node(file, part)
+        with unpacked(file, node) as unpacked_file:
+            return _on_grid(read_label_file(unpacked_file), image)
+    found = label_object(path)
+    if found is None:
+        return _on_grid(read_label_file(file), image)
+    return _read_object(found, image)
+
+
+def read_all_labels(paths: Sequence[Path], image: Volume) -> LabelFile:
+    """Read files with different segments of one scan as one; see `read_labels`.
+
+    Raises:
+        VolumeError: If one cannot be read, or one of several names no segments.
+    """
+    files = [read_labels(path, image) for path in paths]
+    if len(files) == 1:
+        return files[0]
+    layers: list[npt.NDArray[Any]] = []
+    segments: list[LabelledSegment] = []
+    for path, file in zip(paths, files, strict=True):
+        if not file.is_named:
+            raise VolumeError(f"{path.name} names no segments; several labels need names.")
+        first = sum(len(layer) for layer in layers)
+        layers.append(file.volume.array.reshape(-1, *image.shape))
+        segments += [replace(s, layer=s.layer + first) for s in file.segments]
+    volume = replace(image, array=np.concatenate(layers), source=None)
+    return LabelFile(volume, tuple(segments), tuple(d for f in files for d in f.doubts))
+
+
+def _read_object(found: LabelObject, image: Volume) -> LabelFile:
+    source = image.source
+    if found.series and source and found.series != source.series_instance_uid:
+        # Registered scans of one frame of reference may share a segmentation; its grid decides.
+        doubt = f"{found.kind}: refers to another series than the image"
+    else:
+        doubt = ""
+    with open_label_object(found) as file:
+        if found.kind == "DICOM-SEG":
+            from pumit.io.labels.seg_labels import read_dicom_seg
+
+            labels = read_dicom_seg(file, image)
+        else:
+            from pumit.io.labels.rt_struct import read_rt_struct
+
+            labels = read_rt_struct(file, image)
+    return replace(labels, doubts=(*labels.doubts, doubt)) if doubt else labels
+
+
+def _on_grid(labels: LabelFile, image: Volume) -> LabelFile:
+    what = "the segmentation" if labels.is_named else "the label map"
+    find = place if labels.is_named else same_grid
+    placement = find(labels.volume, image, what)
+    array, lost = put(labels.volume.array, placement, image.shape)
+    volume = replace(image, array=array, source=None)
+    doubts = [*labels.doubts]
+    if lost:
+        doubts.append(f"{lost} labelled voxels lie outside of the image")
+    if placement.doubt:
+        doubts.append(f"the grid of {what} {placement.doubt}")
+    return LabelFile(volume, labels.segments, tuple(doubts))
+
+
+def announced_segments(path: Path) -> tuple[LabelledSegment, ...]:
+    """Segments that a label file names in its header, which is read without voxels.
+
+    Of a label map, which names none, one for each of its values.
+
+    Raises:
+        VolumeError: If it cannot be read.
+    """
+    file, part = split_part(path)
+    if is_bundle(file):
+        with unpacked(file, find_node(file, part)) as unpacked_file:
+            return announced_segments(unpacked_file)
+    found = label_object(path)
+    if found is not None:
+        return found.segments
+    if file.name.lower().endswith(".nrrd"):
+        named = named_segments(file)
+        if named:
+            return named
+    return read_label_file(file).segments

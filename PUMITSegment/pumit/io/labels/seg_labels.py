@@ -1,0 +1,233 @@
+"""Segments of a DICOM Segmentation, on the grid of the scan that they were drawn on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pydicom
+from pydicom.dataset import Dataset
+from pydicom.pixels import iter_pixels
+
+from pumit.errors import VolumeError
+from pumit.io.dicom.codes import color_of, terminology_of
+from pumit.io.dicom.files import DicomFile, first_value
+from pumit.io.dicom.slices import DicomSlice, slices_of
+from pumit.io.labels.grid_match import Placement, overlap_of, place
+from pumit.io.labels.label_file import LabelFile, LabelledSegment, distinct_values
+from pumit.io.labels.label_layers import LabelLayers
+from pumit.io.parser_errors import parsing
+from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+
+WHAT = "the DICOM-SEG"
+HALF = 0.5  # of a fraction; from here on a voxel is the segment's
+LONGEST_NAME = 64
+
+
+@dataclass(frozen=True)
+class _Frame:
+    index: int
+    segment: int
+    placement: Placement
+
+
+def read_dicom_seg(path: Path, image: Volume) -> LabelFile:
+    """Read a DICOM-SEG: BINARY, FRACTIONAL (from one half on) or LABELMAP.
+
+    Args:
+        path: The object.
+        image: The scan; each pixel of each frame must be one of its voxels.
+
+    Returns:
+        Segments on the image's grid, overlapping ones on several layers; their values are their
+        segment numbers.
+
+    Raises:
+        VolumeError: If it cannot be read, or lies on another grid than the image.
+    """
+    with parsing("DICOM-SEG"):
+        seg = pydicom.dcmread(path)
+        segments = segments_of(seg)
+        if not segments:
+            raise VolumeError("The DICOM-SEG describes no segment; export it again.")
+        frames = _frames(DicomFile(path, seg), seg, image)
+        kind = str(first_value(seg, "SegmentationType") or "BINARY")
+        missing: list[str] = []
+        layers = LabelLayers(image.shape, max(s.value for s in segments))
+        if kind == "LABELMAP":
+            lost = _add_label_maps(seg, frames, layers, [s.value for s in segments])
+            placed = segments
+        else:
+            placed, missing, lost = _add_segments(seg, kind, frames, layers, segments)
+        volume = replace(image, array=layers.array(), source=None)
+    doubts = [f"DICOM-SEG: {lost} voxels lie outside of the image"] if lost else []
+    off = max((frame.placement for frame in frames), key=lambda p: p.error_voxels).doubt
+    if off:
+        doubts.append(f"DICOM-SEG: {off}")
+    if missing:
+        doubts.append(f"DICOM-SEG: has no frame of {', '.join(missing)}")
+    return LabelFile(volume, tuple(placed), tuple(doubts))
+
+
+def segments_of(seg: Dataset) -> list[LabelledSegment]:
+    """What the header says of the segments; their layers are not known yet."""
+    found = []
+    for item in first_value(seg, "SegmentSequence") or []:
+        value = int(item.SegmentNumber)
+        if not 0 < value <= np.iinfo(np.uint16).max:
+            if value == 0:  # the background of a label map
+                continue
+            raise VolumeError(f"The DICOM-SEG has a segment number {value}; export it again.")
+        name = " ".join(str(first_value(item, "SegmentLabel") or "").split())
+        name = name or f"Segment {value}"
+        terms = terminology_of(item)
+        found.append(
+            LabelledSegment(value, 0, name, terms, color_of(item, "RecommendedDisplayCIELabValue"))
+        )
+    return found
+
+
+def _frames(file: DicomFile, seg: Dataset, image: Volume) -> list[_Frame]:
+    shared = (first_value(seg, "SharedFunctionalGroupsSequence") or [Dataset()])[0]
+    groups = first_value(seg, "PerFrameFunctionalGroupsSequence") or []
+    if not groups:
+        raise VolumeError("The DICOM-SEG does not say where its frames are; export it again.")
+    found = []
+    known: dict[tuple[float, ...], Placement] = {}
+    for index, (group, where) in enumerate(zip(groups, slices_of(file), strict=True)):
+        if where.position_lps is None or where.pixel_spacing_mm is None:
+            raise VolumeError("The DICOM-SEG has a frame without a place; export it again.")
+        key = (*where.position_lps, *where.axes_lps.ravel(), *where.pixel_spacing_mm)
+        if key not in known:
+            known[key] = place(_plane(where), image, WHAT)
+        items = (
+            first_value(group, "SegmentIdentificationSequence")
+            or first_value(shared, "SegmentIdentificationSequence")
+            or [Dataset()]
+        )
+        number = int(first_value(items[0], "ReferencedSegmentNumber") or 0)
+        found.append(_Frame(index, number, known[key]))
+    return found
+
+
+def _plane(where: DicomSlice) -> Volume:
+    """A frame's grid, one slice without voxels of its own."""
+    rows, columns, _ = where.size
+    assert where.position_lps is not None
+    assert where.pixel_spacing_mm is not None
+    row_mm, column_mm = where.pixel_spacing_mm
+    x, y, z = (float(v) for v in where.position_lps)
+    direction = np.column_stack([where.axes_lps, where.normal_lps])
+    empty = np.broadcast_to(np.uint8(0), (1, rows, columns))
+    return Volume(empty, (PLANAR_SLICE_SPACING_MM, row_mm, column_mm), (x, y, z), direction)
+
+
+def _pixels(seg: Dataset, frames: list[_Frame]) -> Iterator[npt.NDArray[Any]]:
+    """Pixels of frames, (Rows, Columns), in their order, one at a time."""
+    _check_length(seg)
+    if int(seg.BitsAllocated) == 1 and not seg.file_meta.TransferSyntaxUID.is_compressed:
+        return _bits(seg, frames)
+    return iter_pixels(seg, indices=[frame.index for frame in frames], raw=True)
+
+
+def _bits(seg: Dataset, frames: list[_Frame]) -> Iterator[npt.NDArray[Any]]:
+    """Frames of packed bits, which begin anywhere in a byte (pydicom 3.0 loses these ends)."""
+    size = int(seg.Rows) * int(seg.Columns)
+    packed = np.frombuffer(seg.PixelData, dtype=np.uint8)
+    for frame in frames:
+        first = frame.index * size
+        part = packed[first // 8 : (first + size + 7) // 8]
+        bits = np.unpackbits(part, bitorder="little")[first % 8 :][:size]
+        yield bits.reshape(int(seg.Rows), int(seg.Columns))
+
+
+def _check_length(seg: Dataset) -> None:
+    """Refuse a truncated object before its frames are divided among segments."""
+    if "PixelData" not in seg:
+        raise VolumeError("The DICOM-SEG has no pixel data; export it again.")
+    if seg.file_meta.TransferSyntaxUID.is_compressed:
+        return
+    count = int(seg.Rows) * int(seg.Columns) * int(seg.NumberOfFrames) * int(seg.BitsAllocated)
+    if len(seg.PixelData) < (count + 7) // 8:
+        raise VolumeError("The DICOM-SEG is truncated; copy or export it again.")
+
+
+def _add_segments(
+    seg: Dataset,
+    kind: str,
+    frames: list[_Frame],
+    layers: LabelLayers,
+    segments: list[LabelledSegment],
+) -> tuple[list[LabelledSegment], list[str], int]:
+    """Put each segment onto a layer; returns them, names without a frame, voxels outside."""
+    least = 1.0
+    if kind == "FRACTIONAL":
+        least = HALF * float(first_value(seg, "MaximumFractionalValue") or 255)
+    by_segment: dict[int, list[_Frame]] = defaultdict(list)
+    for frame in frames:
+        by_segment[frame.segment].append(frame)
+    unknown = by_segment.keys() - {s.value for s in segments}
+    if unknown:
+        raise VolumeError(
+            f"The DICOM-SEG has frames of a segment {min(unknown)} that it does not describe; "
+            "export it again."
+        )
+    ordered = [frame for s in segments for frame in by_segment[s.value]]
+    pixels = _pixels(seg, ordered)
+    placed, missing, lost = [], [], 0
+    for segment in segments:
+        own = by_segment[segment.value]
+        if not own:
+            missing.append(segment.name)
+            placed.append(segment)
+            continue
+        depth = layers.shape[0]
+        first = min(max(min(f.placement.start[0] for f in own), 0), depth - 1)
+        last = max(f.placement.start[0] + f.placement.shape[0] for f in own)
+        mask = np.zeros((max(min(last, depth) - first, 1), *layers.shape[1:]), dtype=bool)
+        for frame in own:
+            on = next(pixels) >= least
+            lost += _merge(mask, first, on, frame.placement, layers.shape)
+        placed.append(replace(segment, layer=layers.add(segment.value, mask, first)))
+    return placed, missing, lost
+
+
+def _merge(
+    mask: npt.NDArray[np.bool_],
+    first: int,
+    on: npt.NDArray[np.bool_],
+    placement: Placement,
+    shape: tuple[int, int, int],
+) -> int:
+    """Add a frame's pixels to the slices of a mask; returns how many lie outside of the image."""
+    into, out = overlap_of(placement, shape)
+    inside = placement.along_image(on[None])[out]
+    depth = slice(into[1].start - first, into[1].stop - first)
+    mask[(depth, *into[2:])] |= inside
+    return int(np.count_nonzero(on) - np.count_nonzero(inside))
+
+
+def _add_label_maps(
+    seg: Dataset, frames: list[_Frame], layers: LabelLayers, known: list[int]
+) -> int:
+    """Put frames of segment numbers onto one layer; returns voxels outside of the image."""
+    labels = np.zeros(layers.shape, dtype=np.uint16)
+    lost = 0
+    for frame, values in zip(frames, _pixels(seg, frames), strict=True):
+        into, out = overlap_of(frame.placement, layers.shape)
+        inside = frame.placement.along_image(values[None])[out]
+        labels[into] = np.where(inside > 0, inside, labels[into])
+        lost += int(np.count_nonzero(values) - np.count_nonzero(inside))
+    undescribed = sorted(set(distinct_values(labels).tolist()) - {0, *known})
+    if undescribed:
+        raise VolumeError(
+            f"The DICOM-SEG has pixels of a segment {undescribed[0]} that it does not describe; "
+            "export it again."
+        )
+    layers.fill(labels)
+    return lost

@@ -1,0 +1,1 @@
+"""The published protocol of nnInteractive, from both sides."""

@@ -1,0 +1,1 @@
+"""Use an nnInteractive server as if it were a PUMIT server."""

@@ -1,0 +1,204 @@
+"""World prompts as interactions of the nnInteractive protocol, which knows voxels only.
+
+Axes are (D, H, W), as in the array that was sent; bounds are half-open, as the protocol has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise, product
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import PromptError
+from pumit.nninteractive.remote_capabilities import ForeignOffer
+from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
+from pumit.volume import Volume
+from pumit.wire import protocol
+
+Bounds = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+Drawn = npt.NDArray[np.uint8]
+# A corner this near to a voxel's border lies on it, voxels.
+_ON_BORDER = 1e-6
+# Places along a scribble lie at most this far apart, voxels: no voxel on its way is missed.
+_STEP = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class Interaction:
+    """One request that adds something to the server's object.
+
+    Attributes:
+        path: Where it is posted.
+        meta: What is said: the JSON body, or `X-Meta` beside an array.
+        drawn: Voxels that are drawn, 0 or 1, (d, h, w); None for points and boxes.
+    """
+
+    path: str
+    meta: dict[str, object]
+    drawn: Drawn | None = None
+
+
+def interactions_of(prompt: Prompt, volume: Volume, offer: ForeignOffer) -> list[Interaction]:
+    """Say a prompt in the protocol's words.
+
+    Args:
+        prompt: In world coordinates.
+        volume: The volume that was sent.
+        offer: What the server takes.
+
+    Returns:
+        One interaction; several, in this order, where the server takes no 3D box.
+
+    Raises:
+        PromptError: If the volume cannot hold it, or the server has no word for it.
+    """
+    if isinstance(prompt, PointPrompt):
+        return [_point(prompt, volume, offer)]
+    if isinstance(prompt, BoxPrompt):
+        return _boxes(bounds_of(prompt, volume), offer)
+    if isinstance(prompt, ScribblePrompt):
+        return [_scribble(prompt, volume, offer)]
+    return [_mask(prompt, volume, offer)]
+
+
+def bounds_of(box: BoxPrompt, volume: Volume) -> Bounds:
+    """The voxels that a box meets: the smallest index box around all of its corners.
+
+    A corner may lie in the middle of the last voxel or on its far border; both mean that voxel.
+
+    Raises:
+        PromptError: If the box lies outside of the volume.
+    """
+    corners = _index(box.corners_lps, volume)
+    low, high = corners.min(axis=0), corners.max(axis=0)
+    limit = np.asarray(volume.shape)
+    if (high < -0.5).any() or (low > limit - 0.5).any():
+        raise PromptError(
+            "The box lies outside of the volume; remove it and draw it around a structure."
+        )
+    first = np.floor(low + 0.5 + _ON_BORDER).astype(int).clip(0, limit - 1)
+    last = np.ceil(high - 0.5 - _ON_BORDER).astype(int).clip(first, limit - 1)
+    (a, b), (c, d), (e, f) = zip(first.tolist(), (last + 1).tolist(), strict=True)
+    return (a, b), (c, d), (e, f)
+
+
+def scribble_voxels(
+    scribble: ScribblePrompt, volume: Volume, thickness: tuple[int, int, int]
+) -> tuple[Drawn, Bounds]:
+    """Draw a scribble into the smallest box that holds it.
+
+    A scribble within one slice, as viewers draw them, stays in it: it is thick in the other two
+    directions only.
+
+    Args:
+        scribble: In world coordinates.
+        volume: Its volume.
+        thickness: Voxels along (D, H, W).
+
+    Returns:
+        The drawn voxels as 1, and where their box lies in the volume.
+    """
+    limit = np.asarray(volume.shape)
+    places = np.concatenate(list(_along(_index(scribble.points_lps, volume))))
+    places = places.clip(0, limit - 1)
+    brush = np.array(thickness)
+    flat = np.flatnonzero(np.ptp(np.rint(places), axis=0) == 0)
+    if len(flat):  # of several, as a straight line has: slices lie furthest apart
+        brush[max(flat, key=lambda axis: volume.spacing_mm[axis])] = 1
+    first = np.ceil(places - brush / 2 - _ON_BORDER).astype(int)
+    steps = np.array(list(product(*(range(size) for size in brush))))
+    voxels = (first[:, None] + steps).reshape(-1, 3)
+    voxels = voxels[((voxels >= 0) & (voxels < limit)).all(axis=1)]
+    low, high = voxels.min(axis=0), voxels.max(axis=0) + 1
+    drawn = np.zeros(high - low, dtype=np.uint8)
+    drawn[tuple((voxels - low).T)] = 1
+    (a, b), (c, d), (e, f) = zip(low.tolist(), high.tolist(), strict=True)
+    return drawn, ((a, b), (c, d), (e, f))
+
+
+def _point(prompt: PointPrompt, volume: Volume, offer: ForeignOffer) -> Interaction:
+    if not volume.contains(prompt.point_lps):
+        raise PromptError(
+            f"The point {tuple(round(c, 1) for c in prompt.point_lps)} mm (LPS) lies outside of "
+            "the volume; remove it and click inside the image."
+        )
+    _expect("points" in offer.interactions, "points", "a box or a scribble")
+    index = np.rint(_index(prompt.point_lps, volume)).astype(int)
+    place = index.clip(0, np.asarray(volume.shape) - 1).tolist()
+    return Interaction(
+        protocol.PATH_ADD_POINT, {"coordinates": place, **_predicting(prompt.is_positive)}
+    )
+
+
+def _boxes(bounds: Bounds, offer: ForeignOffer) -> list[Interaction]:
+    takes = offer.interactions
+    _expect("bbox2d" in takes or "bbox3d" in takes, "boxes", "points or a scribble")
+    is_flat = any(stop - start == 1 for start, stop in bounds)
+    asked = [bounds] if is_flat or "bbox3d" in takes else list(dict.fromkeys(_middles(bounds)))
+    # A flat box is a 3D box too, where the server takes only those.
+    return [
+        Interaction(
+            protocol.PATH_ADD_BBOX,
+            {"bbox_coords": [list(pair) for pair in each], **_predicting(True)},
+        )
+        for each in asked
+    ]
+
+
+def _middles(bounds: Bounds) -> Iterator[Bounds]:
+    """The middle slices of a 3D box in the three directions: together they tell its extents."""
+    for axis, (start, stop) in enumerate(bounds):
+        middle = (start + stop - 1) // 2
+        sides = list(bounds)
+        sides[axis] = (middle, middle + 1)
+        yield sides[0], sides[1], sides[2]
+
+
+def _scribble(prompt: ScribblePrompt, volume: Volume, offer: ForeignOffer) -> Interaction:
+    if not all(map(volume.contains, prompt.points_lps)):
+        raise PromptError("The scribble leaves the volume; remove it and draw it inside the image.")
+    _expect("scribble" in offer.interactions, "scribbles", "points or a box")
+    drawn, bounds = scribble_voxels(prompt, volume, offer.scribble_thickness)
+    meta = {"interaction_bbox": [list(pair) for pair in bounds], **_predicting(prompt.is_positive)}
+    return Interaction(protocol.PATH_ADD_SCRIBBLE, meta, drawn)
+
+
+def _mask(prompt: MaskPrompt, volume: Volume, offer: ForeignOffer) -> Interaction:
+    if prompt.mask.shape != volume.shape:
+        raise PromptError(
+            f"A prior mask needs the volume's grid {volume.shape}, got {prompt.mask.shape}."
+        )
+    if not prompt.mask.any():
+        raise PromptError("The prior mask is empty; draw something first.")
+    _expect(offer.takes_mask, "mask to start from", "points, a box or a scribble")
+    # Not refined: the user's own drawing is what the next prompts correct.
+    return Interaction(
+        protocol.PATH_ADD_INITIAL_SEG, {"run_prediction": False}, prompt.mask.astype(np.uint8)
+    )
+
+
+def _predicting(is_positive: bool) -> dict[str, object]:
+    return {"include_interaction": is_positive, "run_prediction": True}
+
+
+def _expect(is_taken: bool, what: str, instead: str) -> None:
+    if not is_taken:
+        raise PromptError(f"The model of this nnInteractive server takes no {what}; use {instead}.")
+
+
+def _index(points_lps: npt.ArrayLike, volume: Volume) -> npt.NDArray[np.float64]:
+    index = volume.world_to_index(points_lps)
+    if volume.is_planar:
+        index[..., 0] = 0.0  # an image has no thickness
+    return index
+
+
+def _along(points: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.float64]]:
+    """Places along a polyline, in pieces of shape (n, 3)."""
+    yield points[:1]
+    for start, end in pairwise(points):
+        count = int(np.ceil(np.abs(end - start).max() / _STEP)) + 1
+        yield start + (end - start) * np.linspace(0, 1, count)[:, None]

@@ -1,0 +1,306 @@
+"""A session on an nnInteractive server: several segments, undo and redo where it has one object.
+
+Not by way of the published `nninteractive-client`: a certificate of one's own, an answer that is
+not waited for any more, prompts that outlive the server, and no further dependency in a viewer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.client.heartbeat import Heartbeat
+from pumit.client.http_client import Client, Unreachable
+from pumit.client.recoverable_session import KeptSession
+from pumit.client.remote_models import AutomaticAnswer, Reconstruction
+from pumit.client.watched_call import call_watched
+from pumit.errors import PromptError, PumitError, ServiceError
+from pumit.nninteractive.client.answers import AnswerCache
+from pumit.nninteractive.client.interaction_object import ForeignObject
+from pumit.nninteractive.client.interactions import interactions_of
+from pumit.nninteractive.client.wire import ForeignWire, claim
+from pumit.nninteractive.remote_capabilities import read_offer
+from pumit.preprocessing.channels import check_contrast, grey
+from pumit.prompts import BoxPrompt, MaskPrompt, Prompt
+from pumit.segmentation import DoubtfulPlace
+from pumit.volume import Volume
+from pumit.wire.arrays import Array
+from pumit.wire.change_log import Added, Change
+from pumit.wire.protocol import LeaseExpired
+
+Answer = TypeVar("Answer")
+
+
+class ForeignSession(KeptSession):
+    """One volume and its prompts, kept here; the server is asked when a mask is wanted.
+
+    The same methods as `RemoteSession`, on a server that is not ours. What it cannot do is said in
+    one sentence: no estimate of the IoU, no places to check, no model without prompts. It answers
+    a prompt by what it answered before, so that going to another segment and giving it a prompt
+    repeats that segment's prompts; looking at it again, undo and redo ask nobody.
+
+    Args:
+        client: The server.
+        heartbeat_s: Longest time between two signs of life.
+
+    Raises:
+        ServiceError: If the server cannot be used, or has no session to give.
+    """
+
+    def __init__(self, client: Client, *, heartbeat_s: float = 5.0) -> None:
+        self._image: Array | None = None
+        self._object: ForeignObject | None = None
+        self._told: dict[str, Any] = {}
+        self._answers = AnswerCache()
+        self._asking: set[_Question] = set()
+        super().__init__(client, heartbeat_s=heartbeat_s)
+
+    def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
+        """Upload a volume and start on it; prompts of an earlier one are gone.
+
+        Args:
+            volume: The scan. Colour images are used as grey.
+            channel: Which channel of a multi-channel image, unless it is a colour image.
+
+        Raises:
+            VolumeError: If nothing can be told apart in it; the earlier volume stays.
+            ServiceError: If it cannot be sent.
+        """
+        image = _image_of(volume, channel)
+        with self._lock:
+            self.cancel()
+            try:
+                self._keeping(lambda: self._upload(volume, image))
+            except PumitError:
+                self._is_in_doubt = True  # the earlier volume may be gone there
+                raise
+            self._volume, self._image = volume, image
+            self._log.clear()
+            # Not cleared: an answer about the earlier volume may still be on its way into it.
+            self._answers = AnswerCache()
+
+    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
+        """Add any prompt to a segment.
+
+        Raises:
+            PromptError: If the volume cannot hold it, or the server does not take its kind;
+                nothing changes then.
+        """
+        interactions_of(prompt, self.volume, self._offer)
+        self._change(Added(segment, prompt))
+
+    def keep_prompts(self, count: int, segment: str = "1") -> None:
+        """Keep the first `count` prompts of a segment; the others and all history are gone."""
+        with self._lock:
+            self._log.keep(count, segment)
+
+    def undo(self) -> bool:
+        """Take back the last change; False where there is none."""
+        with self._lock:
+            can_undo = self._log.undone < len(self._log.changes)
+            self._log.undo()
+            return can_undo
+
+    def redo(self) -> bool:
+        """Repeat what was taken back; False where there is nothing."""
+        with self._lock:
+            can_redo = self._log.undone > 0
+            self._log.redo()
+            return can_redo
+
+    def predict(
+        self,
+        segment: str = "1",
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> npt.NDArray[np.bool_]:
+        """Answer the prompts of a segment.
+
+        Args:
+            segment: Which segment.
+            cancelled: Asked often, from this thread; True stops the waiting. The server finishes
+                the prompt that it is at, and the next prediction waits for that.
+            progress: Told the finished share, 0 to 1, from this thread.
+
+        Returns:
+            Mask (D, H, W) on the volume's own grid.
+
+        Raises:
+            Cancelled: If it was stopped; the session stays usable.
+            PromptError: If there is no prompt yet, or only negative ones.
+            ServiceError: If the server is gone; `rebuild` continues on another.
+        """
+        prompts, shape = self._log.prompts(segment), self.volume.shape
+        if not prompts:
+            raise PromptError("There is no prompt yet; click a point or draw a box.")
+        if not any(map(_is_positive, prompts)):
+            raise PromptError("There are only negative prompts; add one inside the structure.")
+        answers = self._answers
+        known = answers.find(prompts, shape)
+        if known is not None:
+            if progress is not None:
+                progress(1.0)
+            return known
+        question = _Question(segment)
+        self._asking.add(question)
+
+        def is_cancelled() -> bool:
+            return question.is_dropped.is_set() or (cancelled is not None and cancelled())
+
+        try:
+            return call_watched(
+                lambda: self._ask(prompts, question, answers),
+                stop=question.is_dropped.set,
+                is_alive=lambda: self.is_server_alive,
+                fraction=lambda: question.fraction,
+                cancelled=is_cancelled,
+                progress=progress,
+                patience_s=0.0,
+            )
+        except ServiceError:
+            # Where nothing is heard any more, its thread may wait for ever: not with the next one.
+            self._is_in_doubt |= not self.is_server_alive
+            raise
+        finally:
+            self._asking.discard(question)
+
+    def estimated_iou(self, segment: str = "1") -> None:
+        """None: the protocol tells no estimate of how good a mask is."""
+
+    def expected_dice(self, segment: str = "1") -> None:
+        """None: the protocol tells no estimate of how good a mask is."""
+
+    def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
+        """None at all: the protocol tells no places to check."""
+        return []
+
+    def segment_automatically(
+        self, model: str, roi_corners_lps: object = None, **_options: object
+    ) -> AutomaticAnswer:
+        """Not on this server.
+
+        Raises:
+            ServiceError: Always.
+        """
+        raise ServiceError("An nnInteractive server has no model that segments without prompts.")
+
+    def reconstruct(self, model: str | None = None, **_options: object) -> Reconstruction:
+        """Not on this server.
+
+        Raises:
+            ServiceError: Always.
+        """
+        raise ServiceError("An nnInteractive server has no tokenizer.")
+
+    def cancel(self, segment: str | None = None) -> None:
+        """Stop waiting for a segment's prediction, or all, from any thread: `Cancelled`."""
+        for question in list(self._asking):
+            if segment in (None, question.segment):
+                question.is_dropped.set()
+
+    def rebuild(self, client: Client | None = None) -> None:
+        """Open the session again with its volume; prompts are sent when a mask is wanted.
+
+        Args:
+            client: Another server; the same one where None.
+
+        Raises:
+            ServiceError: If that server cannot be used either; this can be tried again.
+        """
+        with self._lock:
+            self.close()
+            self._client = client or self._client
+            self._is_in_doubt = True
+            told = self._told
+            self._claim()
+            if self._told != told:
+                self._answers = AnswerCache()  # another model would answer otherwise
+            if self._volume is not None and self._image is not None:
+                self._upload(self._volume, self._image)
+            self._is_in_doubt = False
+
+    def _claim(self) -> None:
+        self._told = self._client.told()
+        self._offer = read_offer(self._told, self._client.url)
+        claimed = claim(self._client)
+        self._lease = claimed.token
+        between_s = self._heartbeat_s
+        if claimed.liveness_s:
+            between_s = min(between_s, claimed.liveness_s / 3)
+        self._heartbeat = Heartbeat(self._client, self._lease, interval_s=between_s)
+
+    def _upload(self, volume: Volume, image: Array) -> None:
+        # What nobody waits for any more may still arrive there, after the image.
+        is_empty = self._object is None or not self._object.is_busy
+        wire = ForeignWire(self._client, self._lease, volume.shape)
+        wire.set_volume(image)
+        self._object = ForeignObject(wire, self._offer, volume, is_empty=is_empty)
+
+    def _change(self, change: Change) -> None:
+        with self._lock:
+            self._log.append(change)
+
+    def _ask(
+        self, prompts: list[Prompt], question: _Question, answers: AnswerCache
+    ) -> npt.NDArray[np.bool_]:
+        """On a thread of its own, which a cancelled prediction leaves behind."""
+
+        def answer() -> npt.NDArray[np.bool_]:
+            assert self._object is not None
+            return self._object.answer(
+                prompts, is_dropped=question.is_dropped.is_set, tell=question.tell
+            )
+
+        mask = self._keeping(answer)
+        answers.add(prompts, mask)
+        return mask
+
+    def _keeping(self, call: Callable[[], Answer]) -> Answer:
+        """Call the server, in a session that holds the volume, whatever happened there."""
+        with self._lock:
+            if self._is_in_doubt:
+                self.rebuild()
+            asked = self._object
+        try:
+            return call()
+        except LeaseExpired:
+            with self._lock:
+                if asked is self._object:  # nobody else has opened it again meanwhile
+                    self.rebuild()
+            return call()
+        except Unreachable:
+            # What was asked may have been done or not: only a new session is sure to be right.
+            self._is_in_doubt = True
+            raise
+
+
+class _Question:
+    """A prediction that is waited for."""
+
+    def __init__(self, segment: str) -> None:
+        self.segment = segment
+        self.is_dropped = threading.Event()
+        self.fraction: float | None = None
+
+    def tell(self, fraction: float) -> None:
+        self.fraction = fraction
+
+
+def _is_positive(prompt: Prompt) -> bool:
+    return isinstance(prompt, (BoxPrompt, MaskPrompt)) or prompt.is_positive
+
+
+def _image_of(volume: Volume, channel: int) -> Array:
+    """What is sent of a volume: one channel, (D, H, W), in a type that the server computes with.
+
+    Raises:
+        VolumeError: If nothing can be told apart in it.
+    """
+    array = grey(volume, channel)
+    check_contrast(array)
+    return array.astype(np.float32) if array.dtype == np.float64 else array

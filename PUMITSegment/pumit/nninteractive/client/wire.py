@@ -1,0 +1,195 @@
+"""The requests of the nnInteractive protocol for one lease, and how their answers are read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import requests
+
+from pumit.client.http_client import Client, Refused, StrangeAnswer
+from pumit.errors import PromptError, ServiceError, VolumeError
+from pumit.nninteractive.client.interactions import Interaction
+from pumit.wire import protocol
+from pumit.wire.arrays import Array, pack_array_in_parts, unpack_array
+
+# A prediction has no deadline of its own: nobody waits for it any more, or the server is dead.
+_PREDICT_TIMEOUT_S = 24 * 3600.0
+# Longer than it takes to send, and to normalise, the largest volume.
+_VOLUME_TIMEOUT_S = 900.0
+_CLAIM_TIMEOUT_S = 60.0
+# The target buffer is of this type; what comes back may be any that holds 0 and 1.
+_TARGET_TYPE = "uint8"
+_LARGEST_ITEM_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A lease, as the server gave it.
+
+    Attributes:
+        token: Names it in every request.
+        liveness_s: The server ends it after so long a silence; None where it does not say.
+    """
+
+    token: str
+    liveness_s: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Patch:
+    """What changed in the server's mask.
+
+    Attributes:
+        has_run: Whether the server did what it was asked for.
+        box: Half-open bounds of the change, (D, H, W); None where nothing changed.
+        inside: The new voxels of that box, bool.
+    """
+
+    has_run: bool
+    box: tuple[slice, slice, slice] | None = None
+    inside: npt.NDArray[np.bool_] | None = None
+
+    def apply(self, mask: npt.NDArray[np.bool_]) -> None:
+        """Write the change into the whole mask."""
+        if self.box is not None and self.inside is not None:
+            mask[self.box] = self.inside
+
+
+def claim(client: Client) -> Claimed:
+    """Open a session on the server.
+
+    Raises:
+        BusyError: If all of its places are taken.
+        ServiceError: If it cannot be used.
+    """
+    answer = client.call_json("POST", protocol.PATH_CLAIM, timeout_s=_CLAIM_TIMEOUT_S)
+    try:
+        silence = answer.get("liveness_timeout_seconds")
+        return Claimed(str(answer["lease_token"]), None if silence is None else float(silence))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unreadable(error) from None
+
+
+class ForeignWire:
+    """Asks for one lease.
+
+    Args:
+        client: The server.
+        lease: Its lease token.
+        shape: The volume's grid (D, H, W).
+    """
+
+    def __init__(self, client: Client, lease: str, shape: tuple[int, int, int]) -> None:
+        self._client = client
+        self._lease = lease
+        self._shape = shape
+
+    def set_volume(self, image: Array) -> None:
+        """Send an image (D, H, W), and ask for masks on its grid.
+
+        Raises:
+            VolumeError: If the server does not take it.
+            ServiceError: If it cannot be sent.
+        """
+        codec: Literal["lz4", "zstd"] = "lz4" if self._client.is_loopback else "zstd"
+        try:
+            self._send(
+                protocol.PATH_SET_IMAGE,
+                {"image_properties": {}},
+                image[None],
+                codec=codec,
+                timeout_s=_VOLUME_TIMEOUT_S,
+            )
+            # After the image, which drops an earlier target.
+            body = {"shape": list(self._shape), "dtype": _TARGET_TYPE}
+            self._post(protocol.PATH_SET_TARGET_BUFFER, body, _VOLUME_TIMEOUT_S)
+        except Refused as error:
+            raise VolumeError(str(error)) from None
+
+    def add(self, interaction: Interaction) -> Patch:
+        """Add an interaction and have it answered.
+
+        Raises:
+            PromptError: If the server does not take it.
+            ServiceError: If it failed, or is gone.
+        """
+        try:
+            if interaction.drawn is None:
+                answer = self._post(interaction.path, interaction.meta, _PREDICT_TIMEOUT_S)
+            else:
+                answer = self._send(interaction.path, interaction.meta, interaction.drawn)
+        except Refused as error:
+            raise PromptError(str(error)) from None
+        return self._read(answer)
+
+    def undo(self) -> Patch:
+        """Take back the last interaction; nothing has run where there was none."""
+        return self._read(self._post(protocol.PATH_VIEWER_UNDO, {}, _PREDICT_TIMEOUT_S))
+
+    def reset(self) -> None:
+        """Remove all interactions, and the mask."""
+        self._post(protocol.PATH_RESET_INTERACTIONS, {}, _PREDICT_TIMEOUT_S)
+
+    def _post(self, path: str, body: object, timeout_s: float) -> requests.Response:
+        try:
+            return self._client.call(
+                "POST", path, lease=self._lease, body=body, timeout_s=timeout_s
+            )
+        except StrangeAnswer as error:
+            raise _failed(error) from None
+
+    def _send(
+        self,
+        path: str,
+        meta: dict[str, object],
+        array: Array,
+        *,
+        codec: Literal["lz4", "zstd"] = "lz4",
+        timeout_s: float = _PREDICT_TIMEOUT_S,
+    ) -> requests.Response:
+        packed = pack_array_in_parts(array, codec=codec)
+        try:
+            return self._client.call(
+                "POST", path, lease=self._lease, array=packed, meta=meta, timeout_s=timeout_s
+            )
+        except StrangeAnswer as error:
+            raise _failed(error) from None
+
+    def _read(self, response: requests.Response) -> Patch:
+        try:
+            meta: dict[str, Any] = json.loads(response.headers[protocol.META_HEADER])
+            has_run, box = bool(meta["ran_prediction"]), meta["bbox"]
+            if not has_run or box is None:
+                return Patch(has_run)
+            bounds = [(int(start), int(stop)) for start, stop in box]
+            if not all(
+                0 <= start < stop <= size
+                for (start, stop), size in zip(bounds, self._shape, strict=True)
+            ):
+                raise ValueError(f"the box {box} does not lie in the grid {self._shape}")
+            extent = tuple(stop - start for start, stop in bounds)
+            most = int(np.prod(extent)) * _LARGEST_ITEM_BYTES
+            inside = unpack_array(response.content, max_bytes=most, axes=(3,))
+            if inside.shape != extent:
+                raise ValueError(f"an array of shape {inside.shape} in place of {extent}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreadable(error) from None
+        (a, b), (c, d), (e, f) = bounds
+        return Patch(True, (slice(a, b), slice(c, d), slice(e, f)), inside != 0)
+
+
+def _unreadable(error: Exception) -> ServiceError:
+    return ServiceError(f"The server's answer cannot be read: {str(error).rstrip('.')}.")
+
+
+def _failed(error: StrangeAnswer) -> ServiceError:
+    if error.status < 500:
+        return error
+    return ServiceError(
+        f"The nnInteractive server failed (HTTP {error.status}), and its own log says why; your "
+        "prompts are kept, so try again, or take back the last one."
+    )

@@ -1,0 +1,75 @@
+"""What the nnInteractive protocol says in voxels: an image's spacing, ranges, a buffer's type."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pumit.errors import PromptError, VolumeError
+from pumit.preprocessing.guessed_spacing import guess_spacing
+from pumit.server.http.schemas import SPACING_MM
+from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
+from pumit.wire.arrays import Array
+
+
+def range_inside(start: int, stop: int, size: int) -> tuple[int, int]:
+    """A range within an axis, at least one voxel long."""
+    start, stop = sorted((start, stop))
+    start = min(max(start, 0), size - 1)
+    return start, max(min(stop, size), start + 1)
+
+
+def volume_of(array: Array, told: object) -> Volume:
+    """An image with its spacing, which is guessed from the voxels where nothing is told.
+
+    Args:
+        array: Shape (C, X, Y, Z).
+        told: `image_properties["spacing"]`.
+
+    Raises:
+        VolumeError: If it cannot be one.
+    """
+    spacing = guess_spacing(array) if told is None else spacing_of(told, array.shape[1:])
+    if array.shape[1] == 1:
+        spacing = (PLANAR_SLICE_SPACING_MM, spacing[1], spacing[2])
+    return Volume(array[0] if len(array) == 1 else array, spacing_mm=spacing)
+
+
+def spacing_of(told: object, shape: tuple[int, ...]) -> tuple[float, float, float]:
+    """Voxel size in array order, mm.
+
+    Args:
+        told: `image_properties["spacing"]`. napari sends a negative one along an axis that it
+            shows reversed; the voxels are the same.
+        shape: The image's grid.
+
+    Raises:
+        VolumeError: If it cannot be one.
+    """
+    try:
+        spacing = np.abs(np.asarray(told, dtype=np.float64)).ravel().tolist()
+    except (TypeError, ValueError, OverflowError):
+        spacing = []
+    if len(spacing) == 2 and 1 in shape:
+        spacing.insert(shape.index(1), 1.0)
+    least, most = SPACING_MM
+    if len(spacing) != 3 or not all(least <= s <= most for s in spacing):
+        raise VolumeError(
+            f"image_properties.spacing must be three numbers from {least:g} to {most:g}, mm in "
+            "array order."
+        )
+    return (spacing[0], spacing[1], spacing[2])
+
+
+def buffer_dtype(name: str) -> np.dtype[np.generic]:
+    """Type of a target buffer by its name, such as `uint8` or `bool`.
+
+    Raises:
+        PromptError: If it holds no whole numbers.
+    """
+    try:
+        dtype = np.dtype(name)
+    except (TypeError, ValueError, SyntaxError):
+        dtype = np.dtype(object)
+    if dtype.kind not in "biu":
+        raise PromptError("A target buffer holds bool or whole numbers; send its dtype so.")
+    return dtype.newbyteorder("=")

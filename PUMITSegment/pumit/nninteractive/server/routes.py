@@ -1,0 +1,389 @@
+"""The endpoints of the nnInteractive protocol, on the same sessions as our own.
+
+Its client works on one object, here the segment "1", and on a target buffer: each answer is the
+box of it that changed. Prompts are voxels in array order; they become the library's own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Header, Request, Response
+
+from pumit.errors import Cancelled, PromptError, VolumeError
+from pumit.gestures.prompts import box_prompts, lasso_prompts, scribble_prompts
+from pumit.nninteractive.server.image import buffer_dtype, range_inside, volume_of
+from pumit.nninteractive.server.schemas import (
+    AutoZoom,
+    BoxInteraction,
+    DrawnInteraction,
+    ImageMeta,
+    ImageOut,
+    InitialSegmentation,
+    PointInteraction,
+    PredictIn,
+    TargetBuffer,
+)
+from pumit.prompts import MaskPrompt, PointPrompt, Prompt, ScribblePrompt
+from pumit.server.http.array_body import ARRAY_BODY, MetaHeader, parse_meta, receive_array
+from pumit.server.http.lease_routes import ActiveLease, State
+from pumit.server.sessions.engine import PromptSession
+from pumit.server.sessions.fair_queue import Job
+from pumit.server.sessions.leases import Lease
+from pumit.server.sessions.state import ServerState, no_volume
+from pumit.server.sessions.viewer_object import PackedMask, ViewerObject, change
+from pumit.volume import Volume
+from pumit.wire import protocol
+from pumit.wire.arrays import pack_array, unpack_array
+from pumit.wire.masks import BoundingBox, Mask
+from pumit.wire.protocol import TooLarge
+
+router = APIRouter()
+
+SEGMENT = "1"
+# The protocol's own points are balls of this radius, voxels: one beside the image reaches into it.
+_POINT_RADIUS = 4
+
+MakePrompts = Callable[[Volume], list[Prompt]]
+OptionalMeta = Annotated[str, Header(alias=protocol.META_HEADER, max_length=8192)]
+
+_DRAWN = {"scribble": scribble_prompts, "lasso": lasso_prompts}
+_CHANGE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The target buffer inside the box that changed, which `X-Meta` gives",
+        "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_CHANGED: dict[str, Any] = {"responses": _CHANGE, "response_class": Response}
+
+
+@router.post(protocol.PATH_SET_IMAGE, openapi_extra=ARRAY_BODY)
+async def set_image(
+    request: Request, state: State, lease: ActiveLease, meta: OptionalMeta = "{}"
+) -> ImageOut:
+    """Start on an image: an array of shape (C, X, Y, Z). The target buffer is dropped.
+
+    Of `image_properties` the `spacing` is used, mm in array order; without it, a guess.
+    """
+    properties = parse_meta(ImageMeta, meta).image_properties or {}
+
+    def decode(body: bytearray) -> Volume:
+        array = unpack_array(body, max_bytes=state.limits.max_array_bytes, axes=(4,))
+        return volume_of(array, properties.get("spacing"))
+
+    volume = await receive_array(request, state, lease, decode)
+
+    def work(session: PromptSession) -> ImageOut:
+        session.set_volume(volume)
+        lease.shape, lease.prompt_count, lease.viewer = volume.shape, 0, None
+        return ImageOut(original_image_shape=[volume.channels, *volume.shape])
+
+    return await state.set_up(lease, work)
+
+
+@router.post(protocol.PATH_SET_TARGET_BUFFER)
+async def set_target_buffer(
+    state: State, lease: ActiveLease, body: TargetBuffer
+) -> dict[str, bool]:
+    """Tell the grid and type of the buffer that answers are written into."""
+    dtype = buffer_dtype(body.dtype)
+    size = math.prod(body.shape) * dtype.itemsize
+    if size > state.limits.max_array_bytes:
+        raise TooLarge(
+            f"The target buffer would need {size} bytes, the limit is "
+            f"{state.limits.max_array_bytes}."
+        )
+
+    def work(session: PromptSession) -> dict[str, bool]:
+        if tuple(body.shape) != lease.shape:
+            raise VolumeError(
+                f"The target buffer needs the image's grid {lease.shape}, got {tuple(body.shape)}."
+            )
+        if lease.viewer is None:
+            lease.viewer = ViewerObject(dtype)
+        else:
+            lease.viewer.renew(dtype)
+        return {}
+
+    return await state.change(lease, work)
+
+
+@router.post(protocol.PATH_SET_DO_AUTOZOOM)
+async def set_do_autozoom(lease: ActiveLease, body: AutoZoom) -> dict[str, bool]:
+    """Take the wish; every answer is looked for at several sizes in any case."""
+    return {}
+
+
+@router.post(protocol.PATH_ADD_POINT, **_CHANGED)
+async def add_point(
+    request: Request, state: State, lease: ActiveLease, body: PointInteraction
+) -> Response:
+    """Add a click."""
+
+    def make(volume: Volume) -> list[Prompt]:
+        index = np.array([round(place) for place in body.coordinates])
+        nearest = index.clip(0, np.array(volume.shape) - 1)
+        if np.abs(index - nearest).max() <= _POINT_RADIUS:
+            index = nearest
+        place = volume.index_to_world(index).tolist()
+        return [PointPrompt(tuple(place), body.include_interaction)]
+
+    return await _interact(request, state, lease, make, runs=body.run_prediction)
+
+
+@router.post(protocol.PATH_ADD_BBOX, **_CHANGED)
+async def add_box(
+    request: Request, state: State, lease: ActiveLease, body: BoxInteraction
+) -> Response:
+    """Add a box, flat or not."""
+    if any(start == stop for start, stop in body.bbox_coords):
+        raise PromptError(f"The box {body.bbox_coords} has no size along an axis; draw it wider.")
+
+    def make(volume: Volume) -> list[Prompt]:
+        bounds = [
+            range_inside(round(span[0]), round(span[1]), size)
+            for span, size in zip(body.bbox_coords, volume.shape, strict=True)
+        ]
+        return box_prompts(bounds, volume, is_positive=body.include_interaction)
+
+    return await _interact(request, state, lease, make, runs=body.run_prediction)
+
+
+@router.post(protocol.PATH_ADD_SCRIBBLE, openapi_extra=ARRAY_BODY, **_CHANGED)
+async def add_scribble(
+    request: Request, state: State, lease: ActiveLease, meta: MetaHeader
+) -> Response:
+    """Add a drawn stroke: a mask of the whole grid, or of the part that `X-Meta` gives."""
+    return await _add_drawn("scribble", request, state, lease, meta)
+
+
+@router.post(protocol.PATH_ADD_LASSO, openapi_extra=ARRAY_BODY, **_CHANGED)
+async def add_lasso(
+    request: Request, state: State, lease: ActiveLease, meta: MetaHeader
+) -> Response:
+    """Add a drawn area: a mask of the whole grid, or of the part that `X-Meta` gives."""
+    return await _add_drawn("lasso", request, state, lease, meta)
+
+
+@router.post(protocol.PATH_ADD_INITIAL_SEG, openapi_extra=ARRAY_BODY, **_CHANGED)
+async def add_initial_seg(
+    request: Request, state: State, lease: ActiveLease, meta: OptionalMeta = "{}"
+) -> Response:
+    """Go on from a mask of the whole grid, which replaces buffer and prompts; one step to undo."""
+    wish = parse_meta(InitialSegmentation, meta)
+    drawn = await _receive_mask(request, state, lease)
+
+    def work(session: PromptSession, job: Job) -> Response:
+        if drawn.shape != lease.shape:
+            raise PromptError(
+                f"The segmentation needs the image's grid {lease.shape}, got {drawn.shape}."
+            )
+        viewer, packed = _viewer(lease), PackedMask.of(drawn)
+        prior = [] if packed.box is None else [MaskPrompt(drawn)]
+        earlier = session.prompts(SEGMENT)
+        if earlier:
+            session.reset(SEGMENT)
+        try:
+            if prior:
+                session.add_prompts(prior, SEGMENT)
+        except BaseException:
+            if earlier:
+                session.undo()
+            raise
+        viewer.begin(bool(earlier) + len(prior), earlier)
+        # The client has written the mask into its buffer by itself.
+        viewer.settle(packed, session.prompts(SEGMENT))
+        _count_prompts(session, lease)
+        if not wish.run_prediction:
+            return _answer(viewer, None, has_run=False)
+        return _undoing_failure(session, viewer, lambda: _predict(session, viewer, job))
+
+    return await _run(request, state, lease, work)
+
+
+@router.post(protocol.PATH_VIEWER_UNDO, **_CHANGED)
+async def undo(request: Request, state: State, lease: ActiveLease) -> Response:
+    """Take back the last interaction and what it did to the buffer; every level, not one only."""
+
+    def work(session: PromptSession, job: Job) -> Response:
+        viewer = _viewer(lease)
+        before = viewer.mask
+        if not _take_back(session, viewer):
+            return _answer(viewer, None, has_run=False)
+        _count_prompts(session, lease)
+        return _answer(viewer, change(before, viewer.mask), has_run=True)
+
+    return await _run(request, state, lease, work)
+
+
+@router.post(protocol.PATH_RESET_INTERACTIONS)
+async def reset_interactions(state: State, lease: ActiveLease) -> dict[str, bool]:
+    """Begin a new object on the same image: no prompts, an empty buffer, nothing to undo."""
+    # napari asks for it whenever another image is selected, also before it has sent one.
+    if lease.shape is None:
+        return {}
+
+    def work(session: PromptSession) -> dict[str, bool]:
+        session.keep_prompts(0, SEGMENT)
+        if lease.viewer is not None:
+            lease.viewer.clear()
+        _count_prompts(session, lease)
+        return {}
+
+    return await state.change(lease, work)
+
+
+@router.post(protocol.PATH_VIEWER_PREDICT, **_CHANGED)
+async def predict(request: Request, state: State, lease: ActiveLease, body: PredictIn) -> Response:
+    """Answer the prompts that were added without an answer; nothing where there are none."""
+
+    def work(session: PromptSession, job: Job) -> Response:
+        viewer = _viewer(lease)
+        if viewer.is_answered(session.prompts(SEGMENT)):
+            return _answer(viewer, None, has_run=False)
+        return _predict(session, viewer, job)
+
+    return await _run(request, state, lease, work)
+
+
+async def _add_drawn(
+    kind: str, request: Request, state: ServerState, lease: Lease, meta: str
+) -> Response:
+    wish = parse_meta(DrawnInteraction, meta)
+    drawn = await _receive_mask(request, state, lease)
+
+    def make(volume: Volume) -> list[Prompt]:
+        bounds = wish.interaction_bbox or [[0, size] for size in volume.shape]
+        extent = tuple(stop - start for start, stop in bounds)
+        if extent != drawn.shape:
+            raise PromptError(
+                f"The drawn mask has shape {drawn.shape}, its interaction_bbox {bounds} another."
+            )
+        if not all(a >= 0 and b <= size for (a, b), size in zip(bounds, volume.shape, strict=True)):
+            raise PromptError(f"interaction_bbox {bounds} leaves the image's grid {volume.shape}.")
+        if not drawn.any():  # the protocol takes it, and nothing changes
+            return []
+        start = [start for start, _ in bounds]
+        return _DRAWN[kind](drawn, start, volume, is_positive=wish.include_interaction)
+
+    return await _interact(request, state, lease, make, runs=wish.run_prediction)
+
+
+async def _interact(
+    request: Request, state: ServerState, lease: Lease, make: MakePrompts, *, runs: bool
+) -> Response:
+    """Add prompts as one step, and answer them if that is asked for."""
+    if lease.prompt_count >= state.limits.max_prompts:
+        raise PromptError(f"A session takes {state.limits.max_prompts} prompts; reset it first.")
+
+    def work(session: PromptSession, job: Job) -> Response:
+        viewer = _viewer(lease)
+        earlier = session.prompts(SEGMENT)
+        prompts = make(session.volume)
+        session.add_prompts(prompts, SEGMENT)
+        viewer.begin(1 if prompts else 0, earlier)
+        _count_prompts(session, lease)
+        if not runs:
+            return _answer(viewer, None, has_run=False)
+        return _undoing_failure(session, viewer, lambda: _predict(session, viewer, job))
+
+    return await _run(request, state, lease, work)
+
+
+async def _run(
+    request: Request,
+    state: ServerState,
+    lease: Lease,
+    work: Callable[[PromptSession, Job], Response],
+) -> Response:
+    # A name of its own: unlike our own predictions, none of these overtakes another.
+    name = f"{protocol.VIEWER_JOB}:{secrets.token_hex(4)}"
+    return await state.predict(request, lease, name, work)
+
+
+def _predict(session: PromptSession, viewer: ViewerObject, job: Job) -> Response:
+    prompts = session.prompts(SEGMENT)
+    if any(map(_says_where, prompts)):
+        mask = session.predict(SEGMENT, cancelled=lambda: job.is_cancelled, progress=job.report)
+        after = PackedMask.of(np.asarray(mask, dtype=bool))
+        if job.is_cancelled:  # a client that has gone must not miss a change of its buffer
+            raise Cancelled("The prediction was cancelled.")
+    else:
+        after = PackedMask()  # the protocol answers clicks outside with nothing inside
+    before = viewer.mask
+    viewer.settle(after, prompts)
+    return _answer(viewer, change(before, after), has_run=True)
+
+
+def _undoing_failure(
+    session: PromptSession, viewer: ViewerObject, work: Callable[[], Response]
+) -> Response:
+    """Work, or leave everything as it was: the client does not know which of the two happened."""
+    try:
+        return work()
+    except BaseException:
+        _take_back(session, viewer)
+        raise
+
+
+def _take_back(session: PromptSession, viewer: ViewerObject) -> bool:
+    """Undo the last step, or nothing where our own endpoints have changed the session since."""
+    changes = viewer.changes
+    if changes is None:
+        return False
+    undone = 0
+    while undone < changes and session.undo():
+        undone += 1
+    if viewer.take_back(session.prompts(SEGMENT)):
+        return True
+    for _ in range(undone):
+        session.redo()
+    return False
+
+
+def _answer(
+    viewer: ViewerObject, changed: tuple[BoundingBox, Mask] | None, *, has_run: bool
+) -> Response:
+    meta: dict[str, object] = {"ran_prediction": has_run, "bbox": None}
+    content = b""
+    if changed is not None:
+        meta["bbox"], mask = changed
+        meta["dtype"], meta["shape"] = viewer.dtype.name, list(mask.shape)
+        content = pack_array(mask.astype(viewer.dtype), codec="zstd")
+    return Response(
+        content,
+        media_type=protocol.OCTET_STREAM,
+        headers={protocol.META_HEADER: json.dumps(meta, separators=(",", ":"))},
+    )
+
+
+async def _receive_mask(request: Request, state: ServerState, lease: Lease) -> Mask:
+    if lease.shape is None:
+        raise no_volume()
+
+    def decode(body: bytearray) -> Mask:
+        return unpack_array(body, max_bytes=state.limits.max_array_bytes, axes=(3,)) != 0
+
+    return await receive_array(request, state, lease, decode)
+
+
+def _viewer(lease: Lease) -> ViewerObject:
+    if lease.viewer is None:
+        raise PromptError(
+            "There is no target buffer to write answers into; send its shape and type first."
+        )
+    return lease.viewer
+
+
+def _count_prompts(session: PromptSession, lease: Lease) -> None:
+    lease.prompt_count = sum(len(session.prompts(name)) for name in session.segments)
+
+
+def _says_where(prompt: Prompt) -> bool:
+    """Whether a prompt says where the object is, rather than where it is not."""
+    return not isinstance(prompt, PointPrompt | ScribblePrompt) or prompt.is_positive

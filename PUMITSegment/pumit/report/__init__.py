@@ -1,0 +1,1 @@
+"""Figures, pictures and pages that people look at."""

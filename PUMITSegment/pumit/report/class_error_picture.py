@@ -1,0 +1,166 @@
+"""A picture of where an answer of several classes differs from its labels, in the class colours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
+
+from pumit.errors import VolumeError
+from pumit.evaluation.metrics import dice
+from pumit.evaluation.simulated_user import deepest
+from pumit.report.error_picture import draw_outline, extent_of, grey_range, window_around
+from pumit.report.views import View, views_through
+from pumit.segmentation import Mask
+from pumit.system.atomic import atomic_path
+from pumit.volume import Triple, Volume
+
+WIDTH_INCHES, LONGEST_INCHES, DPI = 10.0, 4.6, 110
+HEADER_INCHES, LINE_INCHES, GAP_INCHES = 0.45, 0.22, 0.1
+TRUTH_STYLE = "--"
+BACKGROUND, TEXT = "#0d1014", "#e8ebef"
+_PER_LINE = 4
+_MOST_NAMED = 16
+
+
+@dataclass(frozen=True, eq=False)
+class ClassMasks:
+    """A class of a case.
+
+    Attributes:
+        name: Of the class.
+        color_rgb: Its colour.
+        truth: Its label, bool (D, H, W).
+        answer: What was answered, of the same shape.
+    """
+
+    name: str
+    color_rgb: Triple
+    truth: Mask
+    answer: Mask
+
+    @property
+    def has_any(self) -> bool:
+        """Whether it is in the label or the answer."""
+        return bool(self.truth.any() or self.answer.any())
+
+
+def write_class_error_picture(
+    volume: Volume, classes: Sequence[ClassMasks], path: Path, *, title: str
+) -> None:
+    """Write a PNG of three planes through the deepest place of the largest error.
+
+    Labels are outlined with broken lines, answers with whole ones, each in its class's colour.
+
+    Args:
+        volume: The scan; of several channels the first is shown.
+        classes: Masks on its grid.
+        path: The file, `.png`.
+        title: One line above.
+
+    Raises:
+        VolumeError: If no class is in the label or the answer.
+        ExportError: If the file cannot be written.
+    """
+    present = [c for c in classes if c.has_any]
+    if not present:
+        raise VolumeError("Neither label nor answer has any class; there is nothing to show.")
+    shown = np.logical_or.reduce([m for c in present for m in (c.truth, c.answer)])
+    window = window_around(shown)
+    scan = volume.array if volume.array.ndim == 3 else volume.array[0]
+    cut = replace(
+        volume,
+        array=scan[window],
+        origin_lps=tuple(volume.index_to_world([s.start for s in window]).tolist()),
+        source=None,
+    )
+    inside = [replace(c, truth=c.truth[window], answer=c.answer[window]) for c in present]
+    through = _place_of_largest_error(inside, cut.spacing_mm)
+    views = views_through(cut, through)
+    grey = grey_range(cut.array, shown[window])
+    lines = 1 + (min(len(inside), _MOST_NAMED) - 1) // _PER_LINE
+    figure, axes = _panels(views, cut.shape, lines)
+    for panel, view in zip(axes, views, strict=True):
+        left, right, bottom, top = extent_of(view, cut.shape)
+        panel.imshow(
+            view.cut(cut.array), cmap="gray", vmin=grey[0], vmax=grey[1],
+            extent=(left, right, bottom, top), interpolation="nearest",
+        )  # fmt: skip
+        for one in inside:
+            draw_outline(panel, view, one.truth, one.color_rgb, style=TRUTH_STYLE)
+            draw_outline(panel, view, one.answer, one.color_rgb)
+        # Outlines begin a little outside of the image.
+        panel.set(xticks=[], yticks=[], xlim=(left, right), ylim=(bottom, top))
+        panel.spines[:].set_visible(False)
+        panel.text(
+            0.015, 0.985, view.name, transform=panel.transAxes, color=TEXT, fontsize=9,
+            ha="left", va="top", path_effects=[withStroke(linewidth=2, foreground=BACKGROUND)],
+        )  # fmt: skip
+    _legend(figure, inside)
+    figure.text(0.012, 1 - 0.5 * HEADER_INCHES / figure.get_figheight(), title, color=TEXT,
+                fontsize=11, va="center")  # fmt: skip
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png", facecolor=BACKGROUND)
+
+
+def _place_of_largest_error(
+    classes: Sequence[ClassMasks], spacing_mm: Triple
+) -> tuple[int, int, int]:
+    """Of the class with the most wrong voxels; where none is wrong, within the largest class."""
+    worst = max(classes, key=lambda c: int((c.truth ^ c.answer).sum()))
+    error = worst.truth ^ worst.answer
+    if not error.any():
+        error = max((c.truth for c in classes), key=lambda mask: int(mask.sum()))
+    d, h, w = (int(i) for i in deepest(error, spacing_mm))
+    return (d, h, w)
+
+
+def _panels(
+    views: Sequence[View], shape: tuple[int, int, int], lines: int
+) -> tuple[Figure, list[Axes]]:
+    """A figure with room for all views side by side at one scale, header and legend."""
+    sizes = [
+        (shape[v.right[0]] * v.spacing_mm[1], shape[v.down[0]] * v.spacing_mm[0]) for v in views
+    ]  # (width, height) mm
+    width = WIDTH_INCHES - GAP_INCHES * (len(views) + 1)
+    scale = min(width / sum(w for w, _ in sizes), LONGEST_INCHES / max(h for _, h in sizes))
+    height = max(h for _, h in sizes) * scale
+    footer = LINE_INCHES * (lines + 1) + GAP_INCHES
+    total = HEADER_INCHES + height + footer
+    figure = Figure(figsize=(WIDTH_INCHES, total), dpi=DPI, facecolor=BACKGROUND)
+    FigureCanvasAgg(figure)
+    left = (WIDTH_INCHES - sum(w for w, _ in sizes) * scale - GAP_INCHES * (len(views) - 1)) / 2
+    axes = []
+    for w, h in sizes:
+        bottom = footer + (height - h * scale) / 2
+        place = (left / WIDTH_INCHES, bottom / total, w * scale / WIDTH_INCHES, h * scale / total)
+        axes.append(figure.add_axes(place))
+        left += w * scale + GAP_INCHES
+    return figure, axes
+
+
+def _legend(figure: Figure, classes: Sequence[ClassMasks]) -> None:
+    """Classes with their Dice, and what the two kinds of line are."""
+    entries = [
+        Line2D(
+            [], [], color=c.color_rgb, lw=3, label=f"{c.name}: Dice {dice(c.answer, c.truth):.2f}"
+        )
+        for c in classes[:_MOST_NAMED]
+    ]
+    if len(classes) > _MOST_NAMED:
+        more = f"and {len(classes) - _MOST_NAMED} more"
+        entries[-1] = Line2D([], [], lw=0, label=more)
+    styles = [
+        Line2D([], [], color=TEXT, lw=1.4, ls=TRUTH_STYLE, label="label"),
+        Line2D([], [], color=TEXT, lw=1.4, label="answer"),
+    ]
+    shared = {"frameon": False, "labelcolor": TEXT, "fontsize": 9, "borderaxespad": 0.5}
+    figure.legend(handles=entries, loc="lower left", ncols=_PER_LINE, **shared)
+    figure.add_artist(figure.legend(handles=styles, loc="upper right", ncols=2, **shared))

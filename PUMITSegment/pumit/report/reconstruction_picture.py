@@ -1,0 +1,171 @@
+"""A picture of a scan, its reconstruction and the error, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from pumit.report.picture import BACKGROUND, DPI, FAINT_TEXT, GAP_INCHES, TEXT
+from pumit.report.views import View, views_through
+from pumit.system.atomic import atomic_path
+from pumit.volume import Volume
+
+_WIDTH_INCHES, _ROWS_LIMIT_INCHES = 11.0, 8.0
+_HEADER_INCHES, _LABEL_INCHES, _BAR_INCHES, _LINE_INCHES = 0.45, 0.3, 0.12, 0.2
+_LINE_LETTERS = 128
+_MOST_ROWS = 2
+# The largest of the errors are few: they may be beyond the ends of the colours.
+_SHOWN_PERCENTILE = 99.5
+
+Image = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _Column:
+    title: str
+    image: Image
+    colors: str
+    limits: tuple[float, float]
+    has_bar: bool = False
+
+
+def write_reconstruction_picture(
+    volume: Volume,
+    image: Image,
+    difference: Image,
+    path: str | Path,
+    *,
+    title: str = "",
+    caption: str = "",
+) -> None:
+    """Write a PNG: the scan as the tokenizer saw it, what came back, and the error.
+
+    One row through the middle of the slices, and a second one across them where the volume is
+    thick enough to show something. Physical proportions are kept.
+
+    Args:
+        volume: The scan; its geometry is used.
+        image: The reconstruction, (D, H, W).
+        difference: Reconstruction less scan, (D, H, W).
+        path: File to write, `.png`.
+        title: One line above.
+        caption: Some sentences below.
+
+    Raises:
+        ExportError: If the file cannot be written.
+    """
+    seen = image - difference
+    limits = (float(seen.min()), float(seen.max()))
+    limits = limits if limits[1] > limits[0] else (limits[0] - 1, limits[1] + 1)
+    step = max(1, round((difference.size / 1e6) ** (1 / 3)))
+    sample = np.abs(difference[::step, ::step, ::step])
+    reach = float(np.percentile(sample, _SHOWN_PERCENTILE)) or float(sample.max()) or 1.0
+    columns = [
+        _Column("Scan, as the model sees it", seen, "gray", limits),
+        _Column("Reconstruction", image, "gray", limits),
+        _Column(
+            "Error: blue too dark, red too bright", difference, "coolwarm", (-reach, reach), True
+        ),
+    ]
+    figure = _drawn(volume, columns, title, wrap(caption, _LINE_LETTERS))
+    with atomic_path(Path(path)) as temporary:
+        figure.savefig(temporary, format="png", facecolor=BACKGROUND)
+
+
+def _drawn(
+    volume: Volume, columns: Sequence[_Column], title: str, caption: Sequence[str]
+) -> Figure:
+    views = _rows(volume)
+    # (width, height) of the rows, mm, at one scale.
+    sizes = [
+        (volume.shape[v.right[0]] * v.spacing_mm[1], volume.shape[v.down[0]] * v.spacing_mm[0])
+        for v in views
+    ]
+    room = (_WIDTH_INCHES - GAP_INCHES * (len(columns) + 1)) / len(columns)
+    scale = min(
+        room / max(width for width, _ in sizes),
+        _ROWS_LIMIT_INCHES / sum(height for _, height in sizes),
+    )
+    rows_inches = sum(height for _, height in sizes) * scale + GAP_INCHES * (len(sizes) - 1)
+    foot = _LABEL_INCHES + _BAR_INCHES + 2 * GAP_INCHES + _LINE_INCHES * (len(caption) + 1)
+    total = _HEADER_INCHES + _LABEL_INCHES + rows_inches + foot
+    figure = Figure(figsize=(_WIDTH_INCHES, total), dpi=DPI, facecolor=BACKGROUND)
+    FigureCanvasAgg(figure)
+
+    def place(left: float, top: float, width: float, height: float) -> Axes:
+        return figure.add_axes(
+            (left / _WIDTH_INCHES, 1 - (top + height) / total, width / _WIDTH_INCHES,
+             height / total)
+        )  # fmt: skip
+
+    def write(x: float, y: float, text: str, color: str, size: float, ha: str) -> None:
+        figure.text(
+            x / _WIDTH_INCHES, 1 - y / total, text, color=color, fontsize=size, ha=ha, va="center"
+        )
+
+    write(GAP_INCHES, _HEADER_INCHES / 2, title, TEXT, 13, "left")
+    for i, column in enumerate(columns):
+        left = GAP_INCHES + i * (room + GAP_INCHES)
+        write(left + room / 2, _HEADER_INCHES + _LABEL_INCHES / 2, column.title, TEXT, 10, "center")
+        top = _HEADER_INCHES + _LABEL_INCHES
+        for view, (width, height) in zip(views, sizes, strict=True):
+            w, h = width * scale, height * scale
+            _draw(place(left + (room - w) / 2, top, w, h), view.cut(column.image), column)
+            top += h + GAP_INCHES
+        if column.has_bar:
+            _draw_bar(place(left + room / 5, top, room * 3 / 5, _BAR_INCHES), column)
+    for i, line in enumerate(caption):
+        y = total - foot + _LABEL_INCHES + _BAR_INCHES + 2 * GAP_INCHES + _LINE_INCHES * (i + 0.5)
+        write(GAP_INCHES, y, line, FAINT_TEXT, 10, "left")
+    return figure
+
+
+def _rows(volume: Volume) -> list[View]:
+    """The view of the slices, and the larger of those across them where there is something."""
+    d, h, w = volume.shape
+    views = views_through(volume, (d // 2, h // 2, w // 2))
+
+    def area(view: View) -> int:
+        return volume.shape[view.down[0]] * volume.shape[view.right[0]]
+
+    views = sorted(views, key=area, reverse=True)[:_MOST_ROWS]
+    # A view of few slices is a strip that shows nothing.
+    return [
+        v
+        for i, v in enumerate(views)
+        if i == 0 or min(volume.shape[v.down[0]], volume.shape[v.right[0]]) >= 16
+    ]
+
+
+def _draw(axes: Axes, plane: npt.NDArray[Any], column: _Column) -> None:
+    low, high = column.limits
+    axes.imshow(
+        plane, cmap=column.colors, vmin=low, vmax=high, interpolation="nearest", aspect="auto"
+    )
+    axes.set_axis_off()
+
+
+def _draw_bar(axes: Axes, column: _Column) -> None:
+    low, high = column.limits
+    axes.imshow(
+        np.linspace(low, high, 256)[None],
+        cmap=column.colors,
+        norm=Normalize(low, high),
+        aspect="auto",
+        extent=(low, high, 0, 1),
+    )
+    axes.set(yticks=[], xticks=[low, (low + high) / 2, high])
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+    axes.tick_params(colors=FAINT_TEXT, labelsize=8, length=2)
+    for spine in axes.spines.values():
+        spine.set_visible(False)

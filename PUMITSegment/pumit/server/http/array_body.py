@@ -1,0 +1,122 @@
+"""Array bodies as a route receives them: what `X-Meta` says, and the envelope that follows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Header, Request
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from pumit.server.sessions.leases import Lease
+from pumit.server.sessions.limits import MIB
+from pumit.server.sessions.memory import MemoryFull
+from pumit.server.sessions.state import ServerState
+from pumit.server.sessions.upload_budget import UploadBudget
+from pumit.wire import protocol
+from pumit.wire.arrays import LONGEST_HEADER, read_header, too_large
+from pumit.wire.protocol import BusyError
+
+Meta = TypeVar("Meta", bound=BaseModel)
+Decoded = TypeVar("Decoded")
+MetaHeader = Annotated[str, Header(alias=protocol.META_HEADER, max_length=8192)]
+
+ARRAY_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+def parse_meta(model: type[Meta], header: str) -> Meta:
+    """Read what a request says beside its array.
+
+    Raises:
+        HTTPException: 422, naming the field that is wrong without repeating what was in it.
+    """
+    try:
+        return model.model_validate_json(header)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "JSON"
+        raise HTTPException(
+            HTTPStatus.UNPROCESSABLE_ENTITY, f"{protocol.META_HEADER}: {field}: {first['msg']}"
+        ) from None
+
+
+async def receive_array(
+    request: Request,
+    state: ServerState,
+    lease: Lease,
+    decode: Callable[[bytearray], Decoded],
+    *,
+    room_bytes: int = 0,
+) -> Decoded:
+    """Read an array body, whose size the guard counts, and decode it beside the event loop.
+
+    What the array takes is counted until the request is answered: by then the session has it.
+
+    Args:
+        request: The request.
+        state: The server, whose `uploads` counts the memory of all bodies together.
+        lease: Whose array it is.
+        decode: Makes what is wanted of the body; called in another thread.
+        room_bytes: What `decode` needs beside the array that the envelope declares.
+
+    Raises:
+        BusyError: If the session sends another one meanwhile, or too many others are arriving.
+        LeaseExpired: If the session was released meanwhile.
+        HTTPException: 400, where the client stopped sending.
+        ArrayError: Whatever `decode` refuses; a declared size that is never allowed before the
+            body is read.
+    """
+    if lease.uploads:
+        raise BusyError("Another upload of this session is under way.")
+    lease.uploads += 1
+    bodies, arrived = state.uploads.bodies, 0
+    try:
+        declared = int(request.headers.get("content-length", "0"))
+        if not bodies.has(declared):
+            bodies.take(declared)  # says so before anything is sent in vain
+        body, needed = bytearray(), 0
+        async for piece in request.stream():
+            bodies.take(len(piece))
+            arrived += len(piece)
+            body += piece
+            if not needed and len(body) >= LONGEST_HEADER:
+                needed = _declared_bytes(body, state)
+        needed = needed or _declared_bytes(body, state)
+        state.leases.get(lease.token)
+        await _take_until_answered(state.uploads, needed + room_bytes)
+        return await asyncio.get_running_loop().run_in_executor(state.decoders, decode, body)
+    except ClientDisconnect:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "The body ended early.") from None
+    finally:
+        bodies.give(arrived)
+        lease.uploads -= 1
+
+
+def _declared_bytes(body: bytearray, state: ServerState) -> int:
+    """Size of the array that an envelope's beginning declares."""
+    needed, limits = read_header(body).nbytes, state.limits
+    if needed > limits.max_array_bytes:
+        raise too_large(needed, limits.max_array_bytes)
+    if needed > limits.max_memory_bytes:
+        raise MemoryFull(
+            f"The array needs more than the {limits.max_memory_bytes // MIB} MiB that the server's "
+            "sessions may take; crop it, or raise the server's limit."
+        )
+    return needed
+
+
+async def _take_until_answered(uploads: UploadBudget, count: int) -> None:
+    await uploads.arrays.take_when_free(count, patience_s=uploads.patience_s)
+    task = asyncio.current_task()
+    assert task is not None
+    # The server runs each request in a task of its own.
+    task.add_done_callback(lambda _: uploads.arrays.give(count))

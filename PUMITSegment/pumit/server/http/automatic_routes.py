@@ -1,0 +1,115 @@
+"""What a server's other models do on a session's volume: automatic labels, reconstruction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from pumit.export.classes import class_terminology
+from pumit.export.terminology import serialize_terminology
+from pumit.segmentation import ClassLabel
+from pumit.server.http.lease_routes import ActiveLease, State
+from pumit.server.http.schemas import AutomaticIn, ReconstructIn
+from pumit.server.sessions.engine import PromptSession
+from pumit.server.sessions.fair_queue import Job
+from pumit.wire import protocol
+from pumit.wire.arrays import Array
+from pumit.wire.bundle import pack_bundle
+from pumit.wire.masks import bounding_box
+
+router = APIRouter()
+
+_BUNDLE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "JSON and arrays, as `pumit.wire.bundle` has them",
+        "content": {protocol.OCTET_STREAM: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.post(protocol.PATH_SEGMENT_AUTOMATICALLY, responses=_BUNDLE, response_class=Response)
+async def segment_automatically(
+    request: Request, state: State, lease: ActiveLease, body: AutomaticIn
+) -> Response:
+    """Label the session's volume, or a region of it, with a model of `/capabilities`.
+
+    The array `labels` covers the half-open box `bbox` of the volume's grid, both left out where
+    nothing was found. Of a model whose classes overlap the array `regions` covers it too: bit
+    i - 1 of a voxel says whether it lies in class i, of which `labels` has the last. A cancelling
+    request names the job's segment, `pumit:automatic`.
+    """
+
+    def work(session: PromptSession, job: Job) -> bytes:
+        answer = state.engine.segment_automatically(
+            session,
+            body.model,
+            roi_corners_lps=body.roi_corners_lps,
+            cancelled=lambda: job.is_cancelled,
+            progress=job.report,
+        )
+        box = bounding_box(answer.labels > 0)
+        meta = {
+            "model": body.model,
+            "version": state.engine.version_of(body.model),
+            "shape": list(answer.labels.shape),
+            "bbox": box,
+            "classes": describe(answer.classes),
+        }
+        if box is None:
+            return pack_bundle(meta, {})
+        crop = tuple(slice(start, stop) for start, stop in box)
+        arrays: dict[str, Array] = {"labels": answer.labels[crop]}
+        if answer.regions is not None:
+            arrays["regions"] = answer.regions[crop]
+        return pack_bundle(meta, arrays)
+
+    bundle = await state.predict(request, lease, protocol.AUTOMATIC_JOB, work)
+    return Response(bundle, media_type=protocol.OCTET_STREAM)
+
+
+@router.post(protocol.PATH_RECONSTRUCT, responses=_BUNDLE, response_class=Response)
+async def reconstruct(
+    request: Request, state: State, lease: ActiveLease, body: ReconstructIn
+) -> Response:
+    """Bring the session's volume through a tokenizer and back.
+
+    The arrays are `image` and `difference` on the volume's grid, `shares` of the tokens and, where
+    the tokenizer knows them, `usual_shares`. `familiarity` is a score with its parts, or null. A
+    cancelling request names the job's segment, `pumit:reconstruction`.
+    """
+
+    def work(session: PromptSession, job: Job) -> bytes:
+        answer = state.engine.reconstruct(
+            session, body.model, cancelled=lambda: job.is_cancelled, progress=job.report
+        )
+        meta = {
+            "psnr_db": answer.psnr_db,
+            "ssim": answer.ssim,
+            "mean_entropy": answer.use.mean_entropy,
+            "sentence": answer.sentence,
+            "familiarity": None if answer.familiarity is None else answer.familiarity.as_json(),
+        }
+        arrays: dict[str, Array] = {
+            "image": answer.image,
+            "difference": answer.difference,
+            "shares": answer.use.shares,
+        }
+        if answer.usual_shares is not None:
+            arrays["usual_shares"] = answer.usual_shares
+        return pack_bundle(meta, arrays)
+
+    bundle = await state.predict(request, lease, protocol.RECONSTRUCTION_JOB, work)
+    return Response(bundle, media_type=protocol.OCTET_STREAM)
+
+
+def describe(classes: tuple[ClassLabel, ...]) -> list[dict[str, Any]]:
+    """Name, Slicer's terminology entry and colour of each class, in the order of the labels."""
+    return [
+        {
+            "name": label.name,
+            "terminology": serialize_terminology(meaning),
+            "color_rgb": list(meaning.color_rgb),
+        }
+        for label, meaning in zip(classes, class_terminology(classes), strict=True)
+    ]

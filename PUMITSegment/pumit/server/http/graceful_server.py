@@ -1,0 +1,73 @@
+"""A uvicorn server that can be asked to leave politely, and that its manager can watch."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from pumit.server.http.operations_routes import Operations
+from pumit.server.http.service_notice import ALIVE, READY, STOPPING, ServiceNotice
+
+
+class GracefulServer(uvicorn.Server):
+    """Says when it is ready, shows that it lives, and drains on SIGTERM where asked to.
+
+    Args:
+        config: uvicorn's.
+        operations: Those of the application that is served.
+        on_ready: Called once clients can connect.
+        drain_s: On the first SIGTERM, open sessions may go on for so long; 0 to leave at once.
+        notice: The line to the service manager.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        operations: Operations,
+        *,
+        on_ready: Callable[[], None],
+        drain_s: float = 0.0,
+        notice: ServiceNotice | None = None,
+    ) -> None:
+        super().__init__(config)
+        self._operations = operations
+        self._on_ready = on_ready
+        self._drain_s = drain_s
+        self._notice = notice or ServiceNotice()
+        self._told_alive_at = 0.0
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain on the first SIGTERM; any further signal ends the server as ever."""
+        draining = self._operations.draining
+        if sig == signal.SIGTERM and self._drain_s > 0 and not draining.is_begun:
+            draining.begin(self._drain_s)
+            self._notice.tell(STOPPING, "STATUS=Waiting for open sessions")
+            return
+        super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and tell that clients can connect."""
+        await super().startup(sockets)
+        if self.started:
+            self._notice.tell(READY)
+            self._on_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: leave when drained, and show that the server lives."""
+        if self._operations.may_leave:
+            self.should_exit = True
+        self._tell_alive()
+        return await super().on_tick(counter)
+
+    def _tell_alive(self) -> None:
+        period_s = self._notice.watchdog_s
+        now = time.monotonic()
+        # A server whose thread has gone answers nothing any more: its manager may start another.
+        if period_s and now - self._told_alive_at > period_s / 3 and self._operations.is_computing:
+            self._told_alive_at = now
+            self._notice.tell(ALIVE)

@@ -1,0 +1,242 @@
+"""What every request passes before a route sees it: host, token, version, size; and what leaks out.
+
+A plain ASGI wrapper, so that an unauthorised body is never read, and so that no exception reaches
+the server's own log, where its message could name a patient or a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+import traceback
+from collections.abc import Collection, Mapping
+from http import HTTPStatus
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pumit import __version__
+from pumit.server.sessions.engine import is_out_of_memory
+from pumit.server.sessions.limits import Limits
+from pumit.wire.protocol import API_VERSION, ARRAY_PATHS, PATH_HEALTHZ, VERSION_HEADER
+
+logger = logging.getLogger(__name__)
+
+
+def refusal(
+    status: HTTPStatus, sentence: str, *, error: str = "ServiceError", **headers: str
+) -> JSONResponse:
+    """An answer of one sentence; `detail` is where other clients of the protocol look for it."""
+    # A lone surrogate from a request's JSON cannot be encoded again.
+    sentence = sentence.encode("utf-8", errors="replace").decode("utf-8")
+    return JSONResponse({"detail": sentence, "error": error}, status, headers=headers)
+
+
+# Set in a request's state once it has shown the token.
+IS_KNOWN = "pumit_is_known"
+# Headers of a request, bytes: the longest `X-Meta`, and room for what proxies add.
+_MAX_HEADER_BYTES = 32 * 1024
+# The longest scribble has 20 000 points of three numbers; no body has more than a few names.
+# Small JSON can be dear: a name costs two hundred times its bytes until it is refused.
+_MAX_JSON_ITEMS = 100_000
+_MAX_JSON_NAMES = 1_000
+
+
+class Guard:
+    """The outermost layer of the application.
+
+    Args:
+        app: What it protects.
+        token: The bearer token every request must carry.
+        limits: Sizes of bodies, how long one may stall and how slowly it may come.
+        allowed_hosts: Host names a request may be meant for, without port; None for any. A page
+            in a browser that makes its own name resolve to loopback is refused by this.
+        open_paths: Paths that need no token.
+        path_tokens: A second token by path, which opens that path and no other.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str,
+        limits: Limits,
+        allowed_hosts: Collection[str] | None = None,
+        *,
+        open_paths: Collection[str] = (PATH_HEALTHZ,),
+        path_tokens: Mapping[str, str] | None = None,
+    ) -> None:
+        self._app = app
+        self._token = token.encode("utf-8")
+        self._open_paths = frozenset(open_paths)
+        self._path_tokens = {
+            path: second.encode("utf-8") for path, second in (path_tokens or {}).items() if second
+        }
+        self._limits = limits
+        self._allowed_hosts = allowed_hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check one request and pass it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        is_chunked = "transfer-encoding" in headers
+        refused = self._refuse(scope["path"], headers)
+        if refused is not None:
+            if is_chunked:
+                refused.headers["Connection"] = "close"
+            await refused(scope, receive, send)
+            return
+        if scope["path"] not in self._open_paths:
+            scope.setdefault("state", {})[IS_KNOWN] = True
+        has_started = False
+        is_array = scope["path"] in ARRAY_PATHS
+        body = _Body(receive, self._limits, self._limit(scope["path"]), is_json=not is_array)
+
+        async def watched_send(message: Message) -> None:
+            nonlocal has_started
+            if not has_started and is_chunked and not body.is_complete:
+                # Nobody knows how much of it is to come, and reading it costs more than it weighs.
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+            has_started = True
+            await send(message)
+
+        try:
+            await self._app(scope, body.receive, watched_send)
+        except Exception as error:
+            answer = _answer_failure(error)
+            if not has_started:
+                await answer(scope, receive, send)
+
+    def _refuse(self, path: str, headers: Headers) -> JSONResponse | None:
+        host = _host_name(headers.get("host", ""))
+        if self._allowed_hosts is not None and host not in self._allowed_hosts:
+            return refusal(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "This server does not answer to that host name; use the address it printed.",
+            )
+        authorization = headers.get("authorization", "")
+        if path not in self._open_paths and not self._is_authorized(path, authorization):
+            return refusal(
+                HTTPStatus.UNAUTHORIZED,
+                "The bearer token is missing or wrong.",
+                **{"WWW-Authenticate": "Bearer"},
+            )
+        version = headers.get(VERSION_HEADER, str(API_VERSION))
+        if version != str(API_VERSION):
+            return refusal(
+                HTTPStatus.BAD_REQUEST,
+                f"This server (pumit {__version__}) speaks version {API_VERSION} of the API, the "
+                "client another one; update the older of the two.",
+            )
+        if sum(len(name) + len(value) for name, value in headers.raw) > _MAX_HEADER_BYTES:
+            return refusal(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request's headers are too long."
+            )
+        length = headers.get("content-length", "0")
+        limit = self._limit(path)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # A proxy may read it the other way, and see two requests where we see one.
+            return refusal(
+                HTTPStatus.BAD_REQUEST, "Send Content-Length or Transfer-Encoding, not both."
+            )
+        if not (length.isascii() and length.isdigit()):
+            return refusal(HTTPStatus.BAD_REQUEST, "Content-Length must be a number.")
+        if len(length) > 15 or int(length) > limit:
+            return _too_large(limit)
+        return None
+
+    def _is_authorized(self, path: str, header: str) -> bool:
+        scheme, _, token = header.partition(" ")
+        given = token.strip().encode("utf-8")
+        matches = hmac.compare_digest(given, self._token)
+        second = self._path_tokens.get(path)
+        if second is not None:
+            matches |= hmac.compare_digest(given, second)
+        return matches and scheme.lower() == "bearer"
+
+    def _limit(self, path: str) -> int:
+        return self._limits.max_body_bytes if path in ARRAY_PATHS else self._limits.max_json_bytes
+
+
+class _Body:
+    """A request's body, counted as it arrives, whatever its header said.
+
+    It has to arrive at a least rate on average, after a pause that any network may make: one byte
+    now and then would keep a session's memory for ever.
+    """
+
+    def __init__(self, receive: Receive, limits: Limits, limit: int, *, is_json: bool) -> None:
+        self._receive = receive
+        self._limits = limits
+        self._limit = limit
+        self._is_json = is_json
+        self._seen = self._items = self._names = 0
+        self._waited_s = 0.0  # only what the client made us wait
+        self.is_complete = False
+
+    async def receive(self) -> Message:
+        """The next piece, as ASGI has it."""
+        if self.is_complete:  # waiting for the client to leave, for as long as it takes
+            return await self._receive()
+        pause_s = self._limits.body_timeout_s
+        left_s = pause_s + self._seen / self._limits.min_body_rate - self._waited_s
+        begun = time.monotonic()
+        try:
+            message = await asyncio.wait_for(self._receive(), min(pause_s, max(left_s, 0.0)))
+        except asyncio.TimeoutError:
+            raise HTTPException(
+                HTTPStatus.REQUEST_TIMEOUT,
+                "The request's body stopped arriving, or came too slowly; send it again.",
+            ) from None
+        self._waited_s += time.monotonic() - begun
+        piece: bytes = message.get("body", b"")
+        self._seen += len(piece)
+        self.is_complete = not message.get("more_body", False)
+        if self._seen > self._limit:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large_text(self._limit))
+        if self._is_json:
+            self._items += piece.count(b",") + piece.count(b"[")
+            self._names += piece.count(b":")
+            if self._items > _MAX_JSON_ITEMS or self._names > _MAX_JSON_NAMES:
+                raise HTTPException(
+                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                    f"The body has more than {_MAX_JSON_ITEMS} items or {_MAX_JSON_NAMES} names; "
+                    "send less at once.",
+                )
+        return message
+
+
+def _host_name(header: str) -> str:
+    """Host header without its port; IPv6 addresses keep no brackets."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()
+
+
+def _too_large_text(limit: int) -> str:
+    return f"The body is larger than the server's limit of {limit} bytes."
+
+
+def _too_large(limit: int) -> JSONResponse:
+    return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large_text(limit), error="TooLarge")
+
+
+def _answer_failure(error: Exception) -> JSONResponse:
+    """Answer a failure that nobody foresaw; the log gets its kind and place, not its message."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].name}, line {frames[-1].lineno}" if frames else "unknown place"
+    logger.error("request failed: %s in %s", type(error).__name__, place)
+    if is_out_of_memory(error):
+        return refusal(
+            HTTPStatus.INSUFFICIENT_STORAGE,
+            "The server ran out of memory; crop the volume, or close other sessions.",
+        )
+    return refusal(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        f"The server failed ({type(error).__name__}); its session is kept, try again.",
+    )

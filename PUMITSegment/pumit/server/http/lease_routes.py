@@ -1,0 +1,117 @@
+"""Health, capabilities and leases: the endpoints that follow the nnInteractive protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Request
+
+from pumit import __version__
+from pumit.nninteractive.capabilities import nninteractive_capabilities
+from pumit.server.http.schemas import CapabilitiesOut, ClaimOut
+from pumit.server.sessions.leases import Lease
+from pumit.server.sessions.state import ServerState
+from pumit.wire import protocol
+
+if TYPE_CHECKING:
+    from pumit.models.card import ModelCard
+
+router = APIRouter()
+
+LeaseToken = Annotated[str | None, Header(alias=protocol.LEASE_HEADER)]
+
+
+def server_state(request: Request) -> ServerState:
+    """The state that `create_app` gave the application."""
+    state: ServerState = request.app.state.server
+    return state
+
+
+State = Annotated[ServerState, Depends(server_state)]
+
+
+def _lease(state: State, token: LeaseToken = None) -> Lease:
+    return state.leases.get(token)
+
+
+def _lease_alive(state: State, token: LeaseToken = None) -> Lease:
+    return state.leases.get(token, is_action=False)
+
+
+# A lease whose user just did something, and one whose client merely lives.
+ActiveLease = Annotated[Lease, Depends(_lease)]
+LivingLease = Annotated[Lease, Depends(_lease_alive)]
+
+
+@router.get(protocol.PATH_HEALTHZ)
+async def healthz() -> dict[str, bool]:
+    """Whether the server answers at all; needs no token and tells nothing else."""
+    return {"ok": True}
+
+
+@router.get(protocol.PATH_CAPABILITIES)
+async def capabilities(state: State) -> CapabilitiesOut:
+    """Version, model, limits and memory of this server, and the other models it offers."""
+    # Files are read for this; the event loop goes on meanwhile.
+    loop = asyncio.get_running_loop()
+    cards = await loop.run_in_executor(None, state.engine.models)
+    shared = await loop.run_in_executor(None, nninteractive_capabilities, state.engine.info.name)
+    pumit: dict[str, Any] = {
+        "api_version": protocol.API_VERSION,
+        "version": __version__,
+        "model": asdict(state.engine.info),
+        "models": [_card(card) for card in cards],
+        "limits": asdict(state.limits),
+        "sessions": len(state.leases),
+        "memory": asdict(state.memory()),
+        "protocols": {"nninteractive": protocol.NNINTERACTIVE_VERSION},
+        "prompts": ["point", "box", "scribble", "mask"],
+        "answers": ["mask", "estimated_iou", "doubtful_places"],
+    }
+    return CapabilitiesOut(**shared, pumit=pumit)
+
+
+def _card(card: ModelCard) -> dict[str, Any]:
+    return {
+        "name": card.name,
+        "kind": card.kind,
+        "version": card.version,
+        "description": card.description,
+        "classes": [label.name for label in card.classes],
+    }
+
+
+@router.post(protocol.PATH_CLAIM)
+async def claim(state: State) -> ClaimOut:
+    """Open a session; its lease token goes into every later request."""
+    lease = state.leases.claim()
+    return ClaimOut(
+        lease_token=lease.token,
+        idle_timeout_seconds=state.limits.idle_timeout_s,
+        liveness_timeout_seconds=state.limits.liveness_timeout_s,
+        max_sessions=state.limits.max_sessions,
+    )
+
+
+@router.post(protocol.PATH_RELEASE)
+async def release(state: State, token: LeaseToken = None) -> dict[str, bool]:
+    """Free a session; doing so twice is no error."""
+    state.leases.release(token)
+    return {"released": True}
+
+
+@router.post(protocol.PATH_HEARTBEAT)
+async def heartbeat(state: State, lease: LivingLease) -> dict[str, float]:
+    """Prove that the client lives; does not postpone the idle timeout."""
+    return {"remaining_seconds": state.leases.remaining_s(lease.token)}
+
+
+@router.get(protocol.PATH_LEASE_STATUS)
+async def lease_status(state: State, token: LeaseToken = None) -> dict[str, float]:
+    """How long the session has left, without touching it."""
+    return {
+        "remaining_seconds": state.leases.remaining_s(token),
+        "idle_timeout_seconds": state.limits.idle_timeout_s,
+    }

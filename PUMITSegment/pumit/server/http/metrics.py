@@ -1,0 +1,196 @@
+"""What `/metrics` tells Prometheus: counts, times and sizes; never who, what or from where.
+
+Needs the optional package `prometheus-client`; `operations_routes` does without it.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from pumit import __version__
+from pumit.server.sessions.engine import ModelInfo
+from pumit.wire.protocol import API_VERSION, NNINTERACTIVE_VERSION
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# From a click on an accelerator to a large scan opened on few cores.
+_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+
+
+class DoneJob(Protocol):
+    """A job that the queue has finished."""
+
+    @property
+    def kind(self) -> str:
+        """What it was: `click`, `volume`, ..."""
+
+    @property
+    def outcome(self) -> str:
+        """How it ended: `done`, `cancelled` or `failed`."""
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds from its request to its start."""
+
+    @property
+    def ran_s(self) -> float:
+        """Seconds it ran."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A server at one moment.
+
+    Attributes:
+        is_ready: Whether a new session could be taken.
+        is_draining: Whether the server is about to leave.
+        sessions: Leases that are open.
+        session_limit: How many may be.
+        queue_length: Jobs that wait.
+        in_flight: Requests that are not answered yet.
+        model: What it serves.
+        sleep: Sessions by `awake` and `asleep`, of those that have a volume.
+        memory_bytes: What is held, by what: `scans`, `embeddings`, `process`, ...
+        leases_ended: Leases that have ended since the start, by reason.
+    """
+
+    is_ready: bool
+    is_draining: bool
+    sessions: int
+    session_limit: int
+    queue_length: int
+    in_flight: int
+    model: ModelInfo
+    sleep: Mapping[str, int]
+    memory_bytes: Mapping[str, int]
+    leases_ended: Mapping[str, int]
+
+
+class Metrics:
+    """All metrics of one application, in a registry of their own.
+
+    Args:
+        look: The server now; None while it does not run.
+    """
+
+    def __init__(self, look: Callable[[], Snapshot | None]) -> None:
+        registry = self._registry = CollectorRegistry()
+        # Resident memory, processor time and open files of this process, under the usual names.
+        ProcessCollector(registry=registry)
+        registry.register(_Gauges(look))
+        self._jobs = Counter(
+            "pumit_jobs", "Jobs of the queue.", ("kind", "outcome"), registry=registry
+        )
+        self._waiting = Histogram(
+            "pumit_job_waiting_seconds",
+            "From a job's request to its start.",
+            ("kind",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._running = Histogram(
+            "pumit_job_running_seconds",
+            "From a job's start to its end.",
+            ("kind",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._requests = Counter(
+            "pumit_requests", "Requests by endpoint.", ("route", "status"), registry=registry
+        )
+        self._uploads = Counter("pumit_uploads", "Array bodies received.", registry=registry)
+        self._upload_bytes = Counter(
+            "pumit_upload_bytes", "Bytes of array bodies, as sent.", registry=registry
+        )
+
+    def count_job(self, done: DoneJob) -> None:
+        """Count a job that has ended."""
+        self._jobs.labels(done.kind, done.outcome).inc()
+        self._waiting.labels(done.kind).observe(done.waited_s)
+        self._running.labels(done.kind).observe(done.ran_s)
+
+    def count_request(self, route: str, status: str) -> None:
+        """Count a request by the template of its endpoint, never by what a client wrote."""
+        self._requests.labels(route, status).inc()
+
+    def count_upload(self, size: int) -> None:
+        """Count an array body of so many bytes."""
+        self._uploads.inc()
+        self._upload_bytes.inc(size)
+
+    def text(self) -> bytes:
+        """Everything, in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class _Gauges(Collector):
+    """What is looked up when somebody asks."""
+
+    def __init__(self, look: Callable[[], Snapshot | None]) -> None:
+        self._look = look
+
+    def collect(self) -> Iterable[Metric]:
+        yield InfoMetricFamily(
+            "pumit_build",
+            "This program.",
+            {
+                "version": __version__,
+                "api_version": str(API_VERSION),
+                "nninteractive_version": NNINTERACTIVE_VERSION,
+                "python": platform.python_version(),
+            },
+        )
+        now = self._look()
+        if now is None:
+            return
+        model = now.model
+        yield InfoMetricFamily(
+            "pumit_model",
+            "The model that is served.",
+            {
+                "name": model.name,
+                "version": model.version,
+                "sha256": model.sha256,
+                "device": model.device,
+            },
+        )
+        for name, meaning, value in (
+            ("ready", "Whether a new session could be taken.", now.is_ready),
+            ("draining", "Whether the server is about to leave.", now.is_draining),
+            ("sessions_open", "Sessions that are open.", now.sessions),
+            ("sessions_limit", "Sessions that may be open.", now.session_limit),
+            ("queue_length", "Jobs that wait.", now.queue_length),
+            ("requests_in_flight", "Requests not answered yet.", now.in_flight),
+        ):
+            yield GaugeMetricFamily(f"pumit_{name}", meaning, value)
+        yield _labelled(
+            GaugeMetricFamily("pumit_sessions", "Sessions with a volume.", labels=("state",)),
+            now.sleep,
+        )
+        yield _labelled(
+            GaugeMetricFamily("pumit_memory_bytes", "Memory by what holds it.", labels=("of",)),
+            now.memory_bytes,
+        )
+        yield _labelled(
+            CounterMetricFamily("pumit_leases_ended", "Leases ended.", labels=("reason",)),
+            now.leases_ended,
+        )
+
+
+def _labelled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, int]) -> Metric:
+    for label, value in values.items():
+        family.add_metric((label,), value)
+    return family

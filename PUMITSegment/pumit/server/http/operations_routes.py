@@ -1,0 +1,172 @@
+"""For whoever runs the server: whether it takes new sessions, and what it does in numbers."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, cast
+
+from fastapi import APIRouter, FastAPI, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from pumit.server.http.draining import Draining
+from pumit.server.http.guard import refusal
+from pumit.server.http.traffic import Traffic
+from pumit.server.sessions.state import ServerState
+from pumit.wire.protocol import PATH_CLAIM, PATH_HEALTHZ, BusyError
+
+if TYPE_CHECKING:
+    from pumit.server.http.metrics import Metrics, Snapshot
+
+logger = logging.getLogger(__name__)
+
+PATH_READYZ = "/readyz"
+PATH_METRICS = "/metrics"
+# Probes: they need no token, or are asked so often that they are no traffic.
+PROBES = frozenset({PATH_HEALTHZ, PATH_READYZ, PATH_METRICS})
+
+router = APIRouter()
+
+
+class Operations:
+    """What an application has for its operator, beside the server's own state.
+
+    Args:
+        app: The application; its server state is looked up when it is needed.
+        wants_metrics: Whether somebody means to ask for `/metrics`.
+    """
+
+    def __init__(self, app: FastAPI, *, wants_metrics: bool = False) -> None:
+        self._app = app
+        self.draining = Draining()
+        self.metrics = self._load_metrics(wants_metrics)
+        self.traffic = Traffic(self.metrics, uncounted=PROBES)
+
+    @property
+    def state(self) -> ServerState | None:
+        """The server's state; None while it does not run."""
+        return cast("ServerState | None", getattr(self._app.state, "server", None))
+
+    def watch(self, state: ServerState) -> None:
+        """Count what the queue of a server that starts has done."""
+        if self.metrics is not None:
+            state.queue.on_done = self.metrics.count_job
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether the server was asked to leave, and nobody would be cut off any more."""
+        state = self.state
+        return self.draining.is_over(
+            sessions=len(state.leases) if state else 0, in_flight=self.traffic.in_flight
+        )
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether the thread that computes is there."""
+        state = self.state
+        return state is not None and state.queue.is_alive
+
+    def why_not_ready(self) -> str | None:
+        """Why no new session could be taken; None where one could."""
+        state = self.state
+        if state is None:
+            return "The server has not started yet."
+        if self.draining.is_begun:
+            return "The server is about to leave and takes no new session."
+        if not state.queue.is_alive:
+            return "The server does not compute any more; restart it."
+        memory = state.memory()
+        if memory.scan_bytes + memory.embedding_bytes >= memory.limit_bytes:
+            return "The server's memory for scans is used up."
+        state.leases.sweep()
+        if len(state.leases) >= state.limits.max_sessions:
+            return "Every session of the server is taken."
+        return None
+
+    def snapshot(self) -> Snapshot | None:
+        """The server now, for its metrics."""
+        from pumit.server.http.metrics import Snapshot
+
+        state = self.state
+        if state is None:
+            return None
+        memory = state.memory()
+        held = {
+            "scans": memory.scan_bytes,
+            "embeddings": memory.embedding_bytes,
+            "limit": memory.limit_bytes,
+            "process": memory.process_bytes,
+            "process_peak": memory.process_peak_bytes,
+            "device_free": memory.device_free_bytes,
+            "device_total": memory.device_total_bytes,
+        }
+        return Snapshot(
+            is_ready=self.why_not_ready() is None,
+            is_draining=self.draining.is_begun,
+            sessions=len(state.leases),
+            session_limit=state.limits.max_sessions,
+            queue_length=state.queue.waiting,
+            in_flight=self.traffic.in_flight,
+            model=state.engine.info,
+            sleep={"awake": memory.awake, "asleep": memory.asleep},
+            memory_bytes={name: size for name, size in held.items() if size is not None},
+            leases_ended=dict(state.leases.ended),
+        )
+
+    def _load_metrics(self, is_wanted: bool) -> Metrics | None:
+        try:
+            from pumit.server.http.metrics import Metrics
+        except ImportError:
+            level = logging.WARNING if is_wanted else logging.INFO
+            logger.log(level, "no /metrics: prometheus-client is not installed")
+            return None
+        return Metrics(self.snapshot)
+
+
+def operations_of(request: Request) -> Operations:
+    """What `create_app` gave the application for its operator."""
+    return cast(Operations, request.app.state.operations)
+
+
+async def refuse_claims_while_draining(request: Request) -> None:
+    """Refuse a new session while the server is about to leave.
+
+    Raises:
+        BusyError: If it is.
+    """
+    if request.url.path == PATH_CLAIM and operations_of(request).draining.is_begun:
+        raise BusyError("The server is about to leave; ask again in a moment.")
+
+
+_NOT_READY: dict[int | str, dict[str, Any]] = {
+    int(HTTPStatus.SERVICE_UNAVAILABLE): {"description": "No new session could be taken now"}
+}
+_NO_METRICS: dict[int | str, dict[str, Any]] = {
+    int(HTTPStatus.OK): {"content": {"text/plain": {"schema": {"type": "string"}}}},
+    int(HTTPStatus.NOT_IMPLEMENTED): {"description": "The server's extra is not installed"},
+}
+
+
+@router.get(PATH_READYZ, responses=_NOT_READY)
+async def readyz(request: Request) -> JSONResponse:
+    """Whether a new session could be taken now; needs no token and tells nothing about users."""
+    why_not = operations_of(request).why_not_ready()
+    if why_not is None:
+        return JSONResponse({"ok": True})
+    return refusal(HTTPStatus.SERVICE_UNAVAILABLE, why_not, **{"Retry-After": "10"})
+
+
+# In a thread: asking an accelerator for its memory may take a moment.
+@router.get(PATH_METRICS, responses=_NO_METRICS, response_class=PlainTextResponse)
+def metrics(request: Request) -> Response:
+    """Counts, times and sizes for Prometheus; nothing about users or their images."""
+    found = operations_of(request).metrics
+    if found is None:
+        return refusal(
+            HTTPStatus.NOT_IMPLEMENTED,
+            "This server has no metrics: install prometheus-client (`pip install 'pumit[server]'`) "
+            "and start it again.",
+        )
+    from pumit.server.http.metrics import CONTENT_TYPE
+
+    return Response(found.text(), media_type=CONTENT_TYPE)

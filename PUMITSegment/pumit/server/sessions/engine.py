@@ -1,0 +1,335 @@
+"""What the server needs of the library: a model that opens sessions. Tests put a fake here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import CheckpointError
+from pumit.prompts import Prompt
+from pumit.segmentation import DoubtfulPlace, LabelMap
+from pumit.server.sessions.model_cache import ModelShelf
+from pumit.volume import Volume
+
+if TYPE_CHECKING:
+    from pumit.inference.tokenizer.token_use import Reconstruction
+    from pumit.models.card import ModelCard
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What `/capabilities` tells about the model.
+
+    Attributes:
+        name: The model's name in its index, or its checkpoint's; never a path.
+        version: The model's own version.
+        sha256: Checksum of the weights.
+        device: Where it computes, such as `cpu` or `cuda:0`.
+    """
+
+    name: str
+    version: str
+    sha256: str
+    device: str
+
+
+class PromptSession(Protocol):
+    """One volume and its prompts, as `pumit.InteractiveSession` has them."""
+
+    @property
+    def volume(self) -> Volume:
+        """The present volume."""
+
+    @property
+    def channel(self) -> int:
+        """Which channel of it is used."""
+
+    def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
+        """Start on a volume, or on one channel of it; earlier prompts are gone."""
+
+    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
+        """Add a prompt to a segment."""
+
+    def add_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
+        """Add several prompts to a segment as one step of `undo`."""
+
+    def remove_prompt(self, position: int, segment: str = "1") -> None:
+        """Remove one prompt of a segment by its place."""
+
+    def keep_prompts(self, count: int, segment: str = "1") -> None:
+        """Keep the first prompts of a segment; the others and all history are gone."""
+
+    @property
+    def segments(self) -> list[str]:
+        """Names of the segments that have prompts."""
+
+    def prompts(self, segment: str = "1") -> list[Prompt]:
+        """Prompts of a segment in the order they were given."""
+
+    def predict(
+        self,
+        segment: str = "1",
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> npt.NDArray[np.bool_]:
+        """Mask of a segment, (D, H, W), on the volume's own grid."""
+
+    def estimated_iou(self, segment: str = "1") -> float:
+        """The IoU to expect of its last answer, 0 to 1."""
+
+    def expected_dice(self, segment: str = "1") -> float | None:
+        """The overlap to expect of it, 0 to 1; None where that cannot be told."""
+
+    def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
+        """Where to check the answer, the most doubtful place first."""
+
+    def undo(self) -> bool:
+        """Take back the last change; False where there is none."""
+
+    def redo(self) -> bool:
+        """Repeat what was taken back; False where there is nothing."""
+
+    def reset(self, segment: str | None = None) -> None:
+        """Remove the prompts of one segment, or of all."""
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether the volume is kept compressed, and all that was computed is gone."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """What prompts and answers take in memory, bytes."""
+
+    def sleep(self) -> None:
+        """Keep the volume compressed, the prompts and what can be undone, and nothing else."""
+
+    def wake(self) -> None:
+        """Take up a volume that sleeps; answers are those of before."""
+
+    def forget_answers(self) -> None:
+        """Give up answers that are kept; they are computed again when they are needed."""
+
+    def close(self) -> None:
+        """Let go of the volume and all prompts."""
+
+
+class SizeOfScan(Protocol):
+    """What a scan takes in memory, bytes."""
+
+    @property
+    def awake(self) -> int:
+        """Voxels and what belongs to them."""
+
+    @property
+    def asleep(self) -> int:
+        """Packed voxels, or the most that they can take."""
+
+
+class Holdings(Protocol):
+    """What all sessions of a model hold; for the queue's thread only.
+
+    Attributes:
+        make_room: Called with bytes that are about to be taken, and whether for a scan that is
+            new; raises where there is no room.
+    """
+
+    make_room: Callable[[int, bool], None]
+
+    @property
+    def scan_bytes(self) -> int:
+        """What scans take, awake and asleep."""
+
+    @property
+    def embedding_bytes(self) -> int:
+        """What embeddings take, on the device that computed them."""
+
+    def sizes(self) -> Sequence[SizeOfScan]:
+        """What each scan takes awake and asleep; one that several sessions opened once."""
+
+    def set_max_embedding_bytes(self, max_bytes: int) -> None:
+        """Bound the embeddings."""
+
+    def shrink_embeddings(self, max_bytes: int) -> None:
+        """Keep no more than so many bytes of embeddings, this once."""
+
+    def release_device_memory(self) -> None:
+        """Give what nothing uses any more back to the accelerator."""
+
+
+class Engine(Protocol):
+    """A loaded model, shared by all sessions."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """Name, version, checksum and device of the model."""
+
+    @property
+    def holdings(self) -> Holdings:
+        """What all sessions hold in memory."""
+
+    def open_session(self) -> PromptSession:
+        """A new session on this model."""
+
+    def models(self) -> list[ModelCard]:
+        """Every model that can be asked for by name, this one first."""
+
+    def version_of(self, model: str) -> str:
+        """Version of the model of that name."""
+
+    def segment_automatically(
+        self,
+        session: PromptSession,
+        model: str,
+        *,
+        roi_corners_lps: Sequence[Sequence[float]] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> LabelMap:
+        """Label a session's volume."""
+
+    def reconstruct(
+        self,
+        session: PromptSession,
+        model: str | None = None,
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Reconstruction:
+        """Bring a session's volume through a tokenizer and back."""
+
+
+class SegmenterEngine:
+    """The engine of the library itself.
+
+    Args:
+        model: A name from the model index, or a checkpoint file.
+        device: `auto`, `cpu`, `cuda`, ...
+
+    Raises:
+        CheckpointError: If the model cannot be used.
+    """
+
+    def __init__(self, model: str = "default", *, device: str = "auto") -> None:
+        import pumit
+        from pumit.inference.storage.image_store import ImageStore
+        from pumit.models.card import ModelCard
+
+        # The library's classes are looked up when they are first used: torch loads here.
+        self._segmenter: Any = pumit.load_segmenter(model, device=device)
+        self._open: Callable[..., PromptSession] = pumit.InteractiveSession
+        self._images = ImageStore(is_shared=True)
+        recipe = self._segmenter.recipe
+        own = ModelCard(
+            self.info.name,
+            "promptable",
+            self.info.version,
+            str(recipe.get("description", "Finds what stands out, without knowing what it is.")),
+        )
+        self._shelf = ModelShelf(own, device=device)
+
+    @property
+    def info(self) -> ModelInfo:
+        """Name, version, checksum and device of the model."""
+        segmenter = self._segmenter
+        return ModelInfo(
+            str(segmenter.name),
+            str(segmenter.version),
+            str(segmenter.sha256),
+            str(segmenter.device),
+        )
+
+    @property
+    def holdings(self) -> Holdings:
+        """What all sessions hold in memory."""
+        return self._images
+
+    def open_session(self) -> PromptSession:
+        """A new `pumit.InteractiveSession` on this model; identical scans are held once."""
+        return self._open(self._segmenter, images=self._images)
+
+    def models(self) -> list[ModelCard]:
+        """Every model that can be asked for by name, this one first."""
+        return self._shelf.cards()
+
+    def version_of(self, model: str) -> str:
+        """Version of the model of that name."""
+        return self._shelf.find(model, ("promptable", "automatic", "tokenizer")).version
+
+    def segment_automatically(
+        self,
+        session: PromptSession,
+        model: str,
+        *,
+        roi_corners_lps: Sequence[Sequence[float]] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> LabelMap:
+        """Label a session's volume with an automatic model, or find what stands out.
+
+        Raises:
+            CheckpointError: If there is no such model.
+        """
+        from pumit.inference.normal_mode import in_normal_mode
+
+        card = self._shelf.find(model, ("promptable", "automatic"))
+        if card.kind == "promptable":
+            from pumit.inference.automatic.everything import segment_everything
+            from pumit.inference.interactive.session import InteractiveSession
+
+            assert isinstance(session, InteractiveSession)
+            return segment_everything(
+                session,
+                roi_corners_lps=roi_corners_lps,
+                cancelled=in_normal_mode(cancelled),
+                progress=in_normal_mode(progress),
+            )
+        from pumit.inference.automatic.segmentation import load_automatic
+
+        found: LabelMap = self._shelf.load(card.name, load_automatic).segment(
+            session.volume,
+            channel=session.channel,
+            roi_corners_lps=roi_corners_lps,
+            cancelled=in_normal_mode(cancelled),
+            progress=in_normal_mode(progress),
+        )
+        return found
+
+    def reconstruct(
+        self,
+        session: PromptSession,
+        model: str | None = None,
+        *,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Reconstruction:
+        """Bring a session's volume through a tokenizer and back.
+
+        Raises:
+            CheckpointError: If there is no such tokenizer, or none at all.
+        """
+        from pumit.inference.normal_mode import in_normal_mode
+        from pumit.inference.tokenizer.reconstruction import NO_TOKENIZER, load_tokenizer
+
+        names = [card.name for card in self._shelf.cards() if card.kind == "tokenizer"]
+        if not names:
+            raise CheckpointError(NO_TOKENIZER)
+        card = self._shelf.find(model or names[0], ("tokenizer",))
+        answer: Reconstruction = self._shelf.load(card.name, load_tokenizer).reconstruct(
+            session.volume,
+            channel=session.channel,
+            cancelled=in_normal_mode(cancelled),
+            progress=in_normal_mode(progress),
+        )
+        return answer
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on the processor or on an accelerator."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)

@@ -1,0 +1,239 @@
+"""Which sessions sleep, so that all together stay within the memory that they may take.
+
+A session sleeps when its user has done nothing for a while, or earlier where others need the
+room, the one that was used least recently first. It keeps its scan compressed and its prompts; the
+next request wakes it. A new scan is taken only where, from then on, each session could be woken
+while the others sleep.
+
+The bound holds for what sessions keep from one job to the next. While a job runs it may take more:
+answers and embeddings of its own are given up only after it.
+
+For the queue's thread only, where nothing else is said.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pumit.server.sessions.engine import Holdings
+from pumit.server.sessions.fair_queue import NotNow
+from pumit.server.sessions.leases import Lease
+from pumit.server.sessions.memory import MemoryFull
+from pumit.wire.protocol import BusyError
+
+MIB = 1 << 20
+# About 18 embeddings of the default size.
+_SESSION_EMBEDDING_BYTES = 256 * MIB
+
+
+@dataclass(frozen=True)
+class Held:
+    """What sessions held after the latest job.
+
+    Attributes:
+        scan_bytes: Scans, prompts and answers.
+        embedding_bytes: Embeddings of all images.
+        awake: Sessions with a volume that is not compressed.
+        asleep: Sessions with a compressed one.
+    """
+
+    scan_bytes: int = 0
+    embedding_bytes: int = 0
+    awake: int = 0
+    asleep: int = 0
+
+
+class Sleepers:
+    """Puts sessions to sleep and wakes them.
+
+    Args:
+        holdings: What the model's sessions hold.
+        limit_bytes: What they may hold.
+        device_bytes: All memory of the accelerator, None without one.
+        leases: Every lease that is open.
+
+    Attributes:
+        held: For any thread.
+    """
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        limit_bytes: int,
+        *,
+        device_bytes: int | None,
+        leases: Callable[[], Sequence[Lease]],
+    ) -> None:
+        self._holdings = holdings
+        self._limit = limit_bytes
+        self._leases = leases
+        self._ended: deque[Lease] = deque()
+        self._in_use: list[Lease] = []  # the session of the running job, and of one it gave way to
+        self.held = Held()
+        # A quarter: scans shall not be put to sleep for embeddings, nor an automatic model
+        # run out of the accelerator's memory.
+        room = limit_bytes if device_bytes is None else min(limit_bytes, device_bytes)
+        self._most_embedding_bytes = room // 4
+        self._bound_embeddings()
+        holdings.make_room = self._make_room
+
+    @contextmanager
+    def using(self, lease: Lease, *, wakes: bool = True) -> Iterator[None]:
+        """Work with a session; it is not put to sleep meanwhile.
+
+        Args:
+            lease: Whose session.
+            wakes: Whether its volume is needed.
+
+        Raises:
+            BusyError: If there is no room to wake it.
+            NotNow: If there will be when the job that gave way has ended.
+        """
+        self._in_use.append(lease)
+        self._bound_embeddings()
+        try:
+            if wakes and lease.session is not None:
+                lease.session.wake()
+            yield
+        finally:
+            self._in_use.pop()
+            self._settle(lease)
+
+    def put_to_sleep(self, lease: Lease) -> None:
+        """Let a session sleep, unless it is in use or has no volume."""
+        if lease.session is not None and lease.shape is not None and lease not in self._in_use:
+            lease.session.sleep()
+        self._count()
+
+    def relieve(self, lease: Lease) -> None:
+        """Give up all that can be computed again, because memory ran out for a session's job."""
+        if lease.session is not None:
+            lease.session.forget_answers()
+        while self._relieve_once(beside=lease):
+            pass
+
+    def end(self, lease: Lease) -> None:
+        """Note that a session has ended, from any thread; `forget_ended` gives its memory back."""
+        self._ended.append(lease)
+
+    def forget_ended(self) -> None:
+        """Give back everything of sessions that have ended, unless they are still in use."""
+        for lease in [lease for lease in list(self._ended) if lease not in self._in_use]:
+            self._ended.remove(lease)
+            if lease.session is not None:
+                lease.session.close()
+            lease.session = None
+        self._count()
+
+    def _make_room(self, needed: int, is_new: bool) -> None:
+        """Put sessions to sleep until so many bytes can be taken.
+
+        Raises:
+            MemoryFull: If there is no room even for this scan alone.
+            BusyError: If there is none beside the others', though all of them sleep.
+            NotNow: If there will be when the job that gave way has ended.
+        """
+        self.forget_ended()
+        while not self._fits(needed, is_new):
+            if self._relieve_once():
+                continue
+            if len(self._in_use) > 1:
+                raise NotNow
+            if not self._give_up_own():
+                raise self._refusal(needed)
+
+    def _fits(self, needed: int, is_new: bool) -> bool:
+        kept = self._kept_bytes()
+        if self._total(kept) + needed > self._limit:
+            return False
+        if not is_new:
+            return True
+        # Whoever is woken later finds all others asleep at the worst.
+        sizes = self._holdings.sizes()
+        asleep = sum(size.asleep for size in sizes)
+        return asleep + kept + max((size.awake for size in sizes), default=0) <= self._limit
+
+    def _refusal(self, needed: int) -> Exception:
+        limit = self._limit // MIB
+        if max((size.awake for size in self._holdings.sizes()), default=needed) > self._limit:
+            return MemoryFull(
+                f"The scan needs more than the {limit} MiB that the server's sessions may take; "
+                "crop it, or raise the server's limit."
+            )
+        return BusyError(
+            f"Open scans fill the {limit} MiB that the server's sessions may take; close one, try "
+            "again later, or crop the scan."
+        )
+
+    def _give_up_own(self) -> bool:
+        """Let the session in use give up what it can: answers, and a scan that is replaced."""
+        session = self._in_use[-1].session if self._in_use else None
+        if session is None:
+            return False
+        before = self._total(self._kept_bytes())
+        if self._in_use[-1].shape is not None and not session.is_asleep:
+            session.sleep()
+        session.forget_answers()
+        return self._total(self._kept_bytes()) < before
+
+    def _bound_embeddings(self) -> None:
+        """As much as so many sessions need: the more of a machine is left to others."""
+        wanted = _SESSION_EMBEDDING_BYTES * max(len(self._leases()), 1)
+        self._holdings.set_max_embedding_bytes(min(wanted, self._most_embedding_bytes))
+
+    def _settle(self, lease: Lease) -> None:
+        """Return to the bound after a job, and count."""
+        while self._total(self._kept_bytes()) > self._limit:
+            if not self._relieve_once(beside=lease):
+                if lease.session is not None:
+                    lease.session.forget_answers()
+                break
+        self._count()
+
+    def _relieve_once(self, *, beside: Lease | None = None) -> bool:
+        """Let one more session sleep, or the embeddings go; False where neither is left."""
+        idle = self._least_recent(beside=beside)
+        if idle is not None:
+            assert idle.session is not None
+            idle.session.sleep()
+        elif self._holdings.embedding_bytes:
+            self._holdings.shrink_embeddings(0)
+        else:
+            return False
+        self._holdings.release_device_memory()
+        return True
+
+    def _least_recent(self, *, beside: Lease | None = None) -> Lease | None:
+        """The session that can sleep and whose user did something longest ago."""
+        idle = [
+            lease
+            for lease in self._leases()
+            if lease.session is not None
+            and lease.shape is not None
+            and not lease.session.is_asleep
+            and lease is not beside
+            and lease not in self._in_use
+        ]
+        return min(idle, key=lambda lease: lease.active_at, default=None)
+
+    def _kept_bytes(self) -> int:
+        """Prompts and answers of all sessions, and what their viewers can undo."""
+        leases = self._leases()
+        own = sum(lease.session.kept_bytes for lease in leases if lease.session)
+        return own + sum(lease.viewer.nbytes for lease in leases if lease.viewer)
+
+    def _total(self, kept: int) -> int:
+        return self._holdings.scan_bytes + self._holdings.embedding_bytes + kept
+
+    def _count(self) -> None:
+        sessions = [lease.session for lease in self._leases() if lease.session and lease.shape]
+        asleep = sum(session.is_asleep for session in sessions)
+        self.held = Held(
+            self._holdings.scan_bytes + self._kept_bytes(),
+            self._holdings.embedding_bytes,
+            len(sessions) - asleep,
+            asleep,
+        )

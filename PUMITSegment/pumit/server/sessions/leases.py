@@ -1,0 +1,197 @@
+"""Leases: who holds which session, and when an abandoned one is freed."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pumit.server.sessions.engine import PromptSession
+from pumit.server.sessions.limits import Limits
+from pumit.server.sessions.viewer_object import ViewerObject
+from pumit.wire.protocol import BusyError, LeaseExpired
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Lease:
+    """One client's session.
+
+    Two clocks, as in the nnInteractive protocol: a heartbeat proves that the client lives, but
+    only a user's action postpones the idle timeout.
+
+    Attributes:
+        token: What the client sends with each request. Secret.
+        session: Opened by the first job; touched in the queue's thread only.
+        shape: Grid (D, H, W) of the volume, None before there is one.
+        prompt_count: Prompts added since the last reset, for the limit.
+        uploads: Bodies on their way right now.
+        is_resting: Whether its user did nothing for long enough to let it sleep.
+        viewer: What a viewer of the nnInteractive protocol holds, once it has told its buffer.
+    """
+
+    token: str = field(repr=False)
+    active_at: float
+    seen_at: float
+    session: PromptSession | None = field(default=None, repr=False)
+    shape: tuple[int, int, int] | None = None
+    prompt_count: int = 0
+    uploads: int = 0
+    is_resting: bool = False
+    viewer: ViewerObject | None = field(default=None, repr=False)
+
+
+class LeaseRegistry:
+    """All leases of a server.
+
+    Args:
+        limits: Number of sessions, idle and liveness timeouts.
+        is_busy: Whether work of a lease is waiting or running; such a lease is kept.
+        on_free: Called with a lease that was released or has expired.
+        on_rest: Called once with a lease whose user has done nothing for `sleep_after_s`.
+        prefix: Before each token, so that a proxy in front of several servers knows whose it is.
+        clock: Seconds, monotonic.
+
+    Attributes:
+        ended: How many sessions ended, by the reason: `released`, `idle`, `silent` or `closed`.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        is_busy: Callable[[Lease], bool] = lambda lease: False,
+        on_free: Callable[[Lease], None] = lambda lease: None,
+        on_rest: Callable[[Lease], None] = lambda lease: None,
+        prefix: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
+        self._is_busy = is_busy
+        self._on_free = on_free
+        self._on_rest = on_rest
+        self._prefix = prefix
+        self._clock = clock
+        self.ended: Counter[str] = Counter()
+        self._leases: dict[str, Lease] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def claim(self) -> Lease:
+        """Open a session.
+
+        Raises:
+            BusyError: If all are taken.
+        """
+        self.sweep()
+        now = self._clock()
+        with self._lock:
+            if len(self._leases) >= self._limits.max_sessions:
+                raise BusyError(
+                    f"All {self._limits.max_sessions} sessions of the server are taken; "
+                    "try again later."
+                )
+            token = self._prefix + secrets.token_urlsafe(32)
+            lease = Lease(token, active_at=now, seen_at=now)
+            self._leases[lease.token] = lease
+            count = len(self._leases)
+        logger.info("session opened, %d of %d", count, self._limits.max_sessions)
+        return lease
+
+    def get(self, token: str | None, *, is_action: bool = True) -> Lease:
+        """Find a lease and note that its client lives.
+
+        Args:
+            token: From the request.
+            is_action: Whether a user did something, which postpones the idle timeout.
+
+        Raises:
+            LeaseExpired: If there is no such lease.
+        """
+        self.sweep()
+        with self._lock:
+            lease = self._leases.get(token or "")
+        if lease is None:
+            raise LeaseExpired("The session is unknown or has expired; open a new one.")
+        lease.seen_at = self._clock()
+        if is_action:
+            lease.active_at, lease.is_resting = lease.seen_at, False
+        return lease
+
+    def remaining_s(self, token: str | None) -> float:
+        """Seconds until the idle timeout, without touching any clock.
+
+        Raises:
+            LeaseExpired: If there is no such lease.
+        """
+        self.sweep()
+        with self._lock:
+            lease = self._leases.get(token or "")
+        if lease is None:
+            raise LeaseExpired("The session is unknown or has expired; open a new one.")
+        return max(0.0, self._limits.idle_timeout_s - (self._clock() - lease.active_at))
+
+    def release(self, token: str | None) -> None:
+        """Free a session; releasing one twice is no error."""
+        with self._lock:
+            lease = self._leases.pop(token or "", None)
+        if lease is not None:
+            self._free(lease, "released")
+
+    def sweep(self) -> None:
+        """Free every session whose user has left or whose client has died; let idle ones rest."""
+        now = self._clock()
+        with self._lock:
+            expired = [
+                (lease, reason)
+                for lease in self._leases.values()
+                if (reason := self._why_expired(lease, now)) is not None
+            ]
+            for lease, _ in expired:
+                del self._leases[lease.token]
+            resting = [lease for lease in self._leases.values() if self._begins_to_rest(lease, now)]
+        for lease, reason in expired:
+            self._free(lease, reason)
+        for lease in resting:
+            self._on_rest(lease)
+
+    def open_leases(self) -> list[Lease]:
+        """All leases that are neither released nor expired."""
+        with self._lock:
+            return list(self._leases.values())
+
+    def close(self) -> None:
+        """Free all sessions."""
+        with self._lock:
+            leases = list(self._leases.values())
+            self._leases.clear()
+        for lease in leases:
+            self._free(lease, "closed")
+
+    def _why_expired(self, lease: Lease, now: float) -> str | None:
+        """Why a lease ends now: its user (`idle`) or its client (`silent`) has gone."""
+        if lease.uploads or self._is_busy(lease):
+            # Whoever waits for a long answer has not left.
+            lease.seen_at = lease.active_at = now
+            return None
+        if now - lease.seen_at > self._limits.liveness_timeout_s:
+            return "silent"
+        return "idle" if now - lease.active_at > self._limits.idle_timeout_s else None
+
+    def _begins_to_rest(self, lease: Lease, now: float) -> bool:
+        if lease.is_resting or now - lease.active_at <= self._limits.sleep_after_s:
+            return False
+        lease.is_resting = True
+        return True
+
+    def _free(self, lease: Lease, reason: str) -> None:
+        self._on_free(lease)
+        self.ended[reason] += 1
+        logger.info("session %s, %d left", reason, len(self._leases))

@@ -1,0 +1,243 @@
+"""What a running server holds, and the one path by which work reaches a session."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from pumit.errors import Cancelled, VolumeError
+from pumit.server.sessions.engine import Engine, PromptSession, is_out_of_memory
+from pumit.server.sessions.evictor import Sleepers
+from pumit.server.sessions.fair_queue import FairQueue, Job, Kind
+from pumit.server.sessions.leases import Lease, LeaseRegistry
+from pumit.server.sessions.limits import Limits
+from pumit.server.sessions.memory import (
+    MemoryReport,
+    device_bytes,
+    process_bytes,
+    process_peak_bytes,
+)
+from pumit.server.sessions.upload_budget import UploadBudget
+from pumit.wire import protocol
+from pumit.wire.protocol import BusyError, LeaseExpired
+
+Result = TypeVar("Result")
+
+_KINDS: dict[str, Kind] = {
+    protocol.AUTOMATIC_JOB: "automatic",
+    protocol.RECONSTRUCTION_JOB: "reconstruction",
+}
+
+
+class ServerState:
+    """Model, sessions and queue of one server; every endpoint works through it.
+
+    Args:
+        engine: The model.
+        limits: What clients may take.
+        instance: Name of this server before each lease token, for a proxy in front of several.
+    """
+
+    def __init__(self, engine: Engine, limits: Limits, *, instance: str = "") -> None:
+        self.engine = engine
+        self.limits = limits
+        self.queue = FairQueue(max_queued=limits.max_queued)
+        # Two: one body can be decoded while another is, and no more memory than that is in flux.
+        self.decoders = ThreadPoolExecutor(2, thread_name_prefix="pumit-decode")
+        self.uploads = UploadBudget(limits)
+        self.leases = LeaseRegistry(
+            limits,
+            is_busy=lambda lease: bool(self.queue.under_way(lease.token)),
+            on_free=self._free,
+            on_rest=self._rest,
+            prefix=f"{instance}." if instance else "",
+        )
+        self._sleepers = Sleepers(
+            engine.holdings,
+            limits.max_memory_bytes,
+            device_bytes=device_bytes(engine.info.device)[1],
+            leases=self.leases.open_leases,
+        )
+
+    def memory(self) -> MemoryReport:
+        """What all sessions held after the latest job, and what the machine says now."""
+        free, total = device_bytes(self.engine.info.device)
+        held = self._sleepers.held
+        return MemoryReport(
+            scan_bytes=held.scan_bytes,
+            embedding_bytes=held.embedding_bytes,
+            limit_bytes=self.limits.max_memory_bytes,
+            awake=held.awake,
+            asleep=held.asleep,
+            process_bytes=process_bytes(),
+            process_peak_bytes=process_peak_bytes(),
+            device_free_bytes=free,
+            device_total_bytes=total,
+        )
+
+    async def change(self, lease: Lease, work: Callable[[PromptSession], Result]) -> Result:
+        """Change a session, after everything it was asked before.
+
+        Raises:
+            VolumeError: If the session has no volume yet.
+            PumitError: What the session refuses.
+        """
+
+        def run(job: Job) -> Result:
+            if lease.shape is None or lease.session is None:
+                raise no_volume()
+            with self._sleepers.using(lease):
+                return work(lease.session)
+
+        return await _in_loop(self.queue.submit(lease.token, run).future)
+
+    async def set_up(self, lease: Lease, work: Callable[[PromptSession], Result]) -> Result:
+        """Run work that gives a session its volume, opening it first where needed.
+
+        Raises:
+            LeaseExpired: If the session ended while its volume was on the way.
+        """
+
+        def run(job: Job) -> Result:
+            if lease not in self.leases.open_leases():  # nobody would free it any more
+                raise LeaseExpired("The session has ended meanwhile; open a new one.")
+            if lease.session is None:
+                lease.session = self.engine.open_session()
+            session = lease.session
+            with self._sleepers.using(lease, wakes=False):
+                return self._with_second_try(lease, lambda: work(session))
+
+        self.queue.cancel(lease.token)
+        # No more than one scan of a session waits here.
+        self.queue.supersede(lease.token, "volume")
+        return await _in_loop(self.queue.submit(lease.token, run, kind="volume").future)
+
+    async def predict(
+        self,
+        request: Request,
+        lease: Lease,
+        segment: str,
+        work: Callable[[PromptSession, Job], Result],
+    ) -> Result:
+        """Run a prediction that stops when its client leaves or asks for a newer one.
+
+        Work that fails leaves nothing behind: where memory ran out it is done a second time.
+
+        Raises:
+            Cancelled: If it was cancelled before it was finished.
+        """
+
+        def run(job: Job) -> Result:
+            if lease.shape is None or lease.session is None:
+                raise no_volume()
+            session = lease.session
+            with self._sleepers.using(lease):
+                return self._with_second_try(lease, lambda: work(session, job))
+
+        self.queue.cancel(lease.token, segment)
+        kind = _KINDS.get(segment, "click")
+        job = self.queue.submit(lease.token, run, segment=segment, kind=kind)
+        answer: asyncio.Future[Result] = _in_loop(job.future)
+        gone = asyncio.ensure_future(_disconnected(request))
+        try:
+            either: set[asyncio.Future[Any]] = {answer, gone}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            del either
+        finally:
+            gone.cancel()
+            if not answer.done():
+                self.queue.drop(job)
+                answer.add_done_callback(_forget)
+        try:
+            if not answer.done():
+                raise Cancelled("The client has gone.")
+            return answer.result()
+        finally:
+            del answer, job  # an error keeps this frame, and would so keep itself
+
+    def close(self) -> None:
+        """End everything that runs and free all sessions."""
+        self.leases.close()
+        self.queue.close()
+        self.decoders.shutdown(wait=False, cancel_futures=True)
+
+    def _with_second_try(self, lease: Lease, work: Callable[[], Result]) -> Result:
+        """Do work, once more with all memory that others can spare where it ran out."""
+        try:
+            return work()
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        # Out of the handler: what failed is not in memory any more.
+        self._sleepers.relieve(lease)
+        return work()
+
+    def _rest(self, lease: Lease) -> None:
+        def sleep(job: Job) -> None:
+            if lease.is_resting:
+                self._sleepers.put_to_sleep(lease)
+
+        with contextlib.suppress(BusyError):
+            self.queue.submit(lease.token, sleep)
+
+    def _free(self, lease: Lease) -> None:
+        self.queue.cancel(lease.token)
+        self.queue.supersede(lease.token, "volume")
+        lease.shape = None
+
+        self._sleepers.end(lease)
+
+        def forget(job: Job) -> None:
+            self._sleepers.forget_ended()
+
+        # In the queue's thread: the session may still be computing.
+        with contextlib.suppress(BusyError):
+            self.queue.submit(lease.token, forget)
+
+
+def no_volume() -> VolumeError:
+    """What a session without a volume answers."""
+    return VolumeError("No volume is open; send one first.")
+
+
+def _in_loop(future: Future[Result]) -> asyncio.Future[Result]:
+    """Await what the queue's thread settles.
+
+    `asyncio.wrap_future` ties both futures and their result into a ring, which keeps the answer to
+    an automatic model in memory until the collector comes by.
+    """
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[Result] = loop.create_future()
+
+    def settle(done: Future[Result]) -> None:
+        if waiter.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            waiter.set_result(done.result())
+        else:
+            waiter.set_exception(error)
+        del error
+
+    def tell(done: Future[Result]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+            loop.call_soon_threadsafe(settle, done)
+
+    future.add_done_callback(tell)
+    return waiter
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _forget(answer: asyncio.Future[Any]) -> None:
+    # Asks for the exception, so that none is reported as never looked at.
+    if not answer.cancelled():
+        answer.exception()

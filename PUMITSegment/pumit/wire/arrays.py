@@ -1,0 +1,245 @@
+"""Arrays as bytes: the `NNIA` envelope of the nnInteractive protocol around chunked blosc2.
+
+Layout, little-endian: `NNIA`, version (u8, 1), codec (u8: 1 Zstandard, 2 LZ4), number of axes (u8),
+length of the dtype's name (u8), the name, the shape (i64 each), number of chunks (u32), and for
+each chunk its plain length (u64), packed length (u64) and blosc2 bytes.
+
+Whoever holds a token may send anything, so nothing is allocated before the declared type and
+shape have passed the limits, and no chunk is decoded whose own header says something else than
+the envelope does. No pickle anywhere: blosc2's `pack` family is not used.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import blosc2
+import numpy as np
+import numpy.typing as npt
+
+from pumit.wire.protocol import ArrayError, TooLarge
+
+_MAGIC = b"NNIA"
+_VERSION = 1
+_CODECS = {"zstd": 1, "lz4": 2}
+_INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+_DTYPES = frozenset(["bool", *_INTEGERS, "float16", "float32", "float64"])
+# A whole number of items of every dtype; small, so that a viewer's other threads are not held up.
+_CHUNK_BYTES = 1 << 22
+_MAX_CHUNK_BYTES = 1 << 30
+_MAX_AXES = 4
+# Bytes of the longest beginning that `read_header` needs: fields, a type's name, every axis.
+LONGEST_HEADER = 8 + max(map(len, _DTYPES)) + 8 * _MAX_AXES
+# Clients send chunks of megabytes. Chunks of a byte each would cost a hundred times their size.
+_FEW_CHUNKS = 4096
+_USUAL_CHUNK_BYTES = 1 << 16
+
+# Fields of a blosc2 chunk header (c-blosc2, README_CHUNK_FORMAT.rst).
+_CHUNK_HEADER_BYTES = 32
+_CHUNK_VERSIONS = range(2, 8)
+_EXTENDED_HEADER = 0x05
+_STORED = 0x02  # incompressible, so the codec's number means nothing
+_KNOWN_CODECS = (1, 4)  # LZ4 and Zstandard: the only ones the envelope can name
+_KNOWN_FILTERS = (0, 1, 2)  # none, shuffle, bit shuffle
+_UNSAFE_FLAGS = 0x01 | 0x02 | 0x08  # dictionary, longer header, lazy chunk (which names a file)
+_UNINITIALISED = 4  # a run of whatever memory holds: would show one user another's image
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ArrayHeader:
+    """What an envelope declares; nothing has been allocated yet.
+
+    Attributes:
+        dtype: Element type, one of the plain numeric ones.
+        shape: Axis lengths, all positive.
+        payload_offset: Where the chunks begin, bytes.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    payload_offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the decoded array, bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class PackedArray:
+    """An envelope in parts: a large one is sent without being put together first."""
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        """Bytes of the whole envelope."""
+        return sum(map(len, self._parts))
+
+
+def pack_array(array: Array, *, codec: Literal["zstd", "lz4"] = "lz4") -> bytes:
+    """Encode an array.
+
+    Args:
+        array: Plain numbers, up to four axes, none empty.
+        codec: LZ4 where the network is fast (loopback), Zstandard where it is not.
+
+    Raises:
+        ArrayError: If the array has a type or shape that the envelope cannot hold.
+    """
+    return b"".join(pack_array_in_parts(array, codec=codec))
+
+
+def pack_array_in_parts(array: Array, *, codec: Literal["zstd", "lz4"] = "lz4") -> PackedArray:
+    """Encode an array as `pack_array`, for a body that a client sends part by part.
+
+    Python's lock is given up while compressing, so that a viewer stays alive meanwhile.
+    """
+    array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    if array.dtype.name not in _DTYPES or not 1 <= array.ndim <= _MAX_AXES or array.size == 0:
+        raise ArrayError(f"Cannot send an array of {array.dtype} with shape {array.shape}.")
+    blosc2.set_releasegil(True)
+    name = array.dtype.name.encode("ascii")
+    head = struct.pack("<4sBBBB", _MAGIC, _VERSION, _CODECS[codec], array.ndim, len(name))
+    raw = array.reshape(-1).view(np.uint8).data
+    pieces = [raw[i : i + _CHUNK_BYTES] for i in range(0, len(raw), _CHUNK_BYTES)]
+    parts = [head, name, struct.pack(f"<{array.ndim}qI", *array.shape, len(pieces))]
+    filters = [blosc2.Filter.NOFILTER if array.itemsize == 1 else blosc2.Filter.SHUFFLE]
+    for piece in pieces:
+        # clevel 1: a scan's noise does not get smaller by trying harder.
+        chunk = blosc2.compress2(
+            piece,
+            typesize=array.itemsize,
+            codec=blosc2.Codec.LZ4 if codec == "lz4" else blosc2.Codec.ZSTD,
+            clevel=1,
+            filters=filters,
+        )
+        parts += [struct.pack("<QQ", len(piece), len(chunk)), chunk]
+    return PackedArray(parts)
+
+
+def read_header(body: bytes | bytearray | memoryview) -> ArrayHeader:
+    """Read what an envelope declares.
+
+    Raises:
+        ArrayError: If it is no envelope, or declares a type or shape that is never allowed.
+    """
+    try:
+        magic, version, codec, ndim, name_length = struct.unpack_from("<4sBBBB", body, 0)
+        if magic != _MAGIC or version != _VERSION or codec not in _CODECS.values():
+            raise ArrayError("The body is no array of this protocol (NNIA, version 1).")
+        name = bytes(body[8 : 8 + name_length]).decode("ascii", errors="replace")
+        if name not in _DTYPES:
+            raise ArrayError("The array's type is not allowed; send plain integers or floats.")
+        if not 1 <= ndim <= _MAX_AXES:
+            raise ArrayError(f"An array has 1 to {_MAX_AXES} axes, got {ndim}.")
+        shape = struct.unpack_from(f"<{ndim}q", body, 8 + name_length)
+    except struct.error:
+        raise ArrayError("The array ends within its header; send it again.") from None
+    if min(shape) < 1:
+        raise ArrayError(f"Every axis of an array must be at least 1, got {shape}.")
+    return ArrayHeader(np.dtype(name).newbyteorder("<"), shape, 8 + name_length + 8 * ndim)
+
+
+def unpack_array(
+    body: bytes | bytearray | memoryview, *, max_bytes: int, axes: Collection[int]
+) -> Array:
+    """Decode an array that a stranger sent.
+
+    Args:
+        body: The whole envelope.
+        max_bytes: Largest decoded size that is accepted.
+        axes: Numbers of axes that are accepted.
+
+    Raises:
+        ArrayError: If the envelope is damaged or declares more than is accepted.
+    """
+    header = read_header(body)
+    if len(header.shape) not in axes:
+        raise ArrayError(f"Expected {sorted(axes)} axes, got shape {header.shape}.")
+    if header.nbytes > max_bytes:
+        raise too_large(header.nbytes, max_bytes)
+    view = memoryview(body)
+    spans = _check_chunks(view, header)
+    # Zeros, not empty: a chunk that decodes to less than it said must not show old memory.
+    out = np.zeros(header.nbytes, dtype=np.uint8)
+    # Other sessions' requests go on meanwhile.
+    blosc2.set_releasegil(True)
+    target = out.data
+    for source, start, stop in spans:
+        try:
+            blosc2.decompress2(view[source], dst=target[start:stop])
+        except (RuntimeError, ValueError, TypeError):
+            raise ArrayError("The array cannot be decompressed; send it again.") from None
+    if header.dtype.kind == "b":  # numpy relies on truth being 1, blosc2 gives what was sent
+        np.not_equal(out, 0, out=out.view(np.bool_))
+    return out.view(header.dtype).reshape(header.shape)
+
+
+def too_large(nbytes: int, limit: int) -> TooLarge:
+    """What an array beyond the limit is answered with; both in bytes."""
+    return TooLarge(
+        f"The array would need {nbytes} bytes, the limit is {limit}; crop it or raise the limit."
+    )
+
+
+def _check_chunks(view: memoryview, header: ArrayHeader) -> list[tuple[slice, int, int]]:
+    """Find every chunk's bytes and target range, before any of them is decoded."""
+    spans: list[tuple[slice, int, int]] = []
+    position, written = header.payload_offset + 4, 0
+    try:
+        (count,) = struct.unpack_from("<I", view, header.payload_offset)
+        if count > _FEW_CHUNKS + header.nbytes // _USUAL_CHUNK_BYTES:
+            raise ArrayError("The array is cut into too many chunks; send larger ones.")
+        for _ in range(count):
+            plain, packed = struct.unpack_from("<QQ", view, position)
+            position += 16
+            if not 0 < plain <= min(_MAX_CHUNK_BYTES, header.nbytes - written):
+                raise ArrayError("The array's chunks do not add up to its shape.")
+            if position + packed > len(view):
+                raise ArrayError("The array is cut short; send it again.")
+            source = slice(position, position + packed)
+            _check_chunk(view[source], plain, header.dtype.itemsize)
+            spans.append((source, written, written + plain))
+            position, written = position + packed, written + plain
+    except struct.error:
+        raise ArrayError("The array is cut short; send it again.") from None
+    if written != header.nbytes or position != len(view):
+        raise ArrayError("The array's chunks do not add up to its shape.")
+    return spans
+
+
+def _check_chunk(chunk: memoryview, plain: int, itemsize: int) -> None:
+    """Refuse a chunk whose own header differs from the envelope or asks for an exotic path."""
+    damaged = ArrayError("The array's blosc2 data is damaged; send it again.")
+    if len(chunk) < _CHUNK_HEADER_BYTES:
+        raise damaged
+    version, _, flags, typesize, nbytes, blocksize, cbytes = struct.unpack_from("<4B3i", chunk, 0)
+    filters, blosc2_flags = chunk[16:22], chunk[31]
+    special = (blosc2_flags >> 4) & 0x07
+    if (
+        version not in _CHUNK_VERSIONS
+        or flags & _EXTENDED_HEADER != _EXTENDED_HEADER
+        or nbytes != plain
+        or cbytes != len(chunk)
+        or not 0 < blocksize <= plain
+        or typesize not in (itemsize, 1)
+        or plain % typesize
+        or (flags & _STORED and len(chunk) != plain + _CHUNK_HEADER_BYTES)
+    ):
+        raise damaged
+    if (
+        not (flags & _STORED or flags >> 5 in _KNOWN_CODECS)
+        or any(code not in _KNOWN_FILTERS for code in filters)
+        or blosc2_flags & _UNSAFE_FLAGS
+        or special >= _UNINITIALISED
+    ):
+        raise ArrayError("The array uses a blosc2 feature that is not accepted; use LZ4 or Zstd.")

@@ -1,0 +1,78 @@
+"""Masks on the wire: packed bits of their bounding box, in an array envelope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.wire.arrays import pack_array, unpack_array
+from pumit.wire.protocol import ArrayError
+
+Mask = npt.NDArray[np.bool_]
+# Half-open (start, stop) for each axis in (D, H, W) order, as nnInteractive writes it.
+BoundingBox = list[list[int]]
+
+
+def bounding_box(mask: Mask) -> BoundingBox | None:
+    """Smallest box that holds every true voxel, or None where there is none.
+
+    Args:
+        mask: Shape (D, H, W).
+    """
+    box: BoundingBox = []
+    for axis in range(mask.ndim):
+        others = tuple(a for a in range(mask.ndim) if a != axis)
+        hits = np.flatnonzero(mask.any(axis=others))
+        if not len(hits):
+            return None
+        box.append([int(hits[0]), int(hits[-1]) + 1])
+        # The next axes need to look at what is left only.
+        mask = mask[(slice(None),) * axis + (slice(*box[axis]),)]
+    return box
+
+
+def pack_mask(mask: Mask) -> tuple[BoundingBox | None, bytes]:
+    """Encode a mask, shape (D, H, W), as its bounding box and the bits inside."""
+    box = bounding_box(mask)
+    if box is None:
+        return None, b""
+    inside = mask[tuple(slice(start, stop) for start, stop in box)]
+    return box, pack_array(np.packbits(inside, axis=None))
+
+
+def unpack_mask(
+    box: Sequence[Sequence[int]] | None, body: bytes | bytearray, shape: tuple[int, int, int]
+) -> Mask:
+    """Decode a mask onto the whole grid.
+
+    Args:
+        box: What `pack_mask` returned.
+        body: The bits; empty where `box` is None.
+        shape: The volume's grid (D, H, W).
+
+    Returns:
+        Mask of that shape.
+
+    Raises:
+        ArrayError: If the box does not lie in the grid, or the bits do not fill it.
+    """
+    mask = np.zeros(shape, dtype=bool)
+    if box is None:
+        if body:
+            raise ArrayError("A mask without a bounding box has no voxels to send.")
+        return mask
+    if len(box) != 3 or not all(
+        0 <= start < stop <= size for (start, stop), size in zip(box, shape, strict=True)
+    ):
+        raise ArrayError(f"The mask's box {box} does not lie in the volume's grid {shape}.")
+    extent = [stop - start for start, stop in box]
+    count = math.prod(extent)
+    bits = unpack_array(body, max_bytes=(count + 7) // 8, axes=(1,))
+    if bits.dtype != np.uint8 or bits.size != (count + 7) // 8:
+        raise ArrayError(f"A mask box of {extent} voxels needs {(count + 7) // 8} packed bytes.")
+    inside = np.unpackbits(bits, count=count).reshape(extent).view(bool)
+    mask[tuple(slice(start, stop) for start, stop in box)] = inside
+    return mask

@@ -1,0 +1,1 @@
+"""Cases: found, shown in a table, checked and edited."""

@@ -1,0 +1,89 @@
+"""What the user changed of cases and classes that were found."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from PUMITTrainLib.cases.case_row import CaseKey, CaseRow, ClassRow
+
+# What a value is called of which the labels tell no name.
+_UNNAMED = re.compile(r"class \d+")
+
+
+@dataclass(frozen=True)
+class CaseEdit:
+    """What the user changed of a case.
+
+    Attributes:
+        isExcluded: Whether it is left out.
+        isRemoved: Whether it is not even shown; of a folder, which has it still.
+        patient: Whose scan it is; None where that was not changed.
+    """
+
+    isExcluded: bool = False
+    isRemoved: bool = False
+    patient: str | None = None
+
+
+def readEdits(text: str) -> dict[CaseKey, CaseEdit]:
+    """Edits by the folder and name of their case, out of the parameter node."""
+    try:
+        return {
+            (str(row["folder"]), str(row["name"])): CaseEdit(
+                bool(row.get("excluded")), bool(row.get("removed")), row.get("patient")
+            )
+            for row in json.loads(text or "[]")
+        }
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def writeEdits(edits: Mapping[CaseKey, CaseEdit]) -> str:
+    """Edits as the parameter node keeps them; those that change nothing are left out."""
+    rows = []
+    for (folder, name), edit in edits.items():
+        row: dict[str, Any] = {"excluded": True} if edit.isExcluded else {}
+        if edit.isRemoved:
+            row["removed"] = True
+        if edit.patient is not None:
+            row["patient"] = edit.patient
+        if row:
+            rows.append({"folder": folder, "name": name, **row})
+    return json.dumps(rows) if rows else ""
+
+
+def edited(row: CaseRow, edit: CaseEdit) -> CaseRow:
+    """A case as the user changed it."""
+    patient = row.patient if edit.patient is None else edit.patient
+    return replace(row, isExcluded=edit.isExcluded, patient=patient)
+
+
+def renamed(row: ClassRow, before: str, read: Collection[str]) -> ClassRow:
+    """A class with its name before among its other names, where its segments are called so.
+
+    Args:
+        row: The class with its new name.
+        before: Its name before.
+        read: What the cases call it.
+    """
+    isSaid = before in read and not _UNNAMED.fullmatch(before)
+    names = (*row.segments, before) if isSaid else row.segments
+    others = (name for name in names if name.casefold() != row.name.casefold())
+    return replace(row, segments=tuple(dict.fromkeys(others)))
+
+
+def readClasses(text: str) -> tuple[ClassRow, ...] | None:
+    """Classes as the user wants them; None where those that are found will do."""
+    try:
+        return tuple(ClassRow.of(row) for row in json.loads(text)) if text else None
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def writeClasses(classes: Sequence[ClassRow]) -> str:
+    """Classes as the parameter node keeps them."""
+    return json.dumps([row.asRecipe() for row in classes])

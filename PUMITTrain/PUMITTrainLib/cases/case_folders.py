@@ -1,0 +1,61 @@
+"""Folders that cases come from. Kept in the parameter node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from PUMITTrainLib.plan.choices import CaseSource
+
+
+@dataclass(frozen=True)
+class CaseFolder:
+    """A folder of cases.
+
+    Attributes:
+        folder: Its path.
+        images: How images are called; empty where that is found.
+        labels: How labels are called; empty where that is found.
+    """
+
+    folder: str
+    images: str = ""
+    labels: str = ""
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """Where cases of the table come from.
+
+    Attributes:
+        kind: The scene, files, or a folder.
+        count: How many cases it has.
+        folder: Its path; empty for the scene and files.
+    """
+
+    kind: CaseSource
+    count: int
+    folder: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the folder is called."""
+        return Path(self.folder).name or self.folder
+
+
+def readFolders(text: str) -> tuple[CaseFolder, ...]:
+    """Folders as the parameter node keeps them, in the order they were added."""
+    try:
+        return tuple(
+            CaseFolder(str(row["folder"]), str(row["images"]), str(row["labels"]))
+            for row in json.loads(text or "[]")
+        )
+    except (ValueError, TypeError, KeyError):
+        return ()  # of a later version, or edited by hand
+
+
+def writeFolders(folders: Sequence[CaseFolder]) -> str:
+    """Folders for the parameter node."""
+    return json.dumps([asdict(folder) for folder in folders]) if folders else ""

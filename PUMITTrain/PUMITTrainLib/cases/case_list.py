@@ -1,0 +1,151 @@
+"""Cases that are listed one by one: nodes of the scene, or files. Kept in the parameter node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PUMITTrainLib.cases.case_row import CaseKey
+
+_ROLE = "case"
+
+
+@dataclass(frozen=True)
+class ListedCase:
+    """A case that the user added.
+
+    Attributes:
+        key: Number that no other case of the scene has.
+        name: Bare name, another one for each case.
+        images: Files with its channels; empty where they are nodes.
+        label: File with its label; empty where it is a node.
+        channels: How many volume nodes it has; 0 for files.
+    """
+
+    key: int
+    name: str
+    images: tuple[str, ...] = ()
+    label: str = ""
+    channels: int = 0
+
+    @property
+    def editKey(self) -> CaseKey:
+        """What edits of it are known by."""
+        return ("", self.name)
+
+    @property
+    def isOfScene(self) -> bool:
+        """Whether it consists of nodes."""
+        return self.channels > 0
+
+
+class CaseList:
+    """The listed cases of a parameter node.
+
+    Args:
+        parameters: The module's parameters.
+    """
+
+    def __init__(self, parameters: Any) -> None:
+        self._parameters = parameters
+
+    def cases(self) -> list[ListedCase]:
+        """All of them, in the order they were added."""
+        try:
+            rows = json.loads(self._parameters.caseList or "[]")
+            return [
+                ListedCase(
+                    int(row["key"]),
+                    str(row["name"]),
+                    tuple(str(image) for image in row.get("images", ())),
+                    str(row.get("label", "")),
+                    int(row.get("channels", 0)),
+                )
+                for row in rows
+            ]
+        except (ValueError, TypeError, KeyError):
+            return []  # of a later version, or edited by hand
+
+    def volumes(self, case: ListedCase) -> list[Any]:
+        """Its volume nodes; None for one that was deleted."""
+        node = self._parameters.parameterNode
+        return [node.GetNodeReference(_volumeRole(case.key, i)) for i in range(case.channels)]
+
+    def labelNode(self, case: ListedCase) -> Any:
+        """Its segmentation or label map; None where it was deleted."""
+        return self._parameters.parameterNode.GetNodeReference(_labelRole(case.key))
+
+    def addNodes(self, name: str, volumes: Sequence[Any], label: Any) -> ListedCase:
+        """Add a case of the scene."""
+        cases = self.cases()
+        case = ListedCase(_newKey(cases), _newName(cases, name), channels=len(volumes))
+        node = self._parameters.parameterNode
+        for index, volume in enumerate(volumes):
+            node.SetNodeReferenceID(_volumeRole(case.key, index), volume.GetID())
+        node.SetNodeReferenceID(_labelRole(case.key), label.GetID())
+        self._write([*cases, case])
+        return case
+
+    def addFiles(self, name: str, images: Sequence[str | Path], label: str | Path) -> ListedCase:
+        """Add a case of files."""
+        cases = self.cases()
+        case = ListedCase(
+            _newKey(cases), _newName(cases, name), tuple(str(i) for i in images), str(label)
+        )
+        self._write([*cases, case])
+        return case
+
+    def remove(self, name: str) -> None:
+        """Forget a case; nodes and files stay."""
+        cases = self.cases()
+        node = self._parameters.parameterNode
+        for case in cases:
+            if case.name == name:
+                for index in range(case.channels):
+                    node.SetNodeReferenceID(_volumeRole(case.key, index), None)
+                node.SetNodeReferenceID(_labelRole(case.key), None)
+        self._write([case for case in cases if case.name != name])
+
+    def _write(self, cases: Sequence[ListedCase]) -> None:
+        rows = []
+        for case in cases:
+            row: dict[str, Any] = {"key": case.key, "name": case.name}
+            if case.isOfScene:
+                row["channels"] = case.channels
+            else:
+                row |= {"images": list(case.images), "label": case.label}
+            rows.append(row)
+        self._parameters.caseList = json.dumps(rows)
+
+
+def _volumeRole(key: int, index: int) -> str:
+    return f"{_ROLE}{key}volume{index}"
+
+
+def _labelRole(key: int) -> str:
+    return f"{_ROLE}{key}label"
+
+
+def _newKey(cases: Sequence[ListedCase]) -> int:
+    return 1 + max((case.key for case in cases), default=0)
+
+
+def _newName(cases: Sequence[ListedCase], wanted: str) -> str:
+    """A name that can be a file's, and that no other case has."""
+    kept = "".join(c if c.isalnum() or c in "._-" else "_" for c in wanted).strip("._") or "case"
+    taken = {case.name.lower() for case in cases}
+    name, number = kept, 2
+    while name.lower() in taken:
+        name, number = f"{kept}_{number}", number + 1
+    return name
+
+
+def bareName(path: str | Path) -> str:
+    """A file's name without its endings; of a member of a bundle, the member's name."""
+    text = str(path)
+    if "#" in text:
+        return text.rpartition("#")[2]
+    return Path(text).name.partition(".")[0]

@@ -1,0 +1,398 @@
+"""The cases of a training: added, checked by `pumit data`, and edited."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from PUMITSlicerLib.computing.background import Background
+from PUMITSlicerLib.status import StatusBoard
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.cases.bundle_pairs import BundlePair, bundlePairs
+from PUMITTrainLib.cases.case_config import dataConfig
+from PUMITTrainLib.cases.case_edits import (
+    CaseEdit,
+    edited,
+    readClasses,
+    readEdits,
+    renamed,
+    writeClasses,
+    writeEdits,
+)
+from PUMITTrainLib.cases.case_folders import CaseFolder, SourceRow, readFolders, writeFolders
+from PUMITTrainLib.cases.case_list import CaseList, ListedCase, bareName
+from PUMITTrainLib.cases.case_reading import CaseReading
+from PUMITTrainLib.cases.case_row import CaseKey, CaseRow, CaseState, ClassRow
+from PUMITTrainLib.cases.checks import CaseCheck
+from PUMITTrainLib.cases.scene_pairs import ScenePair, patientOf, scenePairs
+from PUMITTrainLib.failures import sentenceOf
+from PUMITTrainLib.plan.choices import CaseSource
+
+
+class CaseTable:
+    """The cases as a panel shows them; what the user chose of it lies in the parameter node.
+
+    Args:
+        check: Reads the cases.
+        background: Reads bundles.
+        status: Told how it goes.
+        parameters: Gives the module's parameters, or None while the scene changes.
+        onChanged: Called after anything changed.
+    """
+
+    def __init__(
+        self,
+        check: CaseCheck,
+        background: Background,
+        status: StatusBoard,
+        parameters: Callable[[], Any],
+        onChanged: Callable[[], None],
+    ) -> None:
+        self._check = check
+        self._background = background
+        self._status = status
+        self._parameters = parameters
+        self._onChanged = onChanged
+        check.onRow, check.onSummary, check.onChanged = self._takeRow, self._takeSummary, onChanged
+        self._reading = CaseReading()
+
+    # What is shown
+
+    @property
+    def rows(self) -> tuple[CaseRow, ...]:
+        """All cases, in order."""
+        parameters = self._parameters()
+        if parameters is None:
+            return ()
+        edits, cases = readEdits(parameters.caseEdits), CaseList(parameters)
+        rows = [self._listedRow(cases, case) for case in cases.cases()]
+        for folder in readFolders(parameters.folders):
+            rows += self._reading.ofFolder(folder.folder, edits)
+        pairs = [(row, edits.get(row.key, CaseEdit())) for row in rows]
+        return tuple(edited(row, edit) for row, edit in pairs if not edit.isRemoved)
+
+    @property
+    def sources(self) -> tuple[SourceRow, ...]:
+        """Where the cases come from."""
+        parameters = self._parameters()
+        if parameters is None:
+            return ()
+        listed = CaseList(parameters).cases()
+        ofScene = sum(case.isOfScene for case in listed)
+        counts = Counter(row.folder for row in self.rows)
+        lists = ((CaseSource.SCENE, ofScene), (CaseSource.FILES, len(listed) - ofScene))
+        folders = [folder.folder for folder in readFolders(parameters.folders)]
+        return (
+            *(SourceRow(kind, count) for kind, count in lists if count),
+            *(SourceRow(CaseSource.FOLDER, counts[path], path) for path in folders),
+        )
+
+    @property
+    def isUnread(self) -> bool:
+        """Whether there is a folder of which nobody knows yet what it holds."""
+        parameters = self._parameters()
+        return parameters is not None and bool(parameters.folders) and not self._reading.isComplete
+
+    @property
+    def kept(self) -> tuple[CaseRow, ...]:
+        """Cases that are not left out."""
+        return tuple(row for row in self.rows if not row.isExcluded)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why the whole set cannot be used; what is wrong with a case stands in its row."""
+        return self._reading.found.problems
+
+    @property
+    def bad(self) -> tuple[CaseRow, ...]:
+        """Cases that cannot be used and are not left out."""
+        return tuple(row for row in self.rows if row.state is CaseState.BAD)
+
+    def excludeBad(self) -> int:
+        """Leave out every case that cannot be used; returns how many."""
+        keys = [row.key for row in self.bad]
+        for key in keys:
+            self.setExcluded(key, True)
+        return len(keys)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What the user should look at."""
+        return self._reading.found.doubts
+
+    @property
+    def classes(self) -> tuple[ClassRow, ...]:
+        """Classes as the user wants them, or else as they are found."""
+        parameters = self._parameters()
+        wanted = readClasses(parameters.classEdits) if parameters is not None else None
+        return self._reading.found.classes if wanted is None else wanted
+
+    def namesRead(self, row: ClassRow) -> set[str]:
+        """What the cases call a class; the user may have renamed it since they were read."""
+        return self._reading.namesOf(row)
+
+    @property
+    def isChecking(self) -> bool:
+        """Whether cases are being read."""
+        return self._check.isRunning
+
+    @property
+    def isChecked(self) -> bool:
+        """Whether all cases were read."""
+        rows = self.kept
+        return bool(rows) and all(row.isChecked or row.problems for row in rows)
+
+    @property
+    def progress(self) -> tuple[int, int | None]:
+        """How many cases were read, of how many; None where nobody knows."""
+        rows = self.rows
+        done = sum(row.isChecked for row in rows)
+        parameters = self._parameters()
+        isCounted = parameters is None or not parameters.folders or not self.isChecking
+        return done, len(rows) if isCounted else None
+
+    @property
+    def sentence(self) -> str:
+        """How many cases there are, and how many can be used."""
+        kept = self.kept
+        if not kept:
+            return _("No case yet.")
+        usable = sum(row.state is not CaseState.BAD for row in kept)
+        patients = len({row.patient or row.name for row in kept})
+        if not self.isChecked:
+            return _("{count} cases, not all checked.").format(count=len(kept))
+        return _("{count} cases of {patients} patients, {usable} can be used.").format(
+            count=len(kept), patients=patients, usable=usable
+        )
+
+    # Adding and removing
+
+    def offeredPairs(self) -> tuple[ScenePair, ...]:
+        """Pairs of the open scene that are not in the list."""
+        parameters = self._parameters()
+        if parameters is None:
+            return ()
+        cases = CaseList(parameters)
+        return scenePairs(cases.labelNode(case) for case in cases.cases() if case.isOfScene)
+
+    def addScenePair(self, volumes: Sequence[Any], label: Any) -> None:
+        """Add nodes of the scene as a case; they stay as they are."""
+        parameters = self._parameters()
+        if parameters is None or label is None or not volumes:
+            return
+        parameters.source = CaseSource.SCENE
+        case = CaseList(parameters).addNodes(volumes[0].GetName(), volumes, label)
+        patient = patientOf(volumes[0])
+        if patient:
+            self._edit(case.editKey, patient=patient)
+        self._onChanged()
+
+    def addAllOffered(self) -> int:
+        """Add every pair that is offered; returns how many."""
+        pairs = self.offeredPairs()
+        for pair in pairs:
+            self.addScenePair(pair.volumes, pair.label)
+        return len(pairs)
+
+    def addFiles(self, images: Sequence[str | Path], label: str | Path, name: str = "") -> None:
+        """Add files as a case: the channels of its image, and its label."""
+        parameters = self._parameters()
+        if parameters is None or not images:
+            return
+        parameters.source = CaseSource.FILES
+        CaseList(parameters).addFiles(name or bareName(images[0]), images, label)
+        self._onChanged()
+
+    def addBundle(self, path: str | Path) -> None:
+        """Add every volume of a Slicer bundle that has a segmentation; reads it on a thread."""
+        bundle = Path(path)
+
+        def take(pairs: list[BundlePair]) -> None:
+            for pair in pairs:
+                self.addFiles([pair.image], pair.label, pair.name)
+            self._status.done(
+                _("{count} cases of {name} are in the list.").format(
+                    count=len(pairs), name=bundle.name
+                )
+            )
+
+        def refuse(error: Exception) -> None:
+            self._status.problem(sentenceOf(error))
+
+        self._status.working(_("Looking into {name}...").format(name=bundle.name))
+        self._background.submit(lambda: bundlePairs(bundle), take, refuse)
+
+    def setFolder(self, folder: str | Path) -> None:
+        """Add the cases of a folder, with the patterns in force; also those that were removed."""
+        parameters = self._parameters()
+        if parameters is None:
+            return
+        path = str(Path(folder))
+        added = CaseFolder(path, parameters.imagePattern, parameters.labelPattern)
+        others = [other for other in readFolders(parameters.folders) if other.folder != path]
+        parameters.source, parameters.folder = CaseSource.FOLDER, path
+        parameters.folders = writeFolders([*others, added])
+        self._dropEdits(lambda key, edit: key[0] == path and edit.isRemoved)
+        self._reading.outdate()
+        self._onChanged()
+
+    def removeSource(self, source: SourceRow) -> None:
+        """Take all cases of a source out of the table; files and scene stay as they are."""
+        parameters = self._parameters()
+        if parameters is None:
+            return
+        self.cancelCheck()
+        if source.kind is CaseSource.FOLDER:
+            folders = readFolders(parameters.folders)
+            parameters.folders = writeFolders([f for f in folders if f.folder != source.folder])
+            self._dropEdits(lambda key, edit: key[0] == source.folder)
+            self._reading.dropFolder(source.folder)
+        else:
+            for case in CaseList(parameters).cases():
+                if case.isOfScene == (source.kind is CaseSource.SCENE):
+                    self.remove(case.editKey)
+        self._reading.outdate()
+        self._onChanged()
+
+    def remove(self, key: CaseKey) -> None:
+        """Take a case out of the table; the folder that it is in keeps it."""
+        parameters = self._parameters()
+        if parameters is None:
+            return
+        if key[0]:
+            self._edit(key, isRemoved=True)
+            return
+        CaseList(parameters).remove(key[1])
+        self._reading.drop(key)
+        self._dropEdits(lambda other, edit: other == key)
+        self._onChanged()
+
+    def clear(self) -> None:
+        """Take every case out of the list, and forget what was read and edited."""
+        parameters = self._parameters()
+        if parameters is None:
+            return
+        self.cancelCheck()
+        cases = CaseList(parameters)
+        for case in cases.cases():
+            cases.remove(case.name)
+        parameters.folders = parameters.caseEdits = parameters.classEdits = ""
+        self.forgetRead()
+
+    # Editing
+
+    def setExcluded(self, key: CaseKey, isExcluded: bool) -> None:
+        """Leave a case out, or take it in again."""
+        self._edit(key, isExcluded=isExcluded)
+
+    def setPatient(self, key: CaseKey, patient: str) -> None:
+        """Say whose scan a case is; scans of one patient are never divided."""
+        self._edit(key, patient=patient.strip())
+
+    def setClass(self, index: int, row: ClassRow) -> None:
+        """Change a class."""
+        classes = list(self.classes)
+        if 0 <= index < len(classes) and row.name.strip():
+            before, named = classes[index], replace(row, name=row.name.strip())
+            classes[index] = renamed(named, before.name, self.namesRead(before))
+            self._keepClasses(classes)
+
+    def addClass(self, row: ClassRow) -> None:
+        """Add a class, such as a region of several values."""
+        self._keepClasses([*self.classes, row])
+
+    def removeClass(self, index: int) -> None:
+        """Learn a class no more: its voxels become background."""
+        classes = list(self.classes)
+        if 0 <= index < len(classes):
+            del classes[index]
+            self._keepClasses(classes)
+
+    def resetClasses(self) -> None:
+        """Take the classes as they are found."""
+        parameters = self._parameters()
+        if parameters is not None:
+            parameters.classEdits = ""
+            self._onChanged()
+
+    # Checking
+
+    def check(self, onDone: Callable[[bool], None] = lambda isDone: None) -> None:
+        """Read every case, in a process; rows are filled as it goes on.
+
+        What was being read before is forgotten: the cases may be others now.
+
+        Args:
+            onDone: Told whether it came to its end.
+        """
+        parameters = self._parameters()
+        if parameters is None:
+            return
+        self.cancelCheck()
+        self._reading.begin()
+        self._check.start(parameters, self.config(), onDone)
+
+    def cancelCheck(self) -> None:
+        """Stop reading; what was read stays."""
+        self._check.cancel()
+
+    def forgetRead(self) -> None:
+        """Forget what was read: the cases are others now."""
+        self._reading = CaseReading()
+        self._onChanged()
+
+    def config(self) -> dict[str, Any]:
+        """The key `data` of a recipe; cases of the scene have to be written first."""
+        return dataConfig(self._parameters())
+
+    @property
+    def sourceSentence(self) -> str:
+        """How the cases were found, in words; "" before they were looked at."""
+        return self._reading.found.layout
+
+    # Between the parts
+
+    def _takeRow(self, row: CaseRow) -> None:
+        self._reading.take(row)
+        self._onChanged()
+
+    def _takeSummary(self, summary: Mapping[str, Any]) -> None:
+        parameters = self._parameters()
+        if parameters is not None:
+            self._reading.end(summary, readEdits(parameters.caseEdits))
+            self._onChanged()
+
+    def _listedRow(self, cases: CaseList, case: ListedCase) -> CaseRow:
+        if case.isOfScene:
+            nodes = [*cases.volumes(case), cases.labelNode(case)]
+            title = ", ".join(node.GetName() for node in nodes if node is not None)
+            problems = () if None not in nodes else (_("A node of it was deleted."),)
+        else:
+            title = ", ".join(Path(file).name for file in (*case.images, case.label))
+            problems = ()
+        read = self._reading.row(case.editKey) or CaseRow(case.name)
+        return replace(read, title=title, problems=(*problems, *read.problems))
+
+    def _edit(self, key: CaseKey, **changes: Any) -> None:
+        parameters = self._parameters()
+        if parameters is None:
+            return
+        edits = readEdits(parameters.caseEdits)
+        edits[key] = replace(edits.get(key, CaseEdit()), **changes)
+        parameters.caseEdits = writeEdits(edits)
+        self._onChanged()
+
+    def _dropEdits(self, isDropped: Callable[[CaseKey, CaseEdit], bool]) -> None:
+        parameters = self._parameters()
+        edits = readEdits(parameters.caseEdits).items()
+        parameters.caseEdits = writeEdits({k: e for k, e in edits if not isDropped(k, e)})
+
+    def _keepClasses(self, classes: Sequence[ClassRow]) -> None:
+        parameters = self._parameters()
+        if parameters is not None:
+            parameters.classEdits = writeClasses(classes)
+            self._onChanged()

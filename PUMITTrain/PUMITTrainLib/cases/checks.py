@@ -1,0 +1,288 @@
+"""Reads every case of a training: writes those of the scene, and lets `pumit data` look at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Mapping, Set
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pumit.errors import PumitError
+from PUMITSlicerLib.status import StatusBoard
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.cases.case_edits import CaseEdit, readEdits
+from PUMITTrainLib.cases.case_list import CaseList, ListedCase
+from PUMITTrainLib.cases.case_row import CaseKey, CaseRow
+from PUMITTrainLib.cases.scene_snapshot import SceneSnapshot, snapshot, snapshotKey
+from PUMITTrainLib.collaborators import Collaborators
+from PUMITTrainLib.failures import sentenceOf
+from PUMITTrainLib.plan.draft import Draft
+
+OnDone = Callable[[bool], None]
+
+
+class CaseCheck:
+    """Reads cases beside the GUI; one check at a time.
+
+    Cases of the scene are taken out of it one after the other, and written into the draft of the
+    next run while the user goes on; what has not changed since is not written again.
+
+    Args:
+        parts: What it works with.
+        status: Told how it goes on.
+
+    Attributes:
+        onRow: Given each case as it was read.
+        onSummary: Given what was found out of the whole set.
+        onChanged: Called when it begins and ends.
+        draft: Folder of the next run; None where nothing was prepared.
+    """
+
+    def __init__(self, parts: Collaborators, status: StatusBoard) -> None:
+        self._parts = parts
+        self._status = status
+        self.onRow: Callable[[CaseRow], None] = lambda row: None
+        self.onSummary: Callable[[Mapping[str, Any]], None] = lambda summary: None
+        self.onChanged: Callable[[], None] = lambda: None
+        self.draft: Draft | None = None
+        # Of each scene case in the draft: what it was when it was written, and its files.
+        self._written: dict[int, tuple[Hashable, list[Path], Path]] = {}
+        self._cancel: Callable[[], None] | None = None
+        self._onDone: OnDone | None = None
+
+    @property
+    def isRunning(self) -> bool:
+        """Whether cases are being read."""
+        return self._onDone is not None
+
+    def start(self, parameters: Any, data: dict[str, Any], onDone: OnDone) -> None:
+        """Begin.
+
+        Args:
+            parameters: The module's.
+            data: The key `data` of a recipe, without cases of the scene.
+            onDone: Told whether it came to its end.
+        """
+        self._onDone = onDone
+
+        def read(complete: dict[str, Any]) -> None:
+            if not complete.get("cases") and not complete.get("folders"):
+                self._fail(_("There is no case yet; add one."))
+                return
+            self._read(complete)
+
+        self.prepare(parameters, data, read, self._fail)
+        self.onChanged()
+
+    def prepare(
+        self,
+        parameters: Any,
+        data: dict[str, Any],
+        onReady: Callable[[dict[str, Any]], None],
+        onFailed: Callable[[str], None],
+    ) -> None:
+        """Write the cases of the scene into the draft.
+
+        Args:
+            parameters: The module's.
+            data: The key `data` of a recipe, without cases of the scene.
+            onReady: Given `data` with them; not called where this is cancelled.
+            onFailed: Given a sentence where there can be no draft.
+        """
+        try:
+            if self.draft is None:
+                self.draft = Draft(self._parts.root, parameters.name or _("training"))
+        except PumitError as error:
+            onFailed(str(error))
+            return
+        edits = readEdits(parameters.caseEdits)
+        cases = CaseList(parameters)
+        complete = {**data, "cases": list(data["cases"])} if "cases" in data else {**data}
+        self._writeNext(cases, _ofScene(parameters), 0, edits, complete, onReady)
+
+    def sceneKey(self, parameters: Any) -> tuple[Hashable, ...]:
+        """What changes whenever the cases of the scene would be written differently."""
+        cases = CaseList(parameters)
+        return tuple(
+            (case.key, snapshotKey(cases.volumes(case), cases.labelNode(case)))
+            for case in _ofScene(parameters)
+        )
+
+    def cancelPreparing(self) -> None:
+        """Stop to write cases of the scene, where no check waits for them."""
+        if self._cancel is not None and self._onDone is None:
+            self._cancel()
+            self._cancel = None
+
+    def cancel(self) -> None:
+        """Stop reading."""
+        if self._cancel is not None:
+            self._cancel()
+        if self._onDone is not None:
+            self._end(False)
+            self._status.waiting(_("The check was cancelled; what was read stays."))
+
+    def startAnew(self) -> None:
+        """The draft became a run: the next one gets a folder of its own."""
+        self.draft, self._written = None, {}
+
+    def discard(self, *, waits: bool = False) -> None:
+        """Stop, and delete the draft.
+
+        Args:
+            waits: Whether it is gone on return; else a thread deletes it.
+        """
+        if self._cancel is not None:
+            self._cancel()
+        self._onDone = self._cancel = None
+        draft = self.draft
+        self.startAnew()
+        if draft is not None and waits:
+            draft.discard()
+        elif draft is not None:
+            self._parts.background.submit(draft.discard)
+
+    def _writeNext(
+        self,
+        cases: CaseList,
+        wanted: list[ListedCase],
+        place: int,
+        edits: Mapping[CaseKey, CaseEdit],
+        data: dict[str, Any],
+        onReady: Callable[[dict[str, Any]], None],
+    ) -> None:
+        if place == len(wanted):
+            self._cancel = None
+            self._dropOthers({case.key for case in wanted})
+            onReady(data)
+            return
+        case = wanted[place]
+
+        def goOn(files: tuple[list[Path], Path]) -> None:
+            images, label = files
+            self._written[case.key] = (key, images, label)
+            row: dict[str, Any] = {"name": case.name, "label": str(label)}
+            row["images"] = [str(image) for image in images]
+            patient = edits.get(case.editKey, CaseEdit()).patient
+            if patient:
+                row["patient"] = patient
+            data.setdefault("cases", []).append(row)
+            self._writeNext(cases, wanted, place + 1, edits, data, onReady)
+
+        def refuse(error: Exception) -> None:
+            self.onRow(CaseRow(case.name, problems=(sentenceOf(error),)))
+            self._writeNext(cases, wanted, place + 1, edits, data, onReady)
+
+        nodes = cases.volumes(case), cases.labelNode(case)
+        key = snapshotKey(*nodes)
+        known = self._written.get(case.key)
+        if known is not None and known[0] == key and known[2].exists():
+            goOn((known[1], known[2]))
+            return
+        self._status.working(
+            _("Writing {name} out of the scene...").format(name=case.name),
+            place / len(wanted),
+            self.cancel,
+        )
+        try:
+            taken: SceneSnapshot = snapshot(case.name, *nodes)
+        except PumitError as error:
+            refuse(error)
+            return
+        folder = self.draft.data
+        job = self._parts.background.submit(lambda: taken.write(folder), goOn, refuse)
+        self._cancel = job.cancel
+
+    def _dropOthers(self, keys: Set[int]) -> None:
+        """Delete files of cases that are no longer wanted: a run keeps only what it learns from."""
+        self._written = {key: case for key, case in self._written.items() if key in keys}
+        kept = {f for _key, images, label in self._written.values() for f in (*images, label)}
+        with suppress(OSError):
+            for file in self.draft.data.iterdir():
+                if file not in kept:
+                    file.unlink()
+
+    def _read(self, data: dict[str, Any]) -> None:
+        draft = self.draft
+        try:
+            # JSON is YAML, too.
+            draft.config.write_text(json.dumps({"data": data}, indent=1), encoding="utf-8")
+        except OSError as error:
+            self._fail(_("The draft cannot be written: {r}.").format(r=error.strerror))
+            return
+        count = None if "folders" in data else len(data["cases"])
+        done = 0
+        self._status.working(_("Reading the cases..."), None, self.cancel)
+
+        def take(line: str) -> None:
+            nonlocal done
+            record = _record(line)
+            if "case" in record:
+                done += 1
+                self.onRow(caseRow(record))
+                share = None if not count else done / count
+                text = _("Reading the cases: {done} done").format(done=done)
+                self._status.working(text, share, self.cancel)
+            elif "summary" in record:
+                self.onSummary(record["summary"])
+
+        def end(status: int, complaint: str) -> None:
+            if status == 0:
+                self._end(True)
+                self._status.done(_("The cases were read."))
+            else:
+                self._fail(complaint or _("The cases cannot be read."))
+
+        arguments = ["data", str(draft.config), "--json", "--thumbnails", str(draft.thumbnails)]
+        self._cancel = self._parts.programs.run(arguments, take, end)
+
+    def _fail(self, sentence: str) -> None:
+        self._end(False)
+        self._status.problem(sentence)
+
+    def _end(self, isDone: bool) -> None:
+        onDone, self._onDone, self._cancel = self._onDone, None, None
+        self.onChanged()
+        if onDone is not None:
+            onDone(isDone)
+
+
+def _ofScene(parameters: Any) -> list[ListedCase]:
+    """Cases of the scene that are not left out."""
+    edits = readEdits(parameters.caseEdits)
+    return [
+        case
+        for case in CaseList(parameters).cases()
+        if case.isOfScene and not edits.get(case.editKey, CaseEdit()).isExcluded
+    ]
+
+
+def caseRow(record: Mapping[str, Any]) -> CaseRow:
+    """A case as `pumit data --json` tells of it."""
+    thumbnail = record.get("thumbnail")
+    folder, nameInFolder = str(record.get("folder") or ""), str(record.get("in_folder") or "")
+    return CaseRow(
+        name=str(record["case"]),
+        title=f"{nameInFolder}, {folder}" if folder else str(record["case"]),
+        patient=str(record.get("patient") or ""),
+        isChecked=True,
+        thumbnail=Path(thumbnail) if thumbnail else None,
+        spacingMm=tuple(record["spacing_mm"]) if record.get("spacing_mm") else None,
+        shape=tuple(record["shape"]) if record.get("shape") else None,
+        channels=int(record.get("channels") or 0),
+        classes={str(k): int(v) for k, v in (record.get("classes") or {}).items()},
+        problems=tuple(str(text) for text in record.get("problems", ())),
+        doubts=tuple(str(text) for text in record.get("doubts", ())),
+        folder=folder,
+        nameInFolder=nameInFolder,
+    )
+
+
+def _record(line: str) -> Mapping[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return {}
+    return record if isinstance(record, Mapping) else {}

@@ -1,0 +1,136 @@
+"""Generated scans with their organs as segments: something to train on for who has nothing yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import slicer
+from PUMITSlicerLib.computing.background import Background, Job
+from PUMITSlicerLib.mrml import addVolumeNode, ijkToRas, orientedImage
+from PUMITSlicerLib.status import StatusBoard
+from PUMITSlicerLib.term_search import TermSearch
+from PUMITSlicerLib.terms import newSegment
+from slicer.i18n import tr as _
+
+if TYPE_CHECKING:
+    from PUMITSlicerLib.generated_scan import GeneratedScan
+
+COUNT = 6
+ORGANS = ("liver", "spleen", "left kidney", "right kidney")
+# As abdomens are usually looked at.
+_WINDOW, _LEVEL = 400, 40
+_BINARY = "Binary labelmap"
+
+
+class ExampleCases:
+    """Adds the example to the scene, one scan after the other, each made on a thread.
+
+    Args:
+        background: Runs what takes time.
+        status: Told how far it is.
+        onDone: Called when all are in the scene.
+    """
+
+    def __init__(
+        self, background: Background, status: StatusBoard, onDone: Callable[[], None]
+    ) -> None:
+        self._background = background
+        self._status = status
+        self._onDone = onDone
+        self._job: Job | None = None
+        self._search = TermSearch()
+
+    @property
+    def isRunning(self) -> bool:
+        """Whether scans are being made."""
+        return self._job is not None and self._job.isActive
+
+    def add(self, count: int = COUNT) -> None:
+        """Add so many patients; does nothing while it is at it."""
+        if not self.isRunning:
+            self._make(1, count)
+
+    def cancel(self) -> None:
+        """Add no more; what was added stays."""
+        if self.isRunning:
+            self._job.cancel()
+            self._status.waiting(_("Cancelled; what was added stays in the scene."))
+
+    def _make(self, patient: int, count: int) -> None:
+        self._status.working(
+            _("Making scan {number} of {count}...").format(number=patient, count=count),
+            (patient - 1) / count,
+            self.cancel,
+        )
+
+        def make() -> GeneratedScan:
+            from PUMITSlicerLib.generated_scan import generatedScan
+
+            return coarse(generatedScan(patient))
+
+        def take(scan: GeneratedScan) -> None:
+            volumeNode, node = addCase(
+                _("Example {number}").format(number=patient), scan, self._search
+            )
+            if patient == 1:
+                slicer.util.setSliceViewerLayers(background=volumeNode, fit=True)
+            else:  # six on top of each other are none
+                node.SetDisplayVisibility(False)
+            if patient < count:
+                self._make(patient + 1, count)
+            else:
+                said = _("{count} generated abdomens are in the scene: press Add.")
+                self._status.done(said.format(count=count))
+                self._onDone()
+
+        self._job = self._background.submit(
+            make, take, lambda error: self._status.problem(str(error))
+        )
+
+
+def coarse(scan: GeneratedScan) -> GeneratedScan:
+    """Every other voxel of each row and column: an example should be learnt in minutes."""
+    volume, (depth, height, width) = scan.volume, scan.volume.spacing_mm
+    return replace(
+        scan,
+        volume=replace(
+            volume,
+            array=np.ascontiguousarray(volume.array[:, ::2, ::2]),
+            spacing_mm=(depth, 2 * height, 2 * width),
+        ),
+        masks={name: np.ascontiguousarray(mask[:, ::2, ::2]) for name, mask in scan.masks.items()},
+    )
+
+
+def addCase(name: str, scan: GeneratedScan, search: TermSearch) -> tuple[Any, Any]:
+    """Add a generated scan and a segmentation of its organs to the scene.
+
+    Args:
+        name: Of the scan.
+        scan: Voxels and masks.
+        search: Finds the organs' codes; one for all, for it reads long lists.
+
+    Returns:
+        The new volume node and segmentation node.
+    """
+    volumeNode = addVolumeNode(name, scan.volume)
+    display = volumeNode.GetDisplayNode()
+    display.SetAutoWindowLevel(False)
+    display.SetWindowLevel(_WINDOW, _LEVEL)
+    node = slicer.mrmlScene.AddNewNodeByClass(
+        "vtkMRMLSegmentationNode", _("{name} segmentation").format(name=name)
+    )
+    node.CreateDefaultDisplayNodes()
+    node.SetReferenceImageGeometryParameterFromVolumeNode(volumeNode)
+    for organ in ORGANS:
+        segmentID = newSegment(node, organ, search=search)
+        image = slicer.vtkOrientedImageData()
+        image.DeepCopy(orientedImage(scan.masks[organ], ijkToRas(volumeNode)))
+        segment = node.GetSegmentation().GetSegment(segmentID)
+        # Each has an image of its own; new ones share one, with a value for each.
+        segment.SetLabelValue(1)
+        segment.AddRepresentation(_BINARY, image)
+    return volumeNode, node

@@ -1,0 +1,226 @@
+"""A case taken out of the scene as it lies in the world, so that it can be written on a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import slicer
+import vtk
+from pumit.errors import PumitError, VolumeError
+from pumit.export.volume_file import write_volume_file
+from pumit.volume import Array, Floats, Volume
+from PUMITSlicerLib.label_layers import LabelLayer, copyLayers
+from PUMITSlicerLib.mrml import ijkToRas, readVolume, transformBetween, volumeKey
+from PUMITSlicerLib.segment_file import FileSegment, writeSegmentationFile
+from slicer.i18n import tr as _
+from vtk.util.numpy_support import numpy_to_vtk
+
+Shape = tuple[int, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class _SnapSegment:
+    segmentID: str
+    segment: Any  # a vtkSegment without voxels that is in no scene
+    layer: LabelLayer
+    label: int
+
+
+@dataclass(frozen=True, eq=False)
+class SceneSnapshot:
+    """A case, out of the scene: nothing here changes when the scene does.
+
+    Attributes:
+        name: Bare name, of the files too.
+        volumes: Each channel, (D, H, W).
+        segments: Of a segmentation; empty for a label map.
+        matrix: 4 x 4, from indices (i, j, k) of the first volume to world RAS.
+        labels: Of a label map, with its own geometry; None for a segmentation.
+    """
+
+    name: str
+    volumes: tuple[Volume, ...]
+    segments: tuple[_SnapSegment, ...]
+    matrix: Floats
+    labels: Volume | None
+
+    def write(self, folder: Path) -> tuple[list[Path], Path]:
+        """Write images and label into a folder; on a thread.
+
+        Returns:
+            Files of the channels, and of the label.
+
+        Raises:
+            ExportError: If they cannot be written.
+        """
+        images = []
+        for index, volume in enumerate(self.volumes):
+            ending = f"_{index}" if len(self.volumes) > 1 else ""
+            images.append(folder / f"{self.name}{ending}.nrrd")
+            write_volume_file(volume.array, volume, images[-1])
+        if self.labels is not None:
+            return images, self._writeLabels(folder, self.labels.array, self.labels)
+        shape = self.volumes[0].shape
+        onVolume = {id(s.layer): _onWhole(s.layer, shape) for s in self.segments}
+        if not any(labels.any() for labels in onVolume.values()):
+            # Slicer's file cuts a segmentation to its segments, and there is nothing to cut to.
+            return images, self._writeLabels(folder, np.zeros(shape, np.uint8), self.volumes[0])
+        made = {key: _image(labels, self.matrix) for key, labels in onVolume.items()}
+        label = folder / f"{self.name}.seg.nrrd"
+        writeSegmentationFile(
+            [
+                FileSegment(s.segmentID, s.segment, made[id(s.layer)], s.label)
+                for s in self.segments
+            ],
+            label,
+        )
+        return images, label
+
+    def _writeLabels(self, folder: Path, labels: Array, geometry: Volume) -> Path:
+        path = folder / f"{self.name}-label.nrrd"
+        write_volume_file(labels, geometry, path)
+        return path
+
+
+def snapshot(name: str, volumeNodes: Sequence[Any], labelNode: Any) -> SceneSnapshot:
+    """Take a case out of the scene; from the main thread only, and quickly.
+
+    What lies under a linear transform is taken as if the transform had been hardened; the scene
+    stays as it is.
+
+    Args:
+        name: What its files are called.
+        volumeNodes: The image; several nodes are its channels.
+        labelNode: Its segmentation or label map.
+
+    Raises:
+        PumitError: If a node is gone, lies under a transform that bends or shears it, or has no
+            voxels, in words that name it.
+    """
+    if labelNode is None or not volumeNodes or any(node is None for node in volumeNodes):
+        raise PumitError(
+            _("{name}: a node of it was deleted; remove the case from the list.").format(name=name)
+        )
+    volumes: list[Volume] = []
+    for node in volumeNodes:
+        volumes += _channels(_hardened(node))
+    matrix = _worldMatrix(volumeNodes[0])
+    if labelNode.IsA("vtkMRMLLabelMapVolumeNode"):
+        return SceneSnapshot(name, tuple(volumes), (), matrix, _hardened(labelNode))
+    segments = _segments(labelNode, volumeNodes[0])
+    if not segments:
+        raise PumitError(
+            _("{name} has no segment; segment something in it, or remove it from the list.").format(
+                name=labelNode.GetName()
+            )
+        )
+    return SceneSnapshot(name, tuple(volumes), segments, matrix, None)
+
+
+def snapshotKey(volumeNodes: Sequence[Any], labelNode: Any) -> tuple[Hashable, ...]:
+    """What changes whenever `snapshot` would give something else, at no cost."""
+    key: list[Hashable] = []
+    for node in (*volumeNodes, labelNode):
+        if node is None:
+            key.append(None)
+            continue
+        transform = node.GetParentTransformNode()
+        moved = () if transform is None else (transform.GetTransformToWorldMTime(),)
+        if node.IsA("vtkMRMLSegmentationNode"):
+            key.append((node.GetID(), node.GetSegmentation().GetMTime(), _voxelTimes(node), moved))
+        else:
+            key.append((*volumeKey(node), moved))
+    return tuple(key)
+
+
+def _voxelTimes(segmentationNode: Any) -> tuple[int, ...]:
+    segmentation = segmentationNode.GetSegmentation()
+    times = []
+    for index in range(segmentation.GetNumberOfSegments()):
+        segment = segmentation.GetNthSegment(index)
+        image = segment.GetRepresentation(segmentation.GetSourceRepresentationName())
+        times.append(max(segment.GetMTime(), image.GetMTime() if image is not None else 0))
+    return tuple(times)
+
+
+def _worldMatrix(node: Any) -> Floats:
+    """From indices (i, j, k) to world RAS.
+
+    Raises:
+        VolumeError: If the transform that the node is under bends it.
+    """
+    matrix, parent = ijkToRas(node), node.GetParentTransformNode()
+    if parent is None:
+        return matrix
+    linear = vtk.vtkTransform()
+    between = transformBetween(parent, None)
+    if not slicer.vtkMRMLTransformNode.IsGeneralTransformLinear(between, linear):
+        raise VolumeError(
+            _(
+                "{name} lies under a transform that bends it; harden it with the module "
+                "Transforms, or take the node out of it, and check again."
+            ).format(name=node.GetName())
+        )
+    return np.asarray(slicer.util.arrayFromVTKMatrix(linear.GetMatrix()) @ matrix)
+
+
+def _hardened(node: Any) -> Volume:
+    """A copy of a volume, or label map, as it lies in the world."""
+    if node.GetImageData() is None:
+        raise VolumeError(
+            _("{name} has no voxels; load it again or remove it.").format(name=node.GetName())
+        )
+    isVector = node.GetImageData().GetNumberOfScalarComponents() > 1
+    copy = slicer.vtkMRMLVectorVolumeNode() if isVector else slicer.vtkMRMLScalarVolumeNode()
+    image = vtk.vtkImageData()
+    image.ShallowCopy(node.GetImageData())
+    copy.SetAndObserveImageData(image)
+    copy.SetIJKToRASMatrix(slicer.util.vtkMatrixFromArray(_worldMatrix(node)))
+    try:
+        volume = readVolume(copy)
+    except VolumeError as error:
+        raise VolumeError(f"{node.GetName()}: {error}") from None
+    return replace(volume, array=volume.array.copy())
+
+
+def _channels(volume: Volume) -> list[Volume]:
+    if volume.channels == 1:
+        return [volume]
+    return [replace(volume, array=channel) for channel in volume.array]
+
+
+def _segments(segmentationNode: Any, volumeNode: Any) -> tuple[_SnapSegment, ...]:
+    segmentation = segmentationNode.GetSegmentation()
+    IDs = [segmentation.GetNthSegmentID(i) for i in range(segmentation.GetNumberOfSegments())]
+    found = []
+    layers = copyLayers(segmentationNode, IDs, volumeNode)
+    for segmentID, (layer, label) in zip(IDs, layers, strict=True):
+        copy = slicer.vtkSegment()
+        copy.DeepCopyMetadata(segmentation.GetSegment(segmentID))
+        found.append(_SnapSegment(segmentID, copy, layer, label))
+    return tuple(found)
+
+
+def _onWhole(layer: LabelLayer, shape: Shape) -> Array:
+    """A layer's labels on the whole grid of the volume, (D, H, W)."""
+    labels = layer.labelsOnVolume()
+    whole = np.zeros(shape, dtype=np.uint16 if labels.size and labels.max() > 255 else np.uint8)
+    if not layer.box.isEmpty:
+        inside = tuple(slice(a, b) for a, b in zip(layer.box.start, layer.box.stop, strict=True))
+        whole[inside] = labels
+    return whole
+
+
+def _image(labels: Array, matrix: Floats) -> Any:
+    """Labels (D, H, W) as the image that a segmentation is made of."""
+    depth, height, width = labels.shape
+    image = slicer.vtkOrientedImageData()
+    image.SetExtent(0, width - 1, 0, height - 1, 0, depth - 1)
+    # A copy: the image then owns its voxels.
+    image.GetPointData().SetScalars(numpy_to_vtk(labels.reshape(-1), deep=True))
+    image.SetImageToWorldMatrix(slicer.util.vtkMatrixFromArray(matrix))
+    return image

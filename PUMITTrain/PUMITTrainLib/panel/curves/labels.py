@@ -1,0 +1,75 @@
+"""Curves of a run in the panel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.panel.curves.picture import PALETTE, Color, Curve, drawCurves, smoothed
+from PUMITTrainLib.runs.curves import MEAN
+
+_LOSS: Color = (0.45, 0.45, 0.45)
+_LOSS_FAINT: Color = (0.78, 0.78, 0.78)
+_MEAN: Color = (0.9, 0.2, 0.2)
+_HEIGHT = 110
+_MARGINS = 24
+
+
+def lossCurves(curves) -> list[Curve]:
+    """Loss of each step, and its running mean."""
+    if len(curves.loss) < 2:
+        return []
+    return [
+        Curve("", curves.loss, _LOSS_FAINT),
+        Curve(_("running mean"), smoothed(curves.loss), _LOSS, isStrong=True),
+    ]
+
+
+def scoreCurves(curves, colors: Mapping[str, Color]) -> list[Curve]:
+    """Dice of each class in its own colour, and their mean on top of them.
+
+    Args:
+        curves: Of the run.
+        colors: Of classes by name; ours for others.
+    """
+    drawn = [
+        Curve(name, points, colors.get(name, PALETTE[index % len(PALETTE)]))
+        for index, (name, points) in enumerate(
+            (name, points) for name, points in curves.scores.items() if name != MEAN
+        )
+    ]
+    if MEAN in curves.scores and len(drawn) != 1:
+        drawn.append(Curve(_("mean"), curves.scores[MEAN], _MEAN, isStrong=True))
+    return drawn
+
+
+class CurveLabels:
+    """Draws both diagrams into the panel.
+
+    Args:
+        ui: Named widgets of the panel.
+    """
+
+    def __init__(self, ui) -> None:
+        self._ui = ui
+        self._drawn: tuple[object, ...] = ()
+        for label in (ui.lossCurveLabel, ui.diceCurveLabel):
+            label.hide()
+
+    def show(self, curves, colors: Mapping[str, Color]) -> None:
+        """Show the curves of a run; nothing where there are none yet."""
+        width = max(self._ui.lossCurveLabel.parentWidget().width - _MARGINS, 80)
+        key = (id(curves), curves.version, width, tuple(colors.items()))
+        if key == self._drawn:
+            return
+        self._drawn = key
+        for label, title, drawn, isShare in (
+            (self._ui.lossCurveLabel, _("Loss"), lossCurves(curves), False),
+            (self._ui.diceCurveLabel, _("Dice"), scoreCurves(curves, colors), True),
+        ):
+            label.visible = bool(drawn)
+            if drawn:
+                size = (width, _HEIGHT)
+                label.setPixmap(drawCurves(title, drawn, size, isShare=isShare, widget=label))
+                label.setMinimumHeight(_HEIGHT)

@@ -1,0 +1,1 @@
+"""What is to be trained: the recipe, its plan and its checks."""

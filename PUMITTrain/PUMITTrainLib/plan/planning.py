@@ -1,0 +1,296 @@
+"""What a training would take and which recipe it would run, asked of `pumit plan`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pumit.errors import PumitError
+from pumit.system.atomic import atomic_path
+from PUMITSlicerLib.status import StatusBoard
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.cases.case_row import ClassRow
+from PUMITTrainLib.cases.case_table import CaseTable
+from PUMITTrainLib.cases.checks import CaseCheck
+from PUMITTrainLib.collaborators import Collaborators
+from PUMITTrainLib.plan.choices import Goal
+from PUMITTrainLib.plan.networks import NetworkChoice, networkChoices
+from PUMITTrainLib.plan.recipe_check import RecipeCheck, RecipeProblem
+
+_NAMED_CLASSES = 2
+_LONGEST_NAME = 60
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a training would take.
+
+    Attributes:
+        seconds: Until the end.
+        memoryGib: Of the machine or the GPU.
+        diskGib: In the folder of the run.
+        sentence: All of it for a person.
+    """
+
+    seconds: float | None
+    memoryGib: float | None
+    diskGib: float | None
+    sentence: str
+
+
+class Planning:
+    """Asks for a plan, and holds the recipe while the user edits it.
+
+    Args:
+        parts: What it works with.
+        status: Told how it goes on.
+        cases: What is learnt from.
+        check: Writes cases of the scene.
+        parameters: Gives the module's parameters, or None while the scene changes.
+        onChanged: Called after anything changed.
+
+    Attributes:
+        estimate: Of the last plan.
+        warnings: Of the last plan, a sentence each.
+        recipeText: YAML that would be run, edits included.
+    """
+
+    def __init__(
+        self,
+        parts: Collaborators,
+        status: StatusBoard,
+        cases: CaseTable,
+        check: CaseCheck,
+        parameters: Callable[[], Any],
+        onChanged: Callable[[], None],
+    ) -> None:
+        self._parts = parts
+        self._status = status
+        self._cases = cases
+        self._check = check
+        self._parameters = parameters
+        self._onChanged = onChanged
+        self._checking = RecipeCheck(parts, onChanged)
+        self._cancel: Callable[[], None] | None = None
+        self._onDone: Callable[[bool], None] | None = None
+        self._planned = ""
+        self._key = ""
+        self.estimate: Estimate | None = None
+        self.warnings: tuple[str, ...] = ()
+        self.recipeText = ""
+
+    @property
+    def networks(self) -> tuple[NetworkChoice, ...]:
+        """Networks that can be chosen to segment automatically."""
+        return networkChoices()
+
+    @property
+    def isPlanning(self) -> bool:
+        """Whether a plan is awaited."""
+        return self._onDone is not None
+
+    @property
+    def isEdited(self) -> bool:
+        """Whether the recipe is not the plan's any more."""
+        return self.recipeText != self._planned
+
+    @property
+    def isUpToDate(self) -> bool:
+        """Whether nothing changed since that the plan depends on."""
+        return bool(self.recipeText) and self._key == self._currentKey()
+
+    @property
+    def recipeProblem(self) -> RecipeProblem | None:
+        """What is wrong with the recipe, as far as it is known."""
+        return self._checking.problem
+
+    @property
+    def isCheckingRecipe(self) -> bool:
+        """Whether the recipe is being checked."""
+        return self._checking.isRunning
+
+    def make(self, onDone: Callable[[bool], None] = lambda isDone: None) -> None:
+        """Ask for a plan, in a process; edits of an earlier recipe are lost.
+
+        Args:
+            onDone: Told whether there is one.
+        """
+        parameters = self._parameters()
+        if parameters is None or self.isPlanning:
+            return
+        if self._cases.isChecking:
+            self._status.problem(_("The cases are still being read; wait for that."))
+            onDone(False)
+            return
+        self._onDone, key = onDone, self._currentKey()
+        self._onChanged()
+        self._check.prepare(
+            parameters,
+            self._cases.config(),
+            lambda data: self._ask(data, parameters, key),
+            self._fail,
+        )
+
+    def cancel(self) -> None:
+        """Ask no more."""
+        if not self.isPlanning:
+            return
+        self.forget()
+        self._status.waiting(_("Planning was cancelled."))
+
+    def forget(self) -> None:
+        """Ask no more, and say nothing."""
+        if self._cancel is not None:
+            self._cancel()
+        self._check.cancelPreparing()
+        self._end(False)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._onDone = None
+        self.forget()
+        self._checking.close()
+
+    def setRecipeText(self, text: str) -> None:
+        """Change the recipe; it is checked soon."""
+        if text == self.recipeText:
+            return
+        self.recipeText = text
+        self._checking.check(text)
+        self._onChanged()
+
+    def resetRecipe(self) -> None:
+        """Take the plan's recipe again."""
+        self.setRecipeText(self._planned)
+
+    def startAnew(self) -> None:
+        """The recipe became a run's: the next run needs a plan of its own, for its own folder."""
+        self._key, self._planned = "", self.recipeText
+
+    def writeRecipe(self) -> None:
+        """Write what is to be run into the draft.
+
+        Raises:
+            ExportError: If it cannot be written.
+        """
+        with atomic_path(self._check.draft.recipe) as temporary:
+            temporary.write_text(self.recipeText, encoding="utf-8")
+
+    def _ask(self, data: dict[str, Any], parameters: Any, key: str) -> None:
+        draft = self._check.draft
+        config = planConfig(parameters, data, self._cases.classes)
+        try:
+            with atomic_path(draft.config) as temporary:
+                # JSON is YAML, too.
+                temporary.write_text(json.dumps(config, indent=1), encoding="utf-8")
+        except PumitError as error:
+            self._fail(str(error))
+            return
+        self._status.working(_("Planning from the cases and this machine..."), None, self.cancel)
+        told: dict[str, Any] = {}
+
+        def take(line: str) -> None:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                return
+            if isinstance(record, Mapping):
+                told.update(record)
+
+        def end(status: int, complaint: str) -> None:
+            if status != 0:
+                self._fail(complaint or _("No plan can be made."))
+                return
+            try:
+                text = draft.recipe.read_text(encoding="utf-8")
+            except OSError as error:
+                self._fail(_("The plan cannot be read: {r}.").format(r=error.strerror))
+                return
+            self._take(told, text, key)
+
+        arguments = ["plan", str(draft.config), "--preset", parameters.preset.value]
+        arguments += ["--goal", parameters.goal.value, "-o", str(draft.recipe), "--json"]
+        self._cancel = self._parts.programs.run(arguments, take, end)
+
+    def _take(self, told: Mapping[str, Any], text: str, key: str) -> None:
+        given = told.get("estimate") or {}
+        self.estimate = Estimate(
+            _number(given.get("seconds")),
+            _number(given.get("memory_gib")),
+            _number(given.get("disk_gib")),
+            str(given.get("sentence", "")),
+        )
+        self.warnings = tuple(str(warning) for warning in told.get("warnings", ()))
+        self.recipeText = self._planned = text
+        self._key = key
+        self._checking.accept()
+        self._status.done(_("The plan is made; section 2 says what it takes."))
+        self._end(True)
+
+    def _fail(self, sentence: str) -> None:
+        self._status.problem(sentence)
+        self._end(False)
+
+    def _end(self, isDone: bool) -> None:
+        onDone, self._onDone, self._cancel = self._onDone, None, None
+        self._onChanged()
+        if onDone is not None:
+            onDone(isDone)
+
+    def _currentKey(self) -> str:
+        parameters = self._parameters()
+        if parameters is None:
+            return ""
+        key = planConfig(parameters, self._cases.config(), self._cases.classes)
+        scene = self._check.sceneKey(parameters)
+        return json.dumps([key, parameters.preset.value, parameters.goal.value, repr(scene)])
+
+
+def planConfig(
+    parameters: Any, data: Mapping[str, Any], classes: Sequence[ClassRow] = ()
+) -> dict[str, Any]:
+    """What `pumit plan` starts from: what the user chose, and nothing that it decides.
+
+    Args:
+        parameters: The module's.
+        data: The key `data` of a recipe.
+        classes: As far as they are known; a model without a name is called after them.
+    """
+    config: dict[str, Any] = {"data": dict(data)}
+    if parameters.folds == 0:
+        config["data"]["validation"] = round(parameters.validationShare, 3)
+    else:
+        config["folds"] = parameters.folds
+    name = fileName(parameters.name) or nameOf(classes, parameters.goal)
+    if name:
+        config["name"] = name
+    if parameters.device != "auto":
+        config["device"] = parameters.device
+    if parameters.goal is Goal.CLICKS:
+        config["part"] = parameters.part.value
+    elif parameters.network:
+        config["network"] = parameters.network
+    return config
+
+
+def nameOf(classes: Sequence[ClassRow], goal: Goal) -> str:
+    """What a model may be called: its first classes, and whether it is for clicks; "" for none."""
+    named = [fileName(row.name) for row in classes[:_NAMED_CLASSES]]
+    if not any(named):
+        return ""
+    more = ["more"] if len(classes) > _NAMED_CLASSES else []
+    clicks = ["clicks"] if goal is Goal.CLICKS else []
+    return "-".join([*filter(None, named), *more, *clicks])
+
+
+def fileName(text: str) -> str:
+    """A text as a file can be called on every system: words joined by underscores, or ""."""
+    kept = "".join(c if c.isalnum() or c in "-_." else " " for c in text[:_LONGEST_NAME])
+    return "_".join(kept.split()).strip("._-")
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None

@@ -1,0 +1,103 @@
+"""What lies between cases and a training: is everything there, and is the plan still right?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pumit.errors import PumitError
+from PUMITSlicerLib.status import StatusBoard
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.cases.case_table import CaseTable
+from PUMITTrainLib.cases.checks import CaseCheck
+from PUMITTrainLib.plan.planning import Planning
+from PUMITTrainLib.setup import Setup
+
+
+class Starter:
+    """Makes the folder of a run ready.
+
+    Args:
+        status: Told what goes wrong.
+        setup: Knows what is missing.
+        cases: What is learnt from.
+        check: Has the draft.
+        planning: Has the recipe.
+    """
+
+    def __init__(
+        self,
+        status: StatusBoard,
+        setup: Setup,
+        cases: CaseTable,
+        check: CaseCheck,
+        planning: Planning,
+    ) -> None:
+        self._status = status
+        self._setup = setup
+        self._cases = cases
+        self._check = check
+        self._planning = planning
+
+    @property
+    def whyNot(self) -> str:
+        """Why no training can be started; "" where one can."""
+        if self._setup.isMissing:
+            return self._setup.sentence
+        if self._cases.isChecking:
+            return _("The cases are still being read.")
+        if self._planning.isPlanning:
+            return _("The plan is still being made.")
+        if not self._cases.sources:
+            return _("Add cases first.")
+        if self._cases.isUnread:
+            return _("The cases of a folder were not read yet: press Read again.")
+        bad = self._cases.bad
+        if bad:
+            return _("{name}: {problem} Leave out what cannot be used ({count}).").format(
+                name=bad[0].name, problem=_asSentence(bad[0].problems[0]), count=len(bad)
+            )
+        if self._cases.problems:
+            return self._cases.problems[0]
+        if not self._cases.kept:
+            return _("Every case is left out: tick those to train on.")
+        problem = self._planning.recipeProblem
+        return problem.sentence if problem is not None else ""
+
+    def prepare(self, onReady: Callable[[Path], None]) -> None:
+        """Make a folder ready; it is planned first where there is no plan that holds.
+
+        Args:
+            onReady: Given the folder of the run.
+        """
+        planning = self._planning
+        if planning.isUpToDate:
+            self._finish(onReady)
+        elif planning.isEdited:
+            self._status.problem(
+                _(
+                    "Cases or settings changed after the recipe was edited: plan again, which "
+                    "loses the edits, or change them back."
+                )
+            )
+        else:
+            planning.make(lambda isDone: self._finish(onReady) if isDone else None)
+
+    def _finish(self, onReady: Callable[[Path], None]) -> None:
+        draft = self._check.draft
+        if draft is None:
+            return
+        try:
+            self._planning.writeRecipe()
+            draft.keep()
+        except (PumitError, OSError) as error:
+            self._status.problem(str(error))
+            return
+        self._check.startAnew()
+        self._planning.startAnew()
+        onReady(draft.folder)
+
+
+def _asSentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

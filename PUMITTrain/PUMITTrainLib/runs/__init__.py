@@ -1,0 +1,1 @@
+"""Runs: started, watched, and what came of them."""

@@ -1,0 +1,76 @@
+"""What the best model of a run does on its validation cases, out of its own files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PUMITTrainLib.runs.curves import MEAN
+
+# Of a cross-validation, which has every case once, and of a single run.
+FILES = ("cross_validation.json", "validation.json")
+
+
+@dataclass(frozen=True)
+class CaseScore:
+    """A validation case.
+
+    Attributes:
+        case: Its name.
+        dice: Of each class that it has; of a model for clicks after the first one.
+        picture: Where it goes wrong; None where nobody drew that.
+    """
+
+    case: str
+    dice: Mapping[str, float]
+    picture: Path | None = None
+
+    @property
+    def mean(self) -> float:
+        """Mean over its classes."""
+        return sum(self.dice.values()) / len(self.dice) if self.dice else 0.0
+
+
+def readScores(folder: Path) -> tuple[CaseScore, ...]:
+    """Scores of a run, the worst first; none where it has not written them yet."""
+    try:
+        file = next(folder / name for name in FILES if (folder / name).is_file())
+        content = json.loads(file.read_text(encoding="utf-8"))
+        byCase: dict[str, dict[str, float]] = {}
+        for row in content["rows"]:
+            dice = row["clicks"][0] if "clicks" in row else row["dice"]
+            if dice is not None:
+                byCase.setdefault(str(row["case"]), {})[str(row["label"])] = float(dice)
+    except (OSError, StopIteration, ValueError, TypeError, LookupError, AttributeError):
+        return ()
+    scores = sorted((CaseScore(case, dice) for case, dice in byCase.items()), key=_order)
+    return tuple(
+        CaseScore(score.case, score.dice, _picture(folder, rank))
+        for rank, score in enumerate(scores, start=1)
+    )
+
+
+def classMeans(scores: Iterable[CaseScore]) -> dict[str, float]:
+    """Mean Dice of each class, that of all cases first; empty where nothing was measured."""
+    kept = list(scores)
+    if not kept:
+        return {}
+    means = {MEAN: sum(score.mean for score in kept) / len(kept)}
+    labels = dict.fromkeys(label for score in kept for label in score.dice)
+    for label in labels:
+        values = [score.dice[label] for score in kept if label in score.dice]
+        means[label] = sum(values) / len(values)
+    return means
+
+
+def _order(score: CaseScore) -> tuple[float, Any]:
+    return score.mean, score.case
+
+
+def _picture(folder: Path, rank: int) -> Path | None:
+    """The card draws the worst cases, in this order."""
+    path = folder / "pictures" / f"worst_{rank}.png"
+    return path if path.is_file() else None

@@ -1,0 +1,216 @@
+"""What a run made: its model and card, used in PUMITSegment, exported and imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from PUMITSlicerLib.computing.settings import ComputeMode
+from PUMITSlicerLib.status import StatusBoard
+from slicer.i18n import tr as _
+
+from PUMITTrainLib.collaborators import Collaborators
+from PUMITTrainLib.runs.result_scores import CaseScore, classMeans, readScores
+from PUMITTrainLib.runs.run_view import RunState
+from PUMITTrainLib.runs.runs import Runs
+
+CARD = "card.md"
+SUFFIX = ".pumit.zip"
+_TAKEN = re.compile(r"There is a model '([^']+)' already")
+_MOST_NAMES = 20
+_PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
+
+
+class Results:
+    """The result of the run that is shown.
+
+    Args:
+        parts: What it works with.
+        status: Told how it goes.
+        runs: Knows the run.
+        onChanged: Called after anything changed.
+    """
+
+    def __init__(
+        self,
+        parts: Collaborators,
+        status: StatusBoard,
+        runs: Runs,
+        onChanged: Callable[[], None],
+    ) -> None:
+        self._parts = parts
+        self._status = status
+        self._runs = runs
+        self._onChanged = onChanged
+        self._cancel: Callable[[], None] | None = None
+
+    @property
+    def isBusy(self) -> bool:
+        """Whether a model is being exported or imported."""
+        return self._cancel is not None
+
+    @property
+    def model(self) -> str:
+        """What a finished model is called: its name in the index, else its file; "" for none."""
+        view = self._runs.selected
+        if view is None or view.model is None or view.state is not RunState.FINISHED:
+            return ""
+        return view.registered or str(view.folder / view.model)
+
+    @property
+    def cardFile(self) -> Path | None:
+        """The model card, where there is one."""
+        folder, view = self._runs.folder, self._runs.selected
+        if folder is None:
+            return None
+        # Of a cross-validation it lies beside the model of a part.
+        model = folder / view.model if view is not None and view.model else folder / CARD
+        return next((p for p in (folder / CARD, model.parent / CARD) if p.is_file()), None)
+
+    @property
+    def cardText(self) -> str:
+        """The model card, Markdown; its pictures lie beside it."""
+        path = self.cardFile
+        try:
+            return "" if path is None else path.read_text(encoding="utf-8")
+        except OSError:
+            return ""
+
+    @property
+    def pictures(self) -> tuple[Path, ...]:
+        """Pictures that the card shows, in its order."""
+        path = self.cardFile
+        if path is None:
+            return ()
+        named = [path.parent / name for name in _PICTURE.findall(self.cardText)]
+        return tuple(picture for picture in named if picture.is_file())
+
+    @property
+    def scores(self) -> tuple[CaseScore, ...]:
+        """What the best model does on each validation case, the worst first."""
+        return () if self._runs.folder is None else readScores(self._runs.folder)
+
+    @property
+    def classScores(self) -> dict[str, float]:
+        """Mean Dice of each class, "mean" first."""
+        return classMeans(self.scores)
+
+    def openCard(self) -> None:
+        """Show the card in the program that the system has for it."""
+        import qt
+
+        if self.cardFile is not None:
+            qt.QDesktopServices.openUrl(qt.QUrl.fromLocalFile(str(self.cardFile)))
+
+    def use(self) -> None:
+        """Let PUMITSegment compute with the model, and go there."""
+        model, view = self.model, self._runs.selected
+        if not model or view is None:
+            self._status.problem(_("The run has no finished model."))
+            return
+        if not view.registered:
+            self._status.problem(
+                _("{model} is not in the model index; see the log of the run.").format(
+                    model=view.name
+                )
+            )
+            return
+        self._goToSegment(model, isAutomatic(view.task))
+        self._status.done(_("PUMIT Segment computes with {model} now.").format(model=model))
+
+    @staticmethod
+    def _goToSegment(model: str, isAutomatic: bool) -> None:
+        """Choose a model in PUMITSegment, through its own logic, and open the module."""
+        import slicer
+
+        slicer.util.selectModule("PUMITSegment")
+        logic = slicer.util.getModuleWidget("PUMITSegment").logic
+        settings = logic.compute.settings
+        if isAutomatic:
+            if logic.parameters is not None:
+                logic.parameters.automaticModel = model
+            logic.compute.changeSettings(replace(settings, mode=ComputeMode.LOCAL))
+            # A worker that runs knows only the models that there were when it started.
+            logic.compute.stop()
+        else:
+            logic.compute.changeSettings(replace(settings, mode=ComputeMode.LOCAL, model=model))
+        logic.compute.ensureReady(lambda: None, logic.sayError)
+
+    def exportModel(self, path: str | Path) -> None:
+        """Write model and card as one file, in a process."""
+        target = str(path) if str(path).endswith(SUFFIX) else f"{path}{SUFFIX}"
+        if not self.model:
+            self._status.problem(_("The run has no finished model."))
+            return
+        self._run(
+            ["models", "export", self.model, "-o", target],
+            _("Exporting the model..."),
+            _("The model is exported to {file}.").format(file=Path(target).name),
+        )
+
+    def importModel(self, path: str | Path) -> None:
+        """Take a model that was exported elsewhere into the index, in a process.
+
+        Where its name is taken it gets a number, as a trained one does.
+        """
+        self._import(str(path), "", 2)
+
+    def _import(self, path: str, name: str, number: int) -> None:
+        def rename(complaint: str) -> bool:
+            taken = _TAKEN.search(complaint)
+            if taken is None or number > _MOST_NAMES:
+                return False
+            base = taken.group(1) if number == 2 else name.rpartition("-")[0]
+            self._import(path, f"{base}-{number}", number + 1)
+            return True
+
+        named = ["--name", name] if name else []
+        self._run(
+            ["models", "import", path, *named],
+            _("Importing the model..."),
+            _("The model is imported; PUMIT Segment lists it."),
+            rename,
+        )
+
+    def cancel(self) -> None:
+        """Stop an export or import."""
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+            self._status.waiting(_("Cancelled; nothing was written."))
+            self._onChanged()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        if self._cancel is not None:
+            self._cancel()
+
+    def _run(
+        self,
+        arguments: list[str],
+        doing: str,
+        done: str,
+        repair: Callable[[str], bool] = lambda complaint: False,
+    ) -> None:
+        if self.isBusy:
+            self._status.problem(_("A model is being exported or imported; wait for that."))
+            return
+
+        def end(status: int, complaint: str) -> None:
+            self._cancel = None
+            if status == 0:
+                self._status.done(done)
+            elif not repair(complaint):
+                self._status.problem(complaint or _("That did not work."))
+            self._onChanged()
+
+        self._status.working(doing, None, self.cancel)
+        self._cancel = self._parts.programs.run(arguments, lambda line: None, end)
+        self._onChanged()
+
+
+def isAutomatic(task: str) -> bool:
+    """Whether a task makes a model that segments by itself."""
+    return task not in ("promptable", "clicks")

@@ -1,0 +1,181 @@
+"""Array bodies that lie about themselves, and more of them at once than the memory holds.
+
+Used by `server_faults.py`: each case breaks one thing and returns what came of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import struct
+import threading
+import time
+from collections.abc import Callable
+
+import blosc2
+import numpy as np
+from fault_connections import SMALL
+from fault_server import LIMITS, FaultServer, Outcome, head, receive, volume_head
+from pumit.server.sessions.limits import MIB
+from pumit.wire import protocol
+from pumit.wire.arrays import pack_array
+
+Case = Callable[[FaultServer], list[Outcome]]
+SIDE = 512  # (128 MiB) / SIDE^2 slices: the largest array that the server takes
+
+
+def envelope(
+    *chunks: tuple[int, bytes],
+    shape: tuple[int, ...] = (4, 4, 4),
+    dtype: bytes = b"int16",
+    codec: int = 2,
+    count: int | None = None,
+) -> bytes:
+    """An envelope field by field: chunks of what they claim to hold and their bytes."""
+    body = struct.pack("<4sBBBB", b"NNIA", 1, codec, len(shape), len(dtype)) + dtype
+    body += struct.pack(f"<{len(shape)}q", *shape)
+    body += struct.pack("<I", len(chunks) if count is None else count)
+    for plain, chunk in chunks:
+        body += struct.pack("<QQ", plain, len(chunk)) + chunk
+    return body
+
+
+def chunk_of(data: bytes, **how: object) -> bytearray:
+    """A sound chunk of int16."""
+    return bytearray(blosc2.compress2(data, **{"typesize": 2, "codec": blosc2.Codec.LZ4, **how}))
+
+
+def upload(server: FaultServer, body: bytes) -> Outcome:
+    """Send a body as a volume in a session of its own."""
+    lease = server.claim()
+    try:
+        return server.send(volume_head(lease, len(body)) + body)
+    finally:
+        server.send(head("POST", "/release", lease=lease))
+
+
+def lying_headers(server: FaultServer) -> list[Outcome]:
+    """Shapes, types and sizes that cannot be."""
+    sound = bytes(chunk_of(np.arange(64, dtype="<i2").tobytes()))
+    bodies = [
+        *(envelope((128, sound), shape=s) for s in ((2**62,) * 3, (2**63 - 1, 1, 1), (0, 4, 4))),
+        *(envelope((128, sound), shape=s) for s in ((-1, 4, 4), (), (1,) * 5, (2048,) * 3)),
+        *(envelope((128, sound), dtype=d) for d in (b"object", b"V16", b"O", b"complex128", b"")),
+        *(envelope((n, sound)) for n in (0, 127, 129, 2**40, 2**64 - 1)),
+        envelope((128, sound), codec=3),
+        envelope((128, sound), count=2**32 - 1),
+        envelope(count=0),
+        envelope((64, sound), (64, sound), (64, sound)),
+        *(b"", b"x", b"NNIA", SMALL[:-1], SMALL + b"x", SMALL[:12], b"NNIA\2" + SMALL[5:]),
+        pickle.dumps(np.zeros(300)),
+        blosc2.pack(np.zeros(300)),
+        blosc2.SChunk(data=np.zeros(1000)).to_cframe(),
+    ]
+    return [upload(server, body) for body in bodies]
+
+
+def lying_chunks(server: FaultServer) -> list[Outcome]:
+    """Chunks whose own header lies, is exotic, or would be read from a file or from old memory."""
+    sound = chunk_of(np.arange(64, dtype="<i2").tobytes())
+    changes = [(31, 0x08), (31, 0x40), (31, 0x01), (16, 35), (2, 0xC5), (2, 0x24), (3, 0), (0, 99)]
+    changes += [(4 + i, 0xFF) for i in range(12)] + [(31, 0x70), (31, 0x30), (32, 0xFF), (36, 0x7F)]
+    bodies = []
+    for at, value in changes:
+        chunk = bytearray(sound)
+        chunk[at] = value
+        bodies.append(envelope((128, bytes(chunk))))
+    nested = bytes(chunk_of(bytes(sound), typesize=1))
+    bodies.append(envelope((len(sound), nested)))
+    bodies.append(envelope((1 << 26, bytes(chunk_of(bytes(1 << 26))))))
+    outcomes = [upload(server, body) for body in bodies]
+    # A chunk may be damaged where no header tells: then it decodes to other numbers, not to more.
+    return [o for o in outcomes if o.status != 200]
+
+
+def crumbs(server: FaultServer) -> list[Outcome]:
+    """An array cut into a million chunks of a byte."""
+    one = bytes(blosc2.compress2(b"a", typesize=1, codec=blosc2.Codec.LZ4))
+    piece = struct.pack("<QQ", 1, len(one)) + one
+    count = 1_000_000
+    body = envelope(shape=(1, 1000, 1000), dtype=b"uint8", count=count) + piece * count
+    return [upload(server, body)]
+
+
+def bombs_together(server: FaultServer) -> list[Outcome]:
+    """Ten sessions send the largest array of zeros at once, a few bytes each."""
+    chunk = bytes(chunk_of(bytes(LIMITS.max_array_bytes), typesize=1))
+    shape = (LIMITS.max_array_bytes // SIDE**2, SIDE, SIDE)
+    bomb = envelope((LIMITS.max_array_bytes, chunk), shape=shape, dtype=b"uint8")
+    return _all_at_once(server, lambda lease: server.send(volume_head(lease, len(bomb)) + bomb))
+
+
+def uploads_together(server: FaultServer) -> list[Outcome]:
+    """Ten sessions send 100 MiB that do not pack, at once, and stop before the end."""
+    noise = np.random.default_rng(0).integers(0, 255, (100 << 20,), np.uint8).reshape(100, 1024, -1)
+    body = pack_array(noise)
+
+    def send(lease: str) -> Outcome:
+        with server.connect() as connection:
+            with contextlib.suppress(OSError):
+                connection.sendall(volume_head(lease, len(body)) + body[:-1000])
+            return receive(connection)
+
+    return _all_at_once(server, send)
+
+
+def masks_without_end(server: FaultServer) -> list[Outcome]:
+    """A session starts from a mask of its whole, large scan again and again."""
+    lease, outcomes = server.claim(), []
+    depth = LIMITS.max_array_bytes // SIDE**2
+    scan = np.zeros((depth, SIDE, SIDE), np.uint8)
+    scan[0, 0, 0] = 1
+    body = pack_array(scan)
+    server.send(volume_head(lease, len(body)) + body)
+    mask = pack_array(np.full(scan.size // 8, 255, np.uint8))
+    meta = {"bbox": [[0, n] for n in scan.shape]}
+    start = head("POST", protocol.PATH_MASK_PRIOR, lease=lease, meta=meta, length=len(mask))
+    before = server.resident_mib
+    for _ in range(12):
+        outcomes.append(server.send(start + mask))
+    grown = server.resident_mib - before
+    server.send(head("POST", "/release", lease=lease))
+    refused = [o for o in outcomes if o.status != 200]
+    if grown > 2.5 * LIMITS.max_array_bytes / MIB:
+        return [*refused, Outcome(-1, f"grew by {grown:.0f} MiB")]
+    return refused or [Outcome(0)]
+
+
+def _all_at_once(server: FaultServer, send: Callable[[str], Outcome]) -> list[Outcome]:
+    """Do the same in ten sessions together; memory may grow by bodies and arrays of the budget."""
+    leases = [server.claim() for _ in range(10)]
+    outcomes: list[Outcome] = []
+    before = server.resident_mib
+    server.forget_peak()
+    threads = [
+        threading.Thread(target=lambda lease=lease: outcomes.append(send(lease)))
+        for lease in leases
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    grown = server.peak_mib - before
+    for lease in leases:
+        server.send(head("POST", "/release", lease=lease))
+    time.sleep(0.2)
+    # Bodies grow by an eighth more than they hold, and one network read lies beside each.
+    allowed = 2 * 1.2 * LIMITS.max_upload_bytes / MIB + 50
+    print(f"      memory grew by {grown:.0f} MiB, {allowed:.0f} are allowed")
+    return outcomes if grown < allowed else [*outcomes, Outcome(-1, f"grew by {grown:.0f} MiB")]
+
+
+# The fake model keeps what it is given; only a real one's memory says anything.
+REAL_MODEL_ONLY = frozenset({"masks without end"})
+CASES: dict[str, Case] = {
+    "arrays that cannot be": lying_headers,
+    "chunks that lie": lying_chunks,
+    "a million chunks": crumbs,
+    "ten bombs at once": bombs_together,
+    "ten large uploads at once": uploads_together,
+    "masks without end": masks_without_end,
+}

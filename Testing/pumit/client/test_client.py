@@ -1,0 +1,254 @@
+"""The client says in one sentence what is wrong, and goes where it was told only."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+import threading
+
+import pytest
+import requests
+from loopback_server import TOKEN
+from pumit.client.http_client import Client, TimedOut, Unreachable
+from pumit.client.remote_session import RemoteSession
+from pumit.errors import ServiceError
+from pumit.wire import protocol
+
+
+@pytest.fixture
+def stranger():
+    """Start servers that answer everything with one status and body."""
+    started = []
+
+    def start(status: int, body: bytes, **headers: str) -> tuple[str, list[dict[str, str]]]:
+        seen: list[dict[str, str]] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                seen.append(dict(self.headers))
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_GET  # noqa: N815
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        started.append(server)
+        return f"http://127.0.0.1:{server.server_port}", seen
+
+    yield start
+    for server in started:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
+def test_a_system_proxy_never_applies_to_loopback(server, monkeypatch, volume, name):
+    monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for url in (server.url, server.url.replace("127.0.0.1", "localhost")):
+        with Client(url, TOKEN) as client, RemoteSession(client) as session:
+            session.set_volume(volume)
+
+
+def test_a_netrc_file_does_not_replace_the_token(server, monkeypatch, tmp_path):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login somebody password else\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    client = server.client()
+    client._http.trust_env = True
+    assert client.capabilities()["version"]
+
+
+def test_a_wrong_token_is_named(server):
+    with pytest.raises(ServiceError, match="bearer token is missing or wrong"):
+        RemoteSession(server.client("not the token of it"))
+
+
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:80", "ftp://x", "http://", "https://u:p@x", "http://[::1"]
+)
+def test_an_impossible_address_is_refused(url):
+    with pytest.raises(ServiceError, match="address looks like"):
+        Client(url, TOKEN)
+
+
+def test_a_scan_never_leaves_the_machine_unencrypted():
+    with pytest.raises(ServiceError, match="https://"):
+        Client("http://gpu.example", TOKEN)
+    with pytest.raises(ServiceError, match="https://"):
+        Client("http://192.168.0.4:8000", TOKEN)
+
+
+def test_an_unencrypted_connection_is_made_only_where_the_user_allowed_it():
+    with Client("http://gpu.example:1527", TOKEN, allow_unencrypted=True) as client:
+        assert not client.is_loopback
+        assert client._http.trust_env
+
+
+@pytest.mark.parametrize("token", ["line\nbreak", "schlüssel"])
+def test_an_impossible_token_is_refused(token):
+    with pytest.raises(ServiceError, match="token"):
+        Client("http://127.0.0.1:1", token)
+
+
+def test_without_a_token_none_is_sent_whatever_a_netrc_file_says(stranger, monkeypatch, tmp_path):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login somebody password else\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    url, seen = stranger(200, b"{}")
+    client = Client(url, "")
+    client._http.trust_env = True
+    client.told()
+    assert "Authorization" not in seen[0]
+
+
+@pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_the_certificate_file_counts_whatever_the_system_trusts(monkeypatch, name):
+    seen = []
+
+    class Adapter(requests.adapters.HTTPAdapter):
+        def send(self, request, **options):
+            seen.append(options["verify"])
+            raise requests.exceptions.SSLError
+
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    monkeypatch.setenv(name, "the system's")
+    for verify in ("the user's", True):
+        client = Client("https://gpu.example", TOKEN, verify=verify)
+        client._http.mount("https://gpu.example", Adapter())
+        with pytest.raises(Unreachable, match="not trusted"):
+            client.told()
+    assert seen == ["the user's", "the system's"]
+
+
+def test_nobody_at_the_address_is_one_sentence():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    client = Client(f"http://127.0.0.1:{port}", TOKEN)
+    assert not client.is_alive()
+    with pytest.raises(Unreachable, match="Nothing answers at http://127"):
+        RemoteSession(client)
+
+
+def test_a_silent_server_is_one_sentence():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        client = Client(url, TOKEN, read_timeout_s=0.2)
+        with pytest.raises(TimedOut, match="does not answer in time"):
+            client.capabilities()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(502, b"<html>Bad Gateway</html>"), (404, b"{}"), (200, b"hello"), (200, b"[]"), (500, b"")],
+)
+def test_another_kind_of_server_is_named(stranger, status, body):
+    url, _ = stranger(status, body)
+    with pytest.raises(ServiceError, match="not as a PUMIT or nnInteractive server"):
+        Client(url, TOKEN).capabilities()
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        ({"pumit": {"api_version": 9, "version": "7.0"}}, r"pumit 7\.0\) speaks version 9"),
+        ({"supported_interactions": {}}, "neither a PUMIT nor an nnInteractive server"),
+        ({"models": []}, "neither a PUMIT nor an nnInteractive server"),
+        (
+            {"supported_interactions": {}, "inference_session_version": "3.1.0"},
+            r"runs nnInteractive 3\.1\.0; this program knows version 2",
+        ),
+    ],
+)
+def test_another_version_is_one_sentence(stranger, told, sentence):
+    url, _ = stranger(200, json.dumps(told).encode())
+    with pytest.raises(ServiceError, match=sentence):
+        Client(url, TOKEN).capabilities()
+
+
+THEIRS = {
+    "supported_interactions": {"points": True, "bbox3d": False},
+    "inference_session_version": "2.6.0",
+    "license": "CC BY-NC-SA 4.0",
+}
+
+
+def test_whose_server_it_is_is_told(stranger, server):
+    url, _ = stranger(200, json.dumps(THEIRS).encode())
+    told = Client(url, "").capabilities()
+    assert told["kind"] == "nninteractive"
+    assert (told["version"], told["license"]) == ("2.6.0", "CC BY-NC-SA 4.0")
+    assert (told["prompts"], told["models"]) == (["points"], [])
+    assert server.client().capabilities()["kind"] == "pumit"
+
+
+def test_a_server_that_speaks_both_protocols_counts_as_ours(stranger):
+    both = {**THEIRS, "pumit": {"api_version": protocol.API_VERSION, "version": "1"}}
+    url, _ = stranger(200, json.dumps(both).encode())
+    assert Client(url, TOKEN).capabilities() == {**both["pumit"], "kind": "pumit"}
+
+
+@pytest.mark.parametrize("license_name", ["!!MISSING!!", "", None, 7])
+def test_a_licence_that_is_not_told_is_none(stranger, license_name):
+    url, _ = stranger(200, json.dumps({**THEIRS, "license": license_name}).encode())
+    assert Client(url, "").capabilities()["license"] is None
+
+
+def test_what_a_stranger_says_stays_one_short_line(stranger):
+    url, _ = stranger(200, json.dumps({**THEIRS, "license": "MIT\n" + "x" * 9999}).encode())
+    told = Client(url, "").capabilities()["license"]
+    assert told.startswith("MIT xxx")
+    assert len(told) == 200
+    url, _ = stranger(400, json.dumps({"detail": "No\nsuch " + "x" * 9999}).encode())
+    with pytest.raises(ServiceError, match=r": No such x+\.*$") as refused:
+        Client(url, "").call("POST", "/claim")
+    assert len(str(refused.value)) < 300
+
+
+def test_our_own_session_is_not_opened_on_an_nninteractive_server(stranger):
+    url, _ = stranger(200, json.dumps(THEIRS).encode())
+    with pytest.raises(ServiceError, match="is an nnInteractive server: a ForeignSession's"):
+        RemoteSession(Client(url, TOKEN))
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "sentence"),
+    [
+        (401, "Invalid bearer token", "does not take this token"),
+        (410, "lease expired or unknown", "has ended; try again"),
+        (503, "server is at capacity (3 sessions)", r"no place now: .*3 sessions\); try again"),
+        (400, "No such thing.", r"does not take this: No such thing\.$"),
+        (422, [{"msg": "a field"}], r"does not take this\.$"),
+        (404, "Not Found", "HTTP 404"),
+    ],
+)
+def test_what_a_server_says_that_is_not_ours_is_one_sentence(stranger, status, detail, sentence):
+    url, _ = stranger(status, json.dumps({"detail": detail}).encode())
+    with pytest.raises(ServiceError, match=sentence):
+        Client(url, TOKEN).call("POST", "/claim")
+
+
+def test_a_redirection_is_not_followed(stranger):
+    target, seen = stranger(200, b"{}")
+    url, _ = stranger(307, b"", Location=f"{target}/capabilities")
+    with pytest.raises(ServiceError, match="HTTP 307"):
+        Client(url, TOKEN).capabilities()
+    assert seen == []
+
+
+def test_too_large_a_volume_is_refused_before_it_is_sent(serving, volume):
+    server = serving(max_array_bytes=1000)
+    with (
+        server.client() as client,
+        RemoteSession(client) as session,
+        pytest.raises(protocol.TooLarge, match="the server takes 1000"),
+    ):
+        session.set_volume(volume)

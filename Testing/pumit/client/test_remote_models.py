@@ -1,0 +1,245 @@
+"""Automatic labels and reconstructions over a real server on loopback."""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_engine import FakeEngine
+from loopback_server import Running
+from pumit.client.remote_session import RemoteSession
+from pumit.errors import Cancelled, CheckpointError, ServiceError, VolumeError
+from pumit.volume import Volume
+from pumit.wire import protocol
+from pumit.wire.bundle import pack_bundle, unpack_bundle
+from pumit.wire.protocol import ArrayError
+
+
+@pytest.fixture
+def session(server: Running, volume: Volume) -> Iterator[RemoteSession]:
+    with server.client() as client, RemoteSession(client) as remote:
+        remote.set_volume(volume)
+        yield remote
+
+
+def direct(volume: Volume, **options: Any) -> Any:
+    engine = FakeEngine()
+    fake = engine.open_session()
+    fake.set_volume(volume)
+    return engine.segment_automatically(fake, "organs", **options)
+
+
+def test_capabilities_name_the_models_and_no_path(server: Running) -> None:
+    with server.client() as client:
+        told = client.capabilities()["models"]
+    kinds = {model["name"]: model["kind"] for model in told}
+    assert kinds["fake"] == "promptable"
+    assert kinds["organs"] == "automatic"
+    assert kinds["tokens"] == "tokenizer"
+    organs = next(model for model in told if model["name"] == "organs")
+    assert organs["classes"] == ["liver", "spot"]
+    assert organs["version"] == "2"
+    assert organs["description"] == "Two thresholds."
+    assert set(organs) == {"name", "kind", "version", "description", "classes"}
+
+
+def test_labels_equal_those_of_the_library(session: RemoteSession, volume: Volume) -> None:
+    seen: list[float] = []
+    answer = session.segment_automatically("organs", progress=seen.append)
+    np.testing.assert_array_equal(answer.found.labels, direct(volume).labels)
+    assert seen[-1] == 1.0
+    assert (answer.model, answer.version) == ("organs", "2")
+    liver, spot = answer.found.classes
+    assert liver.name == "liver"
+    assert "SCT^10200004^Liver" in liver.terminology
+    assert spot.color_rgb == (0.5, 0.25, 1.0)
+
+
+def test_regions_in_each_other_travel_whole(session: RemoteSession, volume: Volume) -> None:
+    found = session.segment_automatically("nested").found
+    flat = direct(volume).labels
+    np.testing.assert_array_equal(found.labels, flat)
+    np.testing.assert_array_equal(found.mask(1), flat > 0)
+    np.testing.assert_array_equal(found.mask(2), flat > 1)
+    assert 0 < found.mask(2).sum() < found.mask(1).sum()
+
+
+def test_a_region_travels_by_its_eight_corners(session: RemoteSession, volume: Volume) -> None:
+    index = [(d, h, w) for d in (2, 5) for h in (3, 12) for w in (4, 20)]
+    corners = volume.index_to_world(index)
+    answer = session.segment_automatically("organs", corners)
+    np.testing.assert_array_equal(
+        answer.found.labels, direct(volume, roi_corners_lps=corners.tolist()).labels
+    )
+    inside = answer.found.labels[2:6, 3:13, 4:21]
+    assert inside.any()
+    assert inside.astype(bool).sum() == answer.found.labels.astype(bool).sum()
+
+
+def test_finding_nothing_is_an_answer(session: RemoteSession, volume: Volume) -> None:
+    far = volume.index_to_world([(d, h, w) for d in (50, 60) for h in (3, 12) for w in (4, 20)])
+    answer = session.segment_automatically("organs", far)
+    assert answer.found.labels.shape == volume.shape
+    assert not answer.found.labels.any()
+    assert len(answer.found.classes) == 2
+
+
+def test_a_reconstruction_arrives_on_the_grid(session: RemoteSession, volume: Volume) -> None:
+    answer = session.reconstruct()
+    np.testing.assert_allclose(answer.image, volume.array / 2)
+    np.testing.assert_allclose(answer.difference, -volume.array / 2)
+    assert answer.image.dtype == np.float32
+    assert answer.psnr_db == 12.5
+    assert answer.ssim is None
+    assert answer.use.shares.sum() == pytest.approx(1)
+    assert answer.use.mean_cell_kl == pytest.approx(math.log(16) - 0.5)
+    assert answer.sentence == "The model knows this image half."
+    assert answer.familiarity is not None
+    assert answer.familiarity.score == 50
+    assert [(part.name, part.cost) for part in answer.familiarity.parts] == [("slice_step", 0.5)]
+    assert answer.usual_shares is not None
+    assert answer.usual_shares.tolist() == [1 / 16] * 16
+
+
+def bent(session: RemoteSession, monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    """Have the server's reconstructions changed on their way."""
+    call = session._client.call
+
+    def bend(method: str, path: str, **options: Any) -> Any:
+        response = call(method, path, **options)
+        if path == protocol.PATH_RECONSTRUCT:
+            meta, arrays = unpack_bundle(response.content, max_bytes=1 << 20)
+            change(meta, arrays)
+            response._content = pack_bundle(meta, arrays)
+        return response
+
+    monkeypatch.setattr(session._client, "call", bend)
+
+
+def test_a_server_without_a_score_is_understood(
+    session: RemoteSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bent(session, monkeypatch, lambda meta, arrays: (meta.pop("familiarity"), arrays.popitem()))
+    answer = session.reconstruct()
+    assert answer.familiarity is None
+    assert answer.usual_shares is None
+    assert answer.sentence == "The model knows this image half."
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda meta, arrays: meta.update(familiarity={"score": 300}),
+        lambda meta, arrays: meta.update(familiarity="high"),
+        lambda meta, arrays: arrays.update(usual_shares=np.ones(3)),
+    ],
+)
+def test_a_score_that_makes_no_sense_is_refused(
+    session: RemoteSession, monkeypatch: pytest.MonkeyPatch, change: Any
+) -> None:
+    bent(session, monkeypatch, change)
+    with pytest.raises(ServiceError, match="cannot be read"):
+        session.reconstruct()
+
+
+@pytest.mark.parametrize("name", ["nobody", "../../etc/passwd", "/tmp/x.safetensors", "tokens"])
+def test_an_unknown_model_is_answered_in_a_sentence(session: RemoteSession, name: str) -> None:
+    with pytest.raises(CheckpointError, match="offers no model"):
+        session.segment_automatically(name)
+    with pytest.raises(CheckpointError, match="offers no model"):
+        session.reconstruct("organs" if name == "tokens" else name)
+
+
+def test_prompts_outlive_the_automatic_answer(session: RemoteSession, volume: Volume) -> None:
+    session.add_point(tuple(volume.index_to_world((4, 10, 10))))
+    expected = session.predict()
+    session.segment_automatically("organs")
+    session.reconstruct()
+    np.testing.assert_array_equal(session.predict(), expected)
+
+
+def test_cancelling_stops_it_and_keeps_the_session(session: RemoteSession) -> None:
+    seen: list[float] = []
+    with pytest.raises(Cancelled):
+        session.segment_automatically("slow", cancelled=lambda: len(seen) > 1, progress=seen.append)
+    assert 0 < seen[-1] < 1
+    started = time.monotonic()
+    assert session.segment_automatically("organs").found.labels.any()
+    assert time.monotonic() - started < 5
+
+
+def test_a_newer_volume_ends_it(session: RemoteSession, volume: Volume) -> None:
+    ended: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            session.segment_automatically("slow")
+        except BaseException as error:
+            ended.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while session._fraction() is None:
+        time.sleep(0.01)
+    session.set_volume(volume)
+    asking.join(5)
+    assert [type(error) for error in ended] == [Cancelled]
+
+
+def test_without_a_volume_both_say_so(server: Running) -> None:
+    with server.client() as client, RemoteSession(client) as session:
+        with pytest.raises(VolumeError, match="No volume is open"):
+            session.segment_automatically("organs")
+        with pytest.raises(VolumeError, match="No volume is open"):
+            session.reconstruct()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda meta, arrays: arrays.clear(),
+        lambda meta, arrays: meta.update(bbox=[[0, 1], [0, 1], [0, 1]]),
+        lambda meta, arrays: meta.update(classes=[]),
+        lambda meta, arrays: meta.update(classes=[{"name": "x"}, {"name": "y"}]),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_refused(
+    session: RemoteSession, monkeypatch: pytest.MonkeyPatch, change: Any
+) -> None:
+    call = session._client.call
+
+    def bend(method: str, path: str, **options: Any) -> Any:
+        response = call(method, path, **options)
+        if path == protocol.PATH_SEGMENT_AUTOMATICALLY:
+            meta, arrays = unpack_bundle(response.content, max_bytes=1 << 20)
+            change(meta, arrays)
+            response._content = pack_bundle(meta, arrays)
+        return response
+
+    monkeypatch.setattr(session._client, "call", bend)
+    with pytest.raises(ServiceError, match="cannot be read"):
+        session.segment_automatically("organs")
+
+
+def test_a_bundle_round_trips_and_every_truncation_is_noticed() -> None:
+    arrays = {"a": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "b": np.ones(3)}
+    body = pack_bundle({"x": [1, None, "é"]}, arrays)
+    meta, got = unpack_bundle(body, max_bytes=1000)
+    assert meta == {"x": [1, None, "é"]}
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(got[name], array)
+        assert got[name].dtype == array.dtype
+    for length in range(len(body)):
+        with pytest.raises(ArrayError):
+            unpack_bundle(body[:length], max_bytes=1000)
+    with pytest.raises(ArrayError):
+        unpack_bundle(body, max_bytes=90)
+    for text in (b"[]", b"{}", b'{"arrays": 3}', b'{"arrays": ["a"]}'):
+        with pytest.raises(ArrayError):
+            unpack_bundle(struct.pack("<I", len(text)) + text, max_bytes=90)

@@ -1,0 +1,359 @@
+"""Whole sessions over a real server on loopback."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from fake_engine import FakeSession
+from pumit.client.http_client import Unreachable
+from pumit.client.remote_session import RemoteSession
+from pumit.errors import Cancelled, PromptError, ServiceError, VolumeError
+from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
+from pumit.volume import Volume
+
+
+def _same_as_library(volume, changes, segment="1"):
+    session = FakeSession()
+    session.set_volume(volume)
+    for name, prompt in changes:
+        session.add_prompt(prompt, name)
+    return session.predict(segment)
+
+
+def _centre(volume: Volume, *index: float):
+    return tuple(volume.index_to_world(index))
+
+
+@pytest.fixture
+def session(server, volume):
+    with server.client() as client, RemoteSession(client) as remote:
+        remote.set_volume(volume)
+        yield remote
+
+
+def test_masks_equal_those_of_the_library_for_every_kind_of_prompt(session, volume):
+    corners = volume.index_to_world([(d, h, w) for d in (1, 4) for h in (3, 9) for w in (5, 20)])
+    prior = np.zeros(volume.shape, dtype=bool)
+    prior[2:4, 5:7, 1:28] = True
+    changes = [
+        ("1", PointPrompt(_centre(volume, 4, 10, 10))),
+        ("1", PointPrompt(_centre(volume, 4, 12, 10), False)),
+        ("1", BoxPrompt(tuple(map(tuple, corners)))),
+        ("1", ScribblePrompt((_centre(volume, 8, 29, 27), _centre(volume, 7, 20, 20)))),
+        ("1", MaskPrompt(prior)),
+        ("liver", PointPrompt(_centre(volume, 0, 0, 0))),
+    ]
+    for segment, prompt in changes:
+        session.add_prompt(prompt, segment)
+    for segment in ("1", "liver"):
+        mask = session.predict(segment)
+        assert mask.dtype == bool
+        assert mask.shape == volume.shape
+        assert mask.any()
+        np.testing.assert_array_equal(mask, _same_as_library(volume, changes, segment))
+
+
+def test_geometry_and_intensities_arrive_unchanged(session, server, volume):
+    arrived = server.engine.sessions[0].volume
+    np.testing.assert_array_equal(arrived.array, volume.array)
+    assert arrived.array.dtype == volume.array.dtype
+    assert arrived.spacing_mm == volume.spacing_mm
+    assert arrived.origin_lps == volume.origin_lps
+    np.testing.assert_array_equal(arrived.direction, volume.direction)
+
+
+@pytest.mark.parametrize("shape", [(1, 40, 50), (3, 1, 20, 20)])
+def test_a_2d_image_and_a_colour_image_can_be_sent(server, shape):
+    image = np.random.default_rng(1).integers(0, 255, shape).astype(np.uint8)
+    planar = Volume(image, (1e8, 1.0, 1.0))
+    with server.client() as client, RemoteSession(client) as remote:
+        remote.set_volume(planar)
+        remote.add_point(_centre(planar, 0, 10, 10))
+        assert remote.predict().shape == planar.shape
+
+
+def test_a_mask_without_voxels_comes_back_empty(session, volume):
+    session.add_point(_centre(volume, 4, 10, 10), positive=False)
+    mask = session.predict()
+    assert mask.shape == volume.shape
+    assert not mask.any()
+
+
+def test_undo_redo_and_reset_reach_every_level(session, volume):
+    masks = []
+    for index in range(5, 25, 5):
+        session.add_point(_centre(volume, 4, index, index))
+        masks.append(session.predict())
+    for expected in masks[-2::-1]:
+        assert session.undo()
+        np.testing.assert_array_equal(session.predict(), expected)
+    assert session.undo()
+    assert not session.undo()
+    assert session.segments == []
+    for expected in masks:
+        assert session.redo()
+        np.testing.assert_array_equal(session.predict(), expected)
+    assert not session.redo()
+    session.reset()
+    assert session.prompts() == []
+    with pytest.raises(PromptError, match="no prompts"):
+        session.predict()
+    assert session.undo()
+    np.testing.assert_array_equal(session.predict(), masks[-1])
+
+
+def test_what_the_client_keeps_is_what_the_server_has(session, server, volume):
+    """Any sequence of changes, those that change nothing among them, leaves both the same."""
+    random = np.random.default_rng(3)
+    actual = server.engine.sessions[0]
+    for _ in range(150):
+        segment = str(random.integers(3))
+        action = random.integers(7)
+        if action < 3:
+            session.add_point(_centre(volume, *random.integers((9, 30, 28))), segment=segment)
+        elif action == 3:
+            session.reset(segment if random.random() < 0.8 else None)
+        elif action == 4 and session.prompts(segment):
+            session.remove_prompt(int(random.integers(len(session.prompts(segment)))), segment)
+        elif action == 5:
+            session.redo()
+        else:
+            session.undo()
+        assert session.segments == list(actual.state)
+        assert all(tuple(session.prompts(name)) == actual.state[name] for name in actual.state)
+    session.rebuild()
+    again = server.engine.sessions[1]
+    assert again.state == actual.state
+    assert again.past == actual.past
+    assert again.future == actual.future
+
+
+def test_one_prompt_of_several_can_be_removed(session, volume):
+    for index in (5, 15, 25):
+        session.add_point(_centre(volume, 4, index, index))
+    session.remove_prompt(1)
+    expected = [("1", prompt) for prompt in session.prompts()]
+    assert len(expected) == 2
+    np.testing.assert_array_equal(session.predict(), _same_as_library(volume, expected))
+    with pytest.raises(PromptError, match="no prompt 2"):
+        session.remove_prompt(2)
+
+
+def test_the_estimate_belongs_to_the_present_prompts(session, volume):
+    session.add_point(_centre(volume, 4, 5, 5))
+    assert session.estimated_iou() == 1 / 2
+    session.add_point(_centre(volume, 4, 9, 9))
+    assert session.estimated_iou() == 1 / 3
+    session.undo()
+    assert session.estimated_iou() == 1 / 2
+
+
+def test_the_expected_overlap_is_told_where_the_server_knows_it(session, volume):
+    for segment in ("1", "unsure"):
+        session.add_point(_centre(volume, 4, 5, 5), segment=segment)
+    assert session.expected_dice() == pytest.approx(2 / 3)
+    assert session.expected_dice("unsure") is None
+
+
+def test_doubtful_places_arrive_as_the_library_finds_them(session, volume, server):
+    with pytest.raises(PromptError):
+        session.doubtful_places()
+    session.add_point(_centre(volume, 4, 5, 5))
+    expected = server.engine.sessions[0].doubtful_places()
+    assert session.doubtful_places() == expected
+    assert len(expected) == 2
+    assert session.doubtful_places(count=1) == expected[:1]
+
+
+def test_a_refused_prompt_changes_nothing_and_the_session_goes_on(session, volume):
+    with pytest.raises(PromptError, match="outside the volume"):
+        session.add_point((1e6, 0.0, 0.0))
+    with pytest.raises(PromptError, match="grid"):
+        session.set_mask_prior(np.ones((2, 2, 2)))
+    with pytest.raises(PromptError, match="empty"):
+        session.set_mask_prior(np.zeros(volume.shape))
+    assert session.segments == []
+    session.add_point(_centre(volume, 4, 10, 10))
+    assert session.predict().any()
+
+
+def test_a_refused_volume_leaves_the_session_as_it_was(session, volume):
+    session.add_point(_centre(volume, 4, 10, 10))
+    expected = session.predict()
+    with pytest.raises(VolumeError, match="constant"):
+        session.set_volume(Volume(np.zeros((4, 4, 4))))
+    assert session.volume is volume
+    np.testing.assert_array_equal(session.predict(), expected)
+
+
+def test_without_a_volume_the_session_says_so(server):
+    with server.client() as client, RemoteSession(client) as session:
+        for act in (session.predict, session.undo, lambda: session.add_point((0, 0, 0))):
+            with pytest.raises(VolumeError, match="No volume is open"):
+                act()
+
+
+def test_an_answer_that_was_lost_leaves_no_doubt_behind(session, server, volume, monkeypatch):
+    """A change whose answer is lost may have been made: the session is opened anew."""
+    session.add_point(_centre(volume, 4, 10, 10))
+    expected = session.predict()
+    call = session._client.call
+
+    def lose_answer(*arguments, **options):
+        call(*arguments, **options)
+        raise Unreachable("lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session._client, "call", lose_answer)
+        with pytest.raises(Unreachable):
+            session.add_point(_centre(volume, 4, 20, 20))
+    np.testing.assert_array_equal(session.predict(), expected)
+    assert len(server.engine.sessions) == 2
+
+
+def test_a_channel_is_chosen_here_and_after_a_rebuild(server):
+    image = Volume(np.random.default_rng(1).normal(size=(2, 4, 20, 20)))
+    with server.client() as client, RemoteSession(client) as remote:
+        remote.set_volume(image, channel=1)
+        remote.rebuild()
+    assert [session.channel for session in server.engine.sessions] == [1, 1]
+
+
+def test_cancelling_stops_the_computation_and_keeps_the_session(session, server, volume):
+    session.add_point(_centre(volume, 4, 10, 10), segment="slow")
+    seen: list[float] = []
+    with pytest.raises(Cancelled):
+        session.predict("slow", cancelled=lambda: len(seen) > 1, progress=seen.append)
+    assert 0 < seen[-1] < 1
+    started = time.monotonic()
+    session.add_point(_centre(volume, 4, 10, 10))  # waits for nothing: the thread is free
+    assert session.predict().any()
+    assert time.monotonic() - started < 5
+
+
+def test_a_prediction_tells_its_progress_to_the_end(session, volume):
+    session.add_point(_centre(volume, 4, 10, 10))
+    seen: list[float] = []
+    session.predict(progress=seen.append)
+    assert seen[-1] == 1.0
+
+
+@pytest.mark.parametrize("newer", ["prompt", "predict", "undo", "reset", "volume", "cancel"])
+def test_the_newest_request_wins(session, volume, newer):
+    session.add_point(_centre(volume, 4, 10, 10), segment="slow")
+    ended: list[BaseException] = []
+
+    def ask():
+        try:
+            session.predict("slow")
+        except BaseException as error:
+            ended.append(error)
+
+    older = threading.Thread(target=ask)
+    older.start()
+    while session._fraction() is None:
+        time.sleep(0.01)
+    if newer == "prompt":
+        session.add_point(_centre(volume, 4, 12, 12), segment="slow")
+    elif newer == "undo":
+        session.undo()
+    elif newer == "reset":
+        session.reset("slow")
+    elif newer == "volume":
+        session.set_volume(volume)
+    elif newer == "cancel":
+        session.cancel()
+    else:
+        threading.Thread(target=ask).start()
+    older.join(5)
+    assert not older.is_alive()
+    assert [type(error) for error in ended] == [Cancelled]
+    session.cancel()
+
+
+def test_another_segment_does_not_cancel_a_prediction(session, volume):
+    session.add_point(_centre(volume, 4, 10, 10), segment="slow")
+    session.add_point(_centre(volume, 4, 10, 10))
+    ended: list[BaseException] = []
+
+    def ask():
+        try:
+            session.predict("slow")
+        except BaseException as error:
+            ended.append(error)
+
+    first = threading.Thread(target=ask)
+    first.start()
+    while session._fraction() is None:
+        time.sleep(0.01)
+    second = threading.Thread(target=session.predict)
+    second.start()
+    time.sleep(0.1)
+    assert not ended
+    session.cancel("slow")
+    first.join(5)
+    second.join(5)
+    assert [type(error) for error in ended] == [Cancelled]
+
+
+def test_two_sessions_see_their_own_images_only(server, volume):
+    other = Volume(np.random.default_rng(5).normal(size=(4, 12, 13)))
+    with server.client() as client, RemoteSession(client) as one, RemoteSession(client) as two:
+        one.set_volume(volume)
+        two.set_volume(other)
+        one.add_point(_centre(volume, 1, 1, 1))
+        two.add_point(_centre(other, 2, 2, 2))
+        assert one.predict().shape == volume.shape
+        assert two.predict().shape == other.shape
+        assert one.undo()
+        assert two.predict().any()
+
+
+def test_an_expired_session_is_opened_again_with_what_was_undone(serving, volume):
+    server = serving(idle_timeout_s=2.0)
+    with server.client() as client, RemoteSession(client, heartbeat_s=0.1) as session:
+        session.set_volume(volume)
+        session.add_point(_centre(volume, 4, 5, 5))
+        session.reset()
+        session.add_point(_centre(volume, 4, 10, 10))
+        expected = session.predict()
+        session.add_point(_centre(volume, 4, 20, 20))
+        session.undo()
+        time.sleep(3.0)
+        np.testing.assert_array_equal(session.predict(), expected)
+        assert len(server.engine.sessions) == 2
+        assert session.redo()
+        assert session.predict().sum() > expected.sum()
+
+
+def test_closing_frees_the_session_and_its_memory(serving, volume):
+    server = serving(max_sessions=1)
+    with server.client() as client:
+        first = RemoteSession(client)
+        first.set_volume(volume)
+        with pytest.raises(ServiceError, match="All 1 sessions"):
+            RemoteSession(client)
+        first.close()
+        first.close()
+        with RemoteSession(client) as second:
+            second.set_volume(volume)
+
+
+def test_a_session_continues_on_another_server(serving, volume):
+    first, second = serving(), serving()
+    with first.client() as client, second.client() as other:
+        session = RemoteSession(client, heartbeat_s=0.1)
+        session.set_volume(volume)
+        session.set_mask_prior(np.eye(28, dtype=bool)[None, :1].repeat(9, 0).repeat(30, 1), "2")
+        session.add_box(_centre(volume, 1, 2, 3), _centre(volume, 5, 8, 9))
+        expected = [session.predict("1"), session.predict("2")]
+        first.stop()
+        with pytest.raises(ServiceError):
+            session.predict()
+        session.rebuild(other)
+        np.testing.assert_array_equal(session.predict("1"), expected[0])
+        np.testing.assert_array_equal(session.predict("2"), expected[1])
+        session.close()

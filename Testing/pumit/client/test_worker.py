@@ -1,0 +1,242 @@
+"""A worker starts with its user, tells how it ended, and never outlives anybody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pumit.client.remote_session import RemoteSession
+from pumit.client.worker import LocalWorker
+from pumit.errors import CheckpointError, ServiceError
+
+posix_only = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process exists and is not merely a zombie that nobody has waited for."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def wait_until(condition, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def predict_one(session, volume):
+    session.set_volume(volume)
+    session.add_point(tuple(volume.index_to_world((4, 10, 10))))
+    return session.predict()
+
+
+def test_a_whole_session_through_a_worker(fake_worker, volume):
+    with fake_worker() as worker, worker.client() as client, RemoteSession(client) as session:
+        assert worker.is_alive
+        assert client.is_alive()
+        assert client.capabilities()["model"]["name"] == "fake"
+        assert predict_one(session, volume).any()
+    assert not worker.is_alive
+    assert worker.ended.is_set()
+
+
+def test_the_token_is_in_no_argument_and_new_each_time(fake_worker):
+    tokens = set()
+    for _ in range(2):
+        with fake_worker() as worker:
+            tokens.add(worker.token)
+            if sys.platform == "linux":
+                arguments = Path(f"/proc/{worker.pid}/cmdline").read_bytes()
+                assert worker.token.encode() not in arguments
+    assert len(tokens) == 2
+
+
+@posix_only
+def test_a_killed_worker_is_noticed_and_its_session_rebuilt(fake_worker, volume):
+    statuses = []
+    worker = fake_worker(on_exit=statuses.append)
+    worker.start()
+    session = RemoteSession(worker.client(), heartbeat_s=0.5)
+    expected = predict_one(session, volume)
+    session.add_point(tuple(volume.index_to_world((4, 20, 20))))
+    session.undo()
+    os.kill(worker.pid, signal.SIGKILL)
+    assert worker.ended.wait(2)
+    assert not worker.is_alive
+    assert wait_until(lambda: not session.is_server_alive, 2)
+    assert wait_until(lambda: statuses == [-9], 2)
+    with pytest.raises(ServiceError, match="ended by signal 9"):
+        worker.check()
+    with pytest.raises(ServiceError, match="Nothing answers"):
+        session.predict()
+    worker.start()
+    session.rebuild(worker.client())
+    np.testing.assert_array_equal(session.predict(), expected)
+    assert session.redo()
+    assert session.predict().sum() > expected.sum()
+    session.close()
+
+
+@posix_only
+def test_a_worker_killed_while_it_predicts_is_noticed_within_two_seconds(fake_worker, volume):
+    with fake_worker() as worker, RemoteSession(worker.client()) as session:
+        session.set_volume(volume)
+        session.add_point(tuple(volume.index_to_world((4, 10, 10))), segment="slow")
+        killed_at = []
+
+        def kill():
+            killed_at.append(time.monotonic())
+            os.kill(worker.pid, signal.SIGKILL)
+
+        threading.Timer(0.5, kill).start()
+        with pytest.raises(ServiceError, match="start"):
+            session.predict("slow")
+        assert time.monotonic() - killed_at[0] < 2
+
+
+@posix_only
+def test_closing_ends_the_whole_process_tree_even_while_it_computes(fake_worker, volume):
+    worker = fake_worker("--with-child")
+    worker.start()
+    session = RemoteSession(worker.client())
+    session.set_volume(volume)
+    session.add_point(tuple(volume.index_to_world((4, 10, 10))), segment="slow")
+    asking = threading.Thread(target=pytest.raises, args=(ServiceError, session.predict, "slow"))
+    asking.start()
+    assert wait_until(lambda: "child" in worker.complaints, 5)
+    child = int(worker.complaints.split()[1])
+    assert is_running(child)
+    worker.close()
+    worker.close()
+    assert not worker.is_alive
+    assert wait_until(lambda: not is_running(child), 2)
+    asking.join(5)
+    session.close()
+
+
+@posix_only
+def test_what_a_killed_worker_started_ends_with_it(fake_worker):
+    worker = fake_worker("--with-child")
+    worker.start()
+    assert wait_until(lambda: "child" in worker.complaints, 5)
+    child = int(worker.complaints.split()[1])
+    os.kill(worker.pid, signal.SIGKILL)
+    assert wait_until(lambda: not is_running(child), 2)
+
+
+@posix_only
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks processes up in /proc")
+def test_a_killed_client_leaves_no_process_behind():
+    script = textwrap.dedent(
+        """
+        import sys, time
+        from pumit.client.worker import LocalWorker
+        worker = LocalWorker(command=[sys.executable, sys.argv[1], "--with-child"])
+        worker.start()
+        while "child" not in worker.complaints:
+            time.sleep(0.01)
+        print(worker.pid, worker.complaints.split()[1], flush=True)
+        time.sleep(600)
+        """
+    )
+    fake = Path(__file__).parents[1] / "server" / "fake_worker.py"
+    command = [sys.executable, "-c", script, str(fake)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        pids = [int(pid) for pid in client.stdout.readline().split()]
+        assert len(pids) == 2
+        assert all(map(is_running, pids))
+        client.kill()
+    assert wait_until(lambda: not any(map(is_running, pids)), 5)
+
+
+def test_a_damaged_model_is_told_as_what_it_is(fake_worker):
+    worker = fake_worker("--damaged")
+    with pytest.raises(CheckpointError, match="damaged; fetch it again"):
+        worker.start()
+    assert not worker.is_alive
+
+
+def test_a_worker_that_cannot_start_is_told(fake_worker):
+    with pytest.raises(ServiceError, match="could not start"):
+        fake_worker("--silent").start()
+    with pytest.raises(ServiceError, match="could not start"):
+        fake_worker("--no-such-option").start()
+
+
+def test_a_worker_that_stays_silent_is_ended(fake_worker):
+    worker = fake_worker(start_timeout_s=0.01)
+    with pytest.raises(ServiceError, match="did not start within"):
+        worker.start()
+    assert not worker.is_alive
+
+
+def test_a_worker_that_was_never_started_says_so(fake_worker):
+    worker = fake_worker()
+    assert not worker.is_alive
+    with pytest.raises(ServiceError, match="not been started"):
+        worker.client()
+    worker.close()
+
+
+def test_nothing_of_a_session_is_in_the_log(fake_worker, volume):
+    with fake_worker("--log-all") as worker, RemoteSession(worker.client()) as session:
+        point = tuple(volume.index_to_world((4, 10, 10)))
+        session.set_volume(volume)
+        session.add_point(point, segment="Doe^Jane")
+        session.predict("Doe^Jane")
+        for segment in ("broken", "exhausted", "empty"):
+            with pytest.raises(Exception, match=r"failed|memory|no prompts"):
+                session.predict(segment)
+        lease, log = session._lease, worker.complaints
+    assert "session opened" in log
+    assert "request failed: RuntimeError" in log
+    for secret in ("Doe", "jane", "scan.nii", worker.token, lease, "predict HTTP", str(point[0])):
+        assert secret not in log
+
+
+def test_a_worker_gets_the_environment_it_is_given():
+    code = "import os, sys; sys.stderr.write(repr(sorted(os.environ))); sys.exit(3)"
+    worker = LocalWorker(
+        command=[sys.executable, "-c", code], environment={"PATH": "", "MINE": "1"}
+    )
+    with pytest.raises(ServiceError) as told:
+        worker.start()
+    names = {"MINE", "PATH", "PYTHONPATH", "PUMIT_TOKEN", "PUMIT_PARENT_PID"}
+    assert all(repr(name) in str(told.value) for name in names)
+    assert "'HOME'" not in str(told.value)
+
+
+def test_importing_the_client_side_imports_no_network_and_no_server():
+    code = (
+        "import sys, pumit.client.http_client, pumit.client.remote_session, pumit.client.worker\n"
+        "import pumit.client\n"
+        "pumit.client.LocalWorker, pumit.client.Client, pumit.client.RemoteSession\n"
+        "print(*{'torch', 'monai', 'fastapi', 'uvicorn', 'SimpleITK'} & set(sys.modules))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == ""
+
+
+def test_a_reason_that_comes_after_the_end_of_the_answers_is_told():
+    """Answers end at once, the reason is written a little later by the other pipe."""
+    code = (
+        "import os, sys, time; os.close(1); time.sleep(0.5); "
+        "sys.stderr.write('no room left'); sys.exit(3)"
+    )
+    with pytest.raises(ServiceError, match="no room left"):
+        LocalWorker(command=[sys.executable, "-c", code]).start()

@@ -1,0 +1,291 @@
+"""Labels from an automatic network lie where a slow, direct computation puts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from known_networks import (
+    OBLIQUE,
+    PLAN,
+    known_networks,
+    resampled,
+    save_model,
+    smooth_scan,
+)
+from pumit.errors import Cancelled, CheckpointError, PromptError, VolumeError
+from pumit.inference.automatic import segmentation as automatic
+from pumit.inference.automatic.segmentation import load_automatic
+from pumit.inference.automatic.sliding_window import SlidingWindow, class_scores
+from pumit.volume import Volume
+from scipy.spatial.transform import Rotation
+
+pytestmark = pytest.mark.usefixtures("known_networks")
+__all__ = ["known_networks"]
+
+# The segmentation network of the paper, very small.
+SIZES: dict[str, Any] = {
+    "dim": 24,
+    "depth": 4,
+    "num_heads": 2,
+    "hidden": 32,
+    "position_table": (2, 2, 2),
+    "taps": (1, 2, 3, 4),
+    "detail_widths": (4, 8),
+    "pyramid_widths": (8, 8, 8, 8),
+    "num_classes": 3,
+}
+
+
+def slow_labels(volume: Volume) -> npt.NDArray[Any]:
+    """Resample, scale, threshold, resample back: all at once; the volume's axes need no turning."""
+    target = PLAN["spacing_mm"]
+    shape = tuple(
+        max(1, round(n * s / t))
+        for n, s, t in zip(volume.shape, volume.spacing_mm, target, strict=True)
+    )
+    x = np.clip((resampled(volume.array, shape) + 100) / 400, 0, 1)
+    logits = 20 * np.stack([0 * x, x - 0.3, 2 * x - 1.0])
+    e = np.exp(logits - logits.max(0))
+    back = np.stack([resampled(p, volume.shape) for p in e / e.sum(0)])
+    return back.argmax(0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "spacing"),
+    [
+        ((13, 40, 36), (4.0, 0.8, 0.9)),  # finer along the depth, coarser in the plane
+        ((30, 25, 20), (1.5, 1.2, 1.2)),
+        ((5, 9, 8), (2.0, 1.0, 1.0)),  # smaller than a patch
+    ],
+)
+def test_labels_equal_those_of_a_direct_computation(
+    tmp_path: Path, shape: tuple[int, int, int], spacing: tuple[float, float, float]
+) -> None:
+    volume = smooth_scan(shape, spacing)
+    model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
+    model.precision = torch.float32
+    answer = model.segment(volume, overlap=0.5)
+    assert answer.labels.dtype == np.uint8
+    assert [c.name for c in answer.classes] == ["soft", "hard"]
+    expected = slow_labels(volume)
+    assert set(np.unique(expected)) == {0, 1, 2}
+    assert np.mean(answer.labels != expected) < 1e-3  # ties in single precision
+
+
+def test_a_scan_is_seen_alike_however_it_is_stored(tmp_path: Path) -> None:
+    plan = {**PLAN, "spacing_mm": [1.5, 1.0, 1.0]}
+    model = load_automatic(
+        save_model(
+            tmp_path / "m.safetensors",
+            "rising",
+            plan=plan,
+            sizes={"num_classes": 4},
+            classes=[{"name": n} for n in ("up", "back", "left")],
+        ),
+        "cpu",
+    )
+    model.precision = torch.float32
+    volume = smooth_scan((12, 20, 22), (1.5, 1.0, 1.0))
+    expected = model.segment(volume, overlap=0.5).labels
+    assert set(np.unique(expected)) == {0, 1, 2, 3}
+    for order, flips in (((0, 2, 1), (0, 1, 0)), ((2, 1, 0), (1, 1, 0)), ((1, 2, 0), (0, 1, 1))):
+        step = tuple(slice(None, None, -1 if f else 1) for f in flips)
+        array = volume.array.transpose(order)[step]
+        first = np.array([n - 1 if f else 0 for n, f in zip(array.shape, flips, strict=True)])
+        at = np.empty(3)
+        at[list(order)] = first
+        along = volume.direction.T[::-1][list(order)] * np.where(flips, -1, 1)[:, None]
+        spacing = tuple(volume.spacing_mm[a] for a in order)
+        stored = Volume(array, spacing, tuple(volume.index_to_world(at)), along[::-1].T)
+        labels = model.segment(stored, overlap=0.5).labels
+        np.testing.assert_array_equal(labels, expected.transpose(order)[step])
+        # With "stored" axes the same network mistakes one side for the other.
+    plan = {**plan, "orientation": "stored"}
+    path = save_model(
+        tmp_path / "s.safetensors",
+        "rising",
+        plan=plan,
+        sizes={"num_classes": 4},
+        classes=[{"name": n} for n in ("up", "back", "left")],
+    )
+    mirrored = Volume(
+        volume.array[..., ::-1],
+        volume.spacing_mm,
+        volume.origin_lps,
+        volume.direction * np.array([-1, 1, 1]),
+    )
+    assert (load_automatic(path, "cpu").segment(mirrored).labels[..., ::-1] != expected).any()
+
+
+def test_a_rotated_region_masks_the_answer_and_changes_nothing_inside(tmp_path: Path) -> None:
+    volume = smooth_scan((20, 40, 44), (2.0, 1.0, 1.0))
+    model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
+    model.precision = torch.float32
+    whole = model.segment(volume, overlap=0.5).labels
+    turn = Rotation.from_euler("zyx", [40, 10, -20], degrees=True).as_matrix()
+    signs = np.stack(np.meshgrid([-1, 1], [-1, 1], [-1, 1]), -1).reshape(-1, 3)
+    half = np.array([9.0, 7.0, 12.0])
+    centre = volume.index_to_world((9.0, 20.0, 23.0))
+    corners = (signs * half) @ turn.T + centre
+    rng = np.random.default_rng(0)
+    labels = model.segment(volume, roi_corners_lps=rng.permutation(corners), overlap=0.5).labels
+    world = volume.index_to_world(np.stack(np.indices(volume.shape), -1))
+    inside = (np.abs((world - centre) @ turn) <= half).all(-1)
+    assert 500 < inside.sum() < inside.size / 2
+    assert not labels[~inside].any()
+    # The grid of the crop may lie a little beside that of the whole.
+    assert np.mean(labels[inside] != whole[inside]) < 0.03
+
+
+def test_a_region_elsewhere_or_without_size_is_refused(tmp_path: Path) -> None:
+    volume = smooth_scan((6, 20, 20), (2.0, 1.0, 1.0))
+    model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
+    box = np.stack(np.meshgrid([0, 5], [0, 5], [0, 5]), -1).reshape(-1, 3)
+    with pytest.raises(PromptError, match="outside"):
+        model.segment(volume, roi_corners_lps=box + 5000.0)
+    with pytest.raises(PromptError, match="flat"):
+        model.segment(volume, roi_corners_lps=box * np.array([1, 1, 0]))
+    with pytest.raises(PromptError, match="8 finite corners"):
+        model.segment(volume, roi_corners_lps=box[:4])
+    tiny = volume.index_to_world((2.5, 8.5, 8.5)) + box * 0.01
+    with pytest.raises(PromptError, match="no voxel"):
+        model.segment(volume, roi_corners_lps=tiny)
+
+
+def test_stretches_give_what_all_at_once_gives() -> None:
+    torch.manual_seed(1)
+    network = torch.nn.Conv3d(1, 3, 3, padding=1).eval()  # sees its window's rim: windows matter
+    image = torch.randn(1, 61, 20, 24)
+
+    def scores(**settings: Any) -> torch.Tensor:
+        window = SlidingWindow((8, 16, 16), 0.5, **settings)
+        parts = class_scores(
+            network,
+            image,
+            classes=3,
+            window=window,
+            device=torch.device("cpu"),
+            cast=torch.no_grad,
+            step=lambda share: None,
+        )
+        return torch.cat(list(parts), dim=1)
+
+    whole = scores()
+    assert whole.shape == (3, 61, 20, 24)
+    for slices in (20, 27, 40):
+        max_bytes = slices * 4 * 5 * 20 * 24
+        assert len(SlidingWindow((8, 16, 16), 0.5, False, max_bytes).stretches((61, 20, 24), 3)) > 1
+        torch.testing.assert_close(scores(max_bytes=max_bytes), whole)
+
+
+def test_flips_are_averaged() -> None:
+    torch.manual_seed(1)
+    network = torch.nn.Conv3d(1, 2, 3, padding=1).eval()
+    image = torch.randn(1, 8, 16, 16)
+    window = SlidingWindow((8, 16, 16), 0.75, averages_flips=True)
+    shares: list[float] = []
+    (got,) = class_scores(
+        network,
+        image,
+        classes=2,
+        window=window,
+        device=torch.device("cpu"),
+        cast=torch.no_grad,
+        step=shares.append,
+    )
+    x = image[None]
+    turned = [
+        network(x.flip(axes)).flip(axes)
+        for axes in ([], [2], [3], [4], [2, 3], [2, 4], [3, 4], [2, 3, 4])
+    ]
+    torch.testing.assert_close(got, torch.stack(turned).mean(0)[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(shares, [*(i / 8 for i in range(8)), 1.0])
+
+
+def test_progress_ends_at_one_and_cancelling_stops_between_windows(tmp_path: Path) -> None:
+    volume = smooth_scan((30, 40, 40), (2.0, 1.0, 1.0))
+    model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
+    seen: list[float] = []
+    model.segment(volume, progress=seen.append)
+    assert seen == sorted(seen)
+    assert seen[0] == 0
+    assert seen[-1] == 1
+    assert len(seen) > 50
+    later: list[float] = []
+    with pytest.raises(Cancelled):
+        model.segment(volume, progress=later.append, cancelled=lambda: len(later) > 10)
+    assert len(later) == 11
+
+
+def test_two_channels_are_taken_where_the_scan_has_them(tmp_path: Path) -> None:
+    plan = {**PLAN, "channels": 2}
+    path = save_model(tmp_path / "m.safetensors", plan=plan, sizes={"in_channels": 2})
+    model = load_automatic(path, "cpu")
+    first, second = (smooth_scan((6, 20, 20), (2.0, 1.0, 1.0)).array + c for c in (0, 900))
+    two = Volume(np.stack([first, second]), (2.0, 1.0, 1.0), direction=OBLIQUE)
+    one = Volume(first, (2.0, 1.0, 1.0), direction=OBLIQUE)
+    np.testing.assert_array_equal(model.segment(two).labels, model.segment(one).labels)
+    # A network of one channel sees the chosen one.
+    single = load_automatic(save_model(tmp_path / "one.safetensors"), "cpu")
+    np.testing.assert_array_equal(single.segment(two, channel=0).labels, model.segment(one).labels)
+    assert (single.segment(two, channel=1).labels == 2).all()
+
+
+def test_a_picture_of_one_slice_is_segmented(tmp_path: Path) -> None:
+    flat = Volume(np.linspace(-100, 300, 400).reshape(1, 20, 20), (1e8, 1.0, 1.0))
+    labels = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu").segment(flat).labels
+    assert labels.shape == (1, 20, 20)
+    assert set(np.unique(labels)) == {0, 1, 2}
+
+
+def test_the_segmentation_network_of_the_paper_answers(tmp_path: Path) -> None:
+    plan = {**PLAN, "patch_size": [16, 64, 64]}
+    path = save_model(tmp_path / "m.safetensors", "pumit_segmentation_btcv", sizes=SIZES, plan=plan)
+    volume = smooth_scan((10, 40, 44), (2.0, 1.0, 1.0))
+    answer = load_automatic(path, "cpu").segment(volume, overlap=0.25, averages_flips=True)
+    assert answer.labels.shape == volume.shape
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"plan": None}, "lacks its plan"),
+        ({"plan": {**PLAN, "spacing_mm": [0, 1, 1]}}, "cannot be used"),
+        ({"plan": {**PLAN, "patch_size": [8, 16]}}, "cannot be used"),
+        ({"plan": {**PLAN, "orientation": "upside down"}}, "cannot be used"),
+        ({"plan": {**PLAN, "intensity": {}}}, "intensities"),
+        ({"plan": {**PLAN, "intensity": {"method": "magic"}}}, "unknown way"),
+        ({"classes": []}, "1 classes|0 classes"),
+        ({"classes": [{"name": ""}]}, "no usable classes"),
+        ({"classes": "liver"}, "no usable classes"),
+        ({"kind": "tokenizer"}, "segments nothing"),
+        ({"kind": "oracle"}, "newer version"),
+    ],
+)
+def test_a_recipe_that_cannot_be_used_is_refused(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    path = save_model(tmp_path / "m.safetensors", **changes)
+    with pytest.raises(CheckpointError, match=words):
+        load_automatic(path, "cpu").segment(smooth_scan((6, 20, 20), (2.0, 1.0, 1.0)))
+
+
+def test_a_patch_too_small_for_its_network_is_refused(tmp_path: Path) -> None:
+    plan = {**PLAN, "patch_size": [8, 32, 32]}
+    path = save_model(tmp_path / "m.safetensors", "pumit_segmentation_btcv", sizes=SIZES, plan=plan)
+    with pytest.raises(CheckpointError, match="patch size"):
+        load_automatic(path, "cpu").segment(smooth_scan((6, 20, 20), (2.0, 1.0, 1.0)))
+
+
+def test_a_scan_too_large_for_the_spacing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automatic, "MAX_GRID_VOXELS", 1000)
+    model = load_automatic(save_model(tmp_path / "m.safetensors"), "cpu")
+    with pytest.raises(VolumeError, match="choose a region"):
+        model.segment(smooth_scan((6, 20, 20), (2.0, 1.0, 1.0)))

@@ -1,0 +1,123 @@
+"""A classifier's checkpoint answers with probabilities, or says why it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pumit.errors import CheckpointError, VolumeError
+from pumit.inference.automatic.classifier import load_classifier
+from pumit.inference.automatic.segmentation import load_automatic
+from pumit.models.checkpoint import save_checkpoint
+from pumit.networks.build import build_network
+from pumit.volume import Volume
+
+SIZES: dict[str, Any] = {
+    "dim": 16,
+    "depth": 1,
+    "num_heads": 2,
+    "hidden": 24,
+    "fixed_patch": [4, 4, 4],
+    "position_table": [2, 2, 2],
+}
+RECIPE: dict[str, Any] = {
+    "name": "made",
+    "version": "7",
+    "network": "pumit_classifier_small",
+    "sizes": SIZES,
+    "input": {"size": [8, 8, 8], "channels": 3, "intensity": {"method": "percentiles"}},
+    "classes": [{"name": "healthy"}, {"name": "sick"}],
+}
+
+
+def save(folder: Path, *, bias: tuple[float, float] = (0.0, 0.0), **changes: Any) -> Path:
+    """A classifier whose answer is its bias: the head's weights are zero."""
+    recipe = {**RECIPE, **changes}
+    torch.manual_seed(0)
+    state = build_network(recipe["network"], **recipe["sizes"]).state_dict()
+    state["head.weight"].zero_()
+    state["head.bias"] = torch.tensor(bias)
+    path = folder / "made.safetensors"
+    save_checkpoint(path, state, recipe)
+    return path
+
+
+def scan(rng: np.random.Generator, channels: int = 1) -> Volume:
+    array = rng.normal(size=(channels, 6, 12, 9))
+    return Volume(array[0] if channels == 1 else array, (2.0, 1.0, 1.0))
+
+
+def test_probabilities_are_those_of_the_logits(tmp_path: Path, rng: np.random.Generator) -> None:
+    model = load_classifier(save(tmp_path, bias=(0.0, 1.5)), device="cpu")
+    found = model.classify(scan(rng))
+    assert list(found.probabilities) == ["healthy", "sick"]
+    assert found.most_probable == "sick"
+    assert found.probabilities["sick"] == pytest.approx(1 / (1 + np.exp(-1.5)), abs=5e-3)
+    assert sum(found.probabilities.values()) == pytest.approx(1)
+    assert (model.name, model.version) == ("made", "7")
+
+
+def test_several_labels_have_probabilities_of_their_own(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    path = save(tmp_path, bias=(2.0, 2.0), is_multi_label=True)
+    found = load_classifier(path, device="cpu").classify(scan(rng))
+    assert found.is_multi_label
+    assert list(found.probabilities.values()) == pytest.approx([1 / (1 + np.exp(-2))] * 2, abs=5e-3)
+
+
+def test_the_image_is_multiplied_by_the_factor(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Half the intensities with the factor 1 are all of them with 0.5."""
+    form = {**RECIPE["input"], "intensity": {"method": "range", "source": [0, 1]}}
+    path = tmp_path / "made.safetensors"
+    torch.manual_seed(0)
+    state = build_network("pumit_classifier_small", **SIZES).state_dict()
+    array = rng.random((8, 8, 8))
+    answers = []
+    for factor, share in ((1.0, 0.5), (0.5, 1.0), (1.0, 1.0)):
+        save_checkpoint(path, state, {**RECIPE, "input": {**form, "factor": factor}})
+        found = load_classifier(path, device="cpu").classify(Volume(share * array))
+        answers.append(found.probabilities["sick"])
+    assert answers[0] == pytest.approx(answers[1], abs=1e-6)
+    assert answers[0] != answers[2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"input": None}, "does not say what the classifier sees"),
+        ({"classes": [{}]}, "no usable classes"),
+        ({"sizes": {**SIZES, "position_table": [2, 2, 3]}, "state": "old"}, "do not fit"),
+        ({"input": {**RECIPE["input"], "size": [8, 8, 6]}}, "which do not fit"),
+        ({"kind": "automatic"}, "tells no classes of a whole scan"),
+    ],
+)
+def test_a_checkpoint_that_cannot_classify_is_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    path = save(tmp_path, **{k: v for k, v in changes.items() if k != "state"})
+    if "state" in changes:
+        state = build_network("pumit_classifier_small", **SIZES).state_dict()
+        save_checkpoint(path, state, {**RECIPE, **changes})
+    with pytest.raises(CheckpointError, match=message):
+        load_classifier(path, device="cpu")
+
+
+def test_a_scan_or_a_recipe_with_other_numbers_is_refused(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    model = load_classifier(save(tmp_path), device="cpu")
+    with pytest.raises(VolumeError, match="2 channels, the classifier takes 3"):
+        model.classify(scan(rng, channels=2))
+    three = [{"name": name} for name in "abc"]
+    model = load_classifier(save(tmp_path, classes=three), device="cpu")
+    with pytest.raises(CheckpointError, match="2 outputs for 3 classes"):
+        model.classify(scan(rng))
+
+
+def test_a_classifier_is_no_segmenter(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="choose an automatic model"):
+        load_automatic(save(tmp_path), device="cpu")

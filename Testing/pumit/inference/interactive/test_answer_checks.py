@@ -1,0 +1,61 @@
+"""An answer to a box is believed where it fills that box, and not beyond."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pumit.inference.interactive.answer_checks import bounds_of, box_fit
+from pumit.preprocessing.fields import Field
+
+FIELD = Field((10.0, 20.0, 20.0), (1.0, 2.0, 2.0), (8, 16, 16), 1.0, 0)
+
+
+def volume_box(low: tuple[int, ...], high: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Outer faces of field voxels low .. high, as voxel indices of the volume."""
+    half = 0.5 / np.asarray(FIELD.step)
+    return (
+        FIELD.to_volume(np.asarray(low) - 0.5 + half),
+        FIELD.to_volume(np.asarray(high) + 0.5 - half),
+    )
+
+
+def filled(low: tuple[int, ...], high: tuple[int, ...]) -> np.ndarray:
+    mask = np.zeros(FIELD.shape, bool)
+    mask[tuple(slice(a, b + 1) for a, b in zip(low, high, strict=True))] = True
+    return mask
+
+
+def test_a_mask_that_fills_the_box_fits() -> None:
+    box = volume_box((2, 4, 4), (5, 11, 11))
+    assert box_fit(filled((2, 4, 4), (5, 11, 11)), FIELD, box) == pytest.approx(1.0)
+
+
+def test_a_ring_fits_as_well_as_a_disc() -> None:
+    box = volume_box((2, 4, 4), (5, 11, 11))
+    ring = filled((2, 4, 4), (5, 11, 11)) & ~filled((2, 6, 6), (5, 9, 9))
+    assert box_fit(ring, FIELD, box) == pytest.approx(1.0)
+
+
+def test_what_only_fills_the_middle_fits_less() -> None:
+    box = volume_box((2, 4, 4), (5, 11, 11))
+    assert box_fit(filled((2, 6, 6), (5, 9, 9)), FIELD, box) == pytest.approx(0.25)
+
+
+def test_nothing_fits_nothing() -> None:
+    assert box_fit(np.zeros(FIELD.shape, bool), FIELD, volume_box((2, 4, 4), (5, 11, 11))) == 0.0
+
+
+def test_what_lies_beyond_the_field_is_not_asked_for() -> None:
+    low, high = volume_box((2, 4, 4), (5, 11, 11))
+    assert box_fit(filled((2, 4, 4), (5, 15, 11)), FIELD, (low, high + np.array([0, 90, 0]))) == (
+        pytest.approx(1.0)
+    )
+
+
+def test_bounds_are_first_and_last_voxels() -> None:
+    mask = np.zeros((4, 6, 8), bool)
+    assert bounds_of(mask) is None
+    mask[1:3, 2, 4:7] = True
+    bounds = bounds_of(mask)
+    assert bounds is not None
+    assert bounds.tolist() == [[1, 2, 4], [2, 2, 6]]

@@ -1,0 +1,129 @@
+"""Where an answer is to be checked: on its border, where it is likely to be wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from ball_scan import BALL, OBLIQUE, at, scan
+from pumit.errors import PromptError
+from pumit.inference.interactive.grid_transfer import Patch
+from pumit.inference.interactive.responder import Answer, View
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.inference.interactive.uncertainty import SAMPLED_VOXELS, doubtful_places
+from pumit.preprocessing.fields import Field
+from pumit.volume import Volume
+
+SHAPE, SPACING = (24, 40, 40), (2.0, 1.0, 1.0)
+
+
+def distance(shape: tuple[int, int, int], centre: tuple[float, float, float]) -> np.ndarray:
+    axes = np.ogrid[tuple(slice(n) for n in shape)]
+    return np.sqrt(
+        sum(((a - c) * s) ** 2 for a, c, s in zip(axes, centre, SPACING, strict=True))
+    ).astype(np.float32)
+
+
+def ball_logits(sharpness: np.ndarray | float = 4.0) -> np.ndarray:
+    """A ball of 14 mm about the middle."""
+    return np.asarray((14 - distance(SHAPE, (11.5, 19.5, 19.5))) * sharpness)
+
+
+def answer_of(logits: np.ndarray, views: list[View] | None = None) -> Answer:
+    patch = Patch((0, 0, 0), torch.from_numpy(logits.astype(np.float32)))
+    return Answer(views or [], 0, patch, 0.8)
+
+
+def is_on_border(mask: np.ndarray, index: np.ndarray) -> bool:
+    d, h, w = index
+    around = mask[max(d - 1, 0) : d + 2, max(h - 1, 0) : h + 2, max(w - 1, 0) : w + 2]
+    return bool(mask[d, h, w]) and not bool(around.all())
+
+
+def test_places_are_where_the_border_is_vague() -> None:
+    w = np.arange(SHAPE[2])
+    logits = ball_logits(np.where(w > 25, 0.2, 4.0))  # vague towards one side
+    found = doubtful_places(answer_of(logits), SHAPE, SPACING)
+    assert all(f.index[2] > 25 for f in found)
+    sharp = doubtful_places(answer_of(ball_logits()), SHAPE, SPACING)
+    assert found[0].share > 2 * sharp[0].share
+    assert [f.share for f in found] == sorted((f.share for f in found), reverse=True)
+
+
+def test_places_lie_apart_on_the_border_and_are_no_more_than_asked() -> None:
+    logits = ball_logits()
+    found = doubtful_places(answer_of(logits), SHAPE, SPACING, count=4)
+    assert len(found) == 4
+    points = np.array([f.index * SPACING for f in found])
+    gaps = np.linalg.norm(points[:, None] - points[None], axis=-1)[np.triu_indices(4, 1)]
+    assert gaps.min() > 2 * found[0].reach_mm
+    assert all(is_on_border(logits > 0, f.index) for f in found)
+    assert doubtful_places(answer_of(logits), SHAPE, SPACING, count=0) == []
+
+
+def test_a_place_is_shown_in_the_slice_with_most_in_doubt() -> None:
+    sharpness = np.full(SHAPE, 4.0)
+    sharpness[13, :, 24:] = 0.1
+    found = doubtful_places(answer_of(ball_logits(sharpness)), SHAPE, SPACING)
+    assert found[0].index[0] == 13
+
+
+def test_a_field_that_disagrees_puts_its_side_in_doubt() -> None:
+    field = Field((11.5, 19.5, 19.5), (1.0, 1.0, 1.0), SHAPE, 2.0, 1)
+    other = ball_logits().copy()
+    other[:, :14] = -8.0  # it sees nothing there
+    view = View(field, torch.from_numpy(other.astype(np.float32)))
+    found = doubtful_places(answer_of(ball_logits(), [view]), SHAPE, SPACING)
+    assert found[0].index[1] < 14
+    assert found[0].share > 0.15
+
+
+def test_an_empty_answer_has_no_doubtful_place() -> None:
+    assert doubtful_places(Answer(), SHAPE, SPACING) == []
+    assert doubtful_places(answer_of(np.full(SHAPE, -3.0)), SHAPE, SPACING) == []
+
+
+def test_a_large_answer_is_sampled_and_the_place_still_on_its_border() -> None:
+    shape = (60, 120, 120)
+    assert np.prod(shape) > 2 * SAMPLED_VOXELS
+    logits = 40 - distance(shape, (29.5, 59.5, 59.5))
+    for found in doubtful_places(answer_of(logits), shape, SPACING):
+        assert is_on_border(logits > 0, found.index)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_a_session_tells_places_in_the_world(
+    bright_segmenter: Segmenter, order: tuple[int, int, int]
+) -> None:
+    volume, truth = scan(OBLIQUE, order)
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(volume)
+    with pytest.raises(PromptError):
+        session.doubtful_places()
+    centre = tuple(float(BALL[a]) for a in order)
+    session.add_point(at(volume, centre))  # type: ignore[arg-type]
+    mask = session.predict()
+    places = session.doubtful_places(count=3)
+    assert len(places) == 3
+    for place in places:
+        index = volume.world_to_index(place.point_lps)
+        np.testing.assert_allclose(index, index.round(), atol=1e-6)
+        assert is_on_border(mask, index.round().astype(int))
+        assert 0 <= place.doubt <= 1
+        assert place.expected_error_ml is not None
+        assert 0 <= place.expected_error_ml < truth.sum() * 3 / 1000
+
+
+def test_an_image_has_places_too_and_no_volume_in_ml(bright_segmenter: Segmenter) -> None:
+    h, w = np.ogrid[:60, :50]
+    image = (100.0 * ((h - 30) ** 2 + (w - 20) ** 2 < 144)).astype(np.float32)
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(Volume(image[None], (1e8, 1.0, 1.0)))
+    session.add_point((20.0, 30.0, 0.0))
+    places = session.doubtful_places(count=2)
+    assert len(places) == 2
+    for place in places:
+        x, y, _ = place.point_lps
+        assert np.hypot(x - 20, y - 30) == pytest.approx(12, abs=2)
+        assert place.expected_error_ml is None

@@ -1,0 +1,80 @@
+"""Answers of several fields support each other where they mean the same structure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from pumit.inference.interactive.field_consensus import consensus
+from pumit.preprocessing.fields import Field
+from torch import Tensor
+
+SPACING = (2.0, 1.0, 1.0)
+CLICK = (15.0, 40.0, 40.0)
+
+
+def field(step: float, size: int = 32) -> Field:
+    shape = (size // 2, size, size)
+    return Field(CLICK, (step, step, step), shape, 2.0, 1)
+
+
+def ball(where: Field, radius_mm: float) -> Tensor:
+    """Logits of a ball around the click."""
+    index = np.stack(np.indices(where.shape), -1)
+    offset = (where.to_volume(index) - CLICK) * SPACING
+    return torch.from_numpy(radius_mm - np.linalg.norm(offset, axis=-1)).float()
+
+
+@pytest.mark.parametrize("radius", [3.0, 8.0, 13.0])
+def test_the_same_ball_in_two_fields_is_supported(radius: float) -> None:
+    fine, coarse = field(1.0), field(2.0)
+    (a,), (b,) = consensus(
+        [(fine, [ball(fine, radius)]), (coarse, [ball(coarse, radius)])], CLICK, SPACING
+    )
+    assert a > 0.5
+    assert b == pytest.approx(a)
+
+
+def test_what_no_other_field_sees_has_less_support() -> None:
+    fine, coarse = field(1.0), field(2.0)
+    small, large = consensus(
+        [(fine, [ball(fine, 3.0), ball(fine, 10.0)]), (coarse, [ball(coarse, 10.0)])],
+        CLICK,
+        SPACING,
+    )[0]
+    assert small < 0.2 < 0.7 < large
+
+
+def test_one_field_has_no_support() -> None:
+    only = field(1.0)
+    assert consensus([(only, [ball(only, 5.0)])], CLICK, SPACING) == [[0.0]]
+
+
+def test_empty_answers_support_nothing() -> None:
+    fine, coarse = field(1.0), field(2.0)
+    nothing = torch.full(coarse.shape, -1.0)
+    assert consensus([(fine, [ball(fine, 5.0)]), (coarse, [nothing])], CLICK, SPACING) == [
+        [0.0],
+        [0.0],
+    ]
+
+
+def test_it_is_the_same_each_time() -> None:
+    fine, coarse = field(1.0), field(2.0)
+    answers = [(fine, [ball(fine, 6.0)]), (coarse, [ball(coarse, 7.0)])]
+    assert consensus(answers, CLICK, SPACING) == consensus(answers, CLICK, SPACING)
+
+
+def test_a_planar_image_is_compared_in_its_plane() -> None:
+    click = (0.0, 40.0, 40.0)
+    fields = [Field(click, (1.0, s, s), (1, 32, 32), 40.0, 5) for s in (1.0, 2.0)]
+    discs = []
+    for where in fields:
+        index = np.stack(np.indices(where.shape), -1)
+        offset = np.linalg.norm((where.to_volume(index) - click)[..., 1:], axis=-1)
+        discs.append(torch.from_numpy(10.0 - offset).float())
+    (a,), (b,) = consensus(
+        [(where, [disc]) for where, disc in zip(fields, discs, strict=True)], click, (1.0, 1.0, 1.0)
+    )
+    assert a > 0.8
+    assert b > 0.8

@@ -1,0 +1,123 @@
+"""Answers move between a field's grid and the volume's without a shift."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from pumit.inference.interactive.grid_transfer import Patch, to_field, to_volume, to_volume_box
+from pumit.preprocessing.fields import Field
+from scipy import ndimage
+
+SHAPE = (20, 40, 44)
+
+FIELDS = {
+    "the volume's own voxels": Field((10.0, 19.0, 21.0), (1.0, 1.0, 1.0), (9, 17, 17), 1.0, 0),
+    "between voxels": Field((9.7, 18.3, 20.6), (1.0, 1.0, 1.0), (8, 16, 16), 1.0, 0),
+    "coarser": Field((9.7, 18.3, 20.6), (1.7, 2.2, 1.9), (8, 16, 16), 1.0, 0),
+    "finer": Field((9.7, 18.3, 20.6), (1.0, 0.6, 0.4), (4, 24, 24), 1.0, 0),
+    "over the edge": Field((1.2, 38.1, 2.3), (1.5, 1.3, 1.2), (8, 16, 16), 1.0, 0),
+    "larger than the volume": Field((9.5, 19.5, 21.5), (3.0, 3.0, 3.0), (12, 24, 24), 1.0, 0),
+    "one slice": Field((7.0, 18.3, 20.7), (1.0, 1.3, 1.2), (1, 16, 16), 40.0, 5),
+}
+
+
+def logits_of(shape: tuple[int, int, int], seed: int = 0) -> torch.Tensor:
+    noise = np.random.default_rng(seed).standard_normal(shape)
+    smooth = ndimage.gaussian_filter(noise, [0 if n == 1 else 1.5 for n in shape])
+    return torch.from_numpy(smooth / smooth.std() * 3).float()
+
+
+def on_volume(logits: torch.Tensor, field: Field) -> tuple[np.ndarray, np.ndarray]:
+    """Slow reference: logits at every voxel of the volume, and which voxels the field covers."""
+    index = np.stack(np.indices(SHAPE), axis=-1)
+    at = field.to_field(index.reshape(-1, 3)).T
+    values = ndimage.map_coordinates(logits.numpy(), at, order=1, mode="nearest").reshape(SHAPE)
+    low, high = field.bounds()
+    covered = ((index >= low - 1e-9) & (index <= high + 1e-9)).all(-1)
+    return values, covered
+
+
+@pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
+def test_answers_on_the_volume_equal_trilinear_look_up(field: Field) -> None:
+    logits = logits_of(field.shape)
+    patch = to_volume(logits, field, SHAPE)
+    assert patch is not None
+    expected, covered = on_volume(logits, field)
+    np.testing.assert_allclose(patch.logits.numpy(), expected[patch.window], atol=1e-3)
+    mask = np.zeros(SHAPE, dtype=bool)
+    mask[patch.window] = patch.logits.numpy() > 0
+    np.testing.assert_array_equal(mask, (expected > 0) & covered)
+
+
+@pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
+def test_all_of_a_field_on_the_volume(field: Field) -> None:
+    values = logits_of(field.shape)
+    patch = to_volume_box(values, field, SHAPE)
+    assert patch is not None
+    expected, covered = on_volume(values, field)
+    np.testing.assert_allclose(patch.logits.numpy(), expected[patch.window], atol=1e-3)
+    window = np.zeros(SHAPE, dtype=bool)
+    window[patch.window] = True
+    np.testing.assert_array_equal(window, covered)
+
+
+def test_only_the_box_of_the_foreground_is_computed() -> None:
+    field = FIELDS["the volume's own voxels"]
+    logits = torch.full(field.shape, -5.0)
+    logits[4, 8:10, 8] = 5.0
+    patch = to_volume(logits, field, SHAPE)
+    assert patch is not None
+    assert patch.logits.numel() <= 5 * 6 * 5
+
+
+def test_nothing_gives_no_patch() -> None:
+    field = FIELDS["coarser"]
+    assert to_volume(torch.full(field.shape, -1.0), field, SHAPE) is None
+
+
+def test_a_field_beyond_the_volume_gives_no_patch() -> None:
+    field = Field((500.0, 20.0, 20.0), (1.0, 1.0, 1.0), (4, 8, 8), 1.0, 0)
+    assert to_volume(torch.ones(field.shape), field, SHAPE) is None
+    assert to_volume_box(torch.ones(field.shape), field, SHAPE) is None
+
+
+@pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
+def test_probabilities_in_a_field_equal_trilinear_look_up(field: Field) -> None:
+    start = (3, 5, 7)
+    logits = logits_of((10, 25, 20), seed=1)
+    out = to_field(Patch(start, logits), field).numpy()
+    index = np.stack(np.indices(field.shape), axis=-1)
+    at = field.to_volume(index) - np.array(start)
+    values = ndimage.map_coordinates(
+        logits.numpy(), at.reshape(-1, 3).T, order=1, mode="nearest"
+    ).reshape(field.shape)
+    inside = ((at > -0.5) & (at < np.array(logits.shape) - 0.5)).all(-1)
+    np.testing.assert_allclose(out[inside], 1 / (1 + np.exp(-values[inside])), atol=1e-3)
+    assert not out[~inside].any()
+
+
+def test_no_patch_is_background_everywhere() -> None:
+    field = FIELDS["coarser"]
+    assert not to_field(None, field).any()
+    assert to_field(None, field).shape == field.shape
+
+
+@pytest.mark.parametrize("name", ["the volume's own voxels", "between voxels", "finer"])
+def test_there_and_back_keeps_the_answer(name: str) -> None:
+    field = FIELDS[name]
+    index = np.stack(np.indices(field.shape), axis=-1) - (np.array(field.shape) - 1) / 2
+    radius = np.sqrt(((index * np.array(field.step)) ** 2).sum(-1))
+    logits = torch.from_numpy(3.2 - radius).float()
+    patch = to_volume(logits, field, SHAPE)
+    assert patch is not None
+    back = to_field(patch, field) > 0.5
+    overlap = 2 * int((back & (logits > 0)).sum()) / int(back.sum() + (logits > 0).sum())
+    assert overlap > 0.93
+    centre = np.argwhere(back.numpy()).mean(0)
+    np.testing.assert_allclose(centre, (np.array(field.shape) - 1) / 2, atol=0.35)
+
+
+def test_the_window_is_where_the_patch_lies() -> None:
+    patch = Patch((1, 2, 3), torch.zeros(4, 5, 6))
+    assert patch.window == (slice(1, 5), slice(2, 7), slice(3, 9))

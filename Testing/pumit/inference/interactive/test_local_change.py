@@ -1,0 +1,92 @@
+"""A corrective click changes what hangs together with it, and nothing elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from pumit.inference.interactive.grid_transfer import Patch
+from pumit.inference.interactive.local_change import change_at, crop, take_over
+from pumit.preprocessing.fields import Field
+
+SHAPE = (12, 40, 40)
+# Half the volume's resolution in-plane, all of it.
+FIELD = Field((5.5, 19.5, 19.5), (1.0, 2.0, 2.0), (12, 20, 20), 2.0, 1)
+
+
+def logits(*blocks: tuple[slice, slice, slice], shape: tuple[int, ...] = (12, 20, 20)):
+    out = torch.full(shape, -3.0)
+    for block in blocks:
+        out[block] = 3.0
+    return out
+
+
+NEAR = (slice(2, 8), slice(2, 8), slice(2, 8))
+FAR = (slice(2, 8), slice(13, 18), slice(13, 18))
+WIDER = (slice(2, 8), slice(2, 8), slice(2, 11))
+
+
+def test_only_the_change_at_the_click_is_taken() -> None:
+    """The far block disappears from the new answer; the click was in the near one."""
+    before, after = logits(NEAR, FAR), logits(WIDER)
+    change = change_at(before, after, (4, 4, 9), 2.0)
+    assert change is not None
+    expected = np.zeros((12, 20, 20), bool)
+    expected[2:8, 2:8, 8:11] = True
+    assert (change == expected).all()
+
+
+def test_a_click_beside_a_change_reaches_it() -> None:
+    change = change_at(logits(NEAR), logits(WIDER), (4, 4, 12), 2.0)
+    assert change is not None
+    assert change.any()
+
+
+@pytest.mark.parametrize("place", [(4, 15, 15), (11, 4, 9)], ids=["in-plane", "slices away"])
+def test_nothing_changed_there(place: tuple[int, int, int]) -> None:
+    assert change_at(logits(NEAR), logits(WIDER), place, 2.0) is None
+    assert change_at(logits(NEAR), logits(NEAR), (4, 4, 4), 2.0) is None
+
+
+def test_depth_does_not_count_in_one_slice() -> None:
+    before, after = torch.full((1, 20, 20), -3.0), torch.full((1, 20, 20), -3.0)
+    after[0, 5:9, 5:9] = 3.0
+    change = change_at(before, after, (0, 6, 6), 0.0)
+    assert change is not None
+    assert int(change.sum()) == 16
+
+
+def test_the_rest_of_the_answer_stays_bit_by_bit() -> None:
+    noise = torch.randn(SHAPE, generator=torch.Generator().manual_seed(0))
+    patch = Patch((0, 0, 0), noise.clone())
+    after = logits(WIDER)
+    change = np.zeros((12, 20, 20), bool)
+    change[2:8, 2:8, 8:11] = True
+    merged = take_over(patch, after, change, FIELD, SHAPE)
+    assert merged.start == (0, 0, 0)
+    assert merged.logits.shape == SHAPE
+    assert bool((merged.logits[2:8, 5:15, 17:21] > 0).all())
+    outside = np.ones(SHAPE, bool)
+    outside[0:10, 0:20, 12:26] = False
+    assert torch.equal(merged.logits[outside], noise[outside])
+    assert torch.equal(patch.logits, noise)  # the earlier answer is kept for undo
+
+
+def test_an_answer_grows_where_the_change_lies_beyond_it() -> None:
+    patch = Patch((2, 4, 4), torch.full((4, 6, 6), 2.0))
+    change = np.zeros((12, 20, 20), bool)
+    change[2:8, 14:17, 14:17] = True
+    merged = take_over(patch, logits(FAR), change, FIELD, SHAPE)
+    whole = torch.full(SHAPE, -4.0)
+    whole[merged.window] = merged.logits
+    assert bool((whole[2:6, 4:10, 4:10] == 2.0).all())
+    assert bool((whole[3:7, 29:33, 29:33] > 0).all())
+    assert bool((whole[2:6, 12:24, 12:24] < 0).all())
+
+
+def test_a_crop_shows_the_same_places() -> None:
+    part = crop(FIELD, (slice(3, 7), slice(0, 20), slice(5, 6)))
+    assert part.shape == (4, 20, 1)
+    for index in ((0, 0, 0), (3, 19, 0), (1.5, 2.25, 0)):
+        whole = FIELD.to_volume(np.add(index, (3, 0, 5)))
+        np.testing.assert_allclose(part.to_volume(index), whole)

@@ -1,0 +1,162 @@
+"""A model is loaded where and as the user asks, or refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pumit.errors import CheckpointError, PumitError
+from pumit.inference.interactive.field_prompts import IndexPrompts, for_network
+from pumit.inference.interactive.segmenter import load_segmenter
+from pumit.inference.loading import pick_device, pick_precision
+from pumit.models.checkpoint import save_checkpoint
+from pumit.networks.promptable.network import PromptableNetwork
+from pumit.preprocessing.fields import Field, Pyramid
+
+
+def save(path: Path, network: PromptableNetwork, **recipe: Any) -> Path:
+    save_checkpoint(path, network.state_dict(), {"network": "promptable", **recipe})
+    return path
+
+
+def test_a_loaded_model_says_what_it_is(tiny_checkpoint: Path) -> None:
+    segmenter = load_segmenter(tiny_checkpoint, device="cpu")
+    assert (segmenter.name, segmenter.version, segmenter.device) == ("tiny", "1", "cpu")
+    assert len(segmenter.sha256) == 64
+    assert segmenter.field_size == 16
+    assert not segmenter.network.training
+
+
+def test_loaded_weights_are_the_saved_ones(
+    tiny_checkpoint: Path, tiny_network: PromptableNetwork
+) -> None:
+    loaded = load_segmenter(str(tiny_checkpoint), device="cpu").network.state_dict()
+    for name, tensor in tiny_network.state_dict().items():
+        torch.testing.assert_close(loaded[name], tensor, rtol=0, atol=0)
+
+
+def test_half_precision_weights_are_computed_in_single(
+    tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]
+) -> None:
+    path = save(tmp_path / "half.safetensors", tiny_network.half(), sizes=tiny_sizes)
+    network = load_segmenter(path, device="cpu").network
+    assert {p.dtype for p in network.parameters()} == {torch.float32}
+
+
+def test_a_nameless_model_has_its_files_name(
+    tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]
+) -> None:
+    segmenter = load_segmenter(save(tmp_path / "lab.safetensors", tiny_network, sizes=tiny_sizes))
+    assert segmenter.name == "lab"
+
+
+@pytest.mark.parametrize("network", ["pumit_vit_b", "nnformer_tumor", None, 3])
+def test_another_network_is_refused(
+    tmp_path: Path, tiny_network: PromptableNetwork, network: object
+) -> None:
+    path = tmp_path / "other.safetensors"
+    save_checkpoint(path, tiny_network.state_dict(), {"network": network})
+    with pytest.raises(CheckpointError, match="takes no prompts"):
+        load_segmenter(path)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dim": 48},
+        {"dim": 23},
+        {"dim": 0},
+        {"dim": -24},
+        {"dim": "24"},
+        {"depth": 2},
+        {"depth": -1},
+        {"num_heads": 0},
+        {"num_heads": 5},
+        {"num_masks": 3},
+        {"widths": [8, 8]},
+        {"widths": 8},
+        {"widths": [8, 8, 0]},
+        {"field_size": 0},
+        {"field_size": 20},
+        {"field_size": -16},
+        {"field_size": 16.5},
+        {"field_size": "16"},
+        {"unknown": 1},
+    ],
+    ids=str,
+)
+def test_sizes_that_do_not_fit_the_weights_are_refused(
+    tmp_path: Path,
+    tiny_network: PromptableNetwork,
+    tiny_sizes: dict[str, Any],
+    change: dict[str, Any],
+) -> None:
+    path = save(tmp_path / "m.safetensors", tiny_network, sizes={**tiny_sizes, **change})
+    with pytest.raises(CheckpointError, match="do not fit") as caught:
+        load_segmenter(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("sizes", [None, 3, [1, 2], "x", {"1": 2}])
+def test_sizes_of_the_wrong_kind_are_refused(
+    tmp_path: Path, tiny_network: PromptableNetwork, sizes: object
+) -> None:
+    path = save(tmp_path / "m.safetensors", tiny_network, sizes=sizes)
+    with pytest.raises(CheckpointError, match="do not fit"):
+        load_segmenter(path)
+
+
+def test_missing_weights_are_refused(
+    tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]
+) -> None:
+    state = tiny_network.state_dict()
+    state.pop(next(iter(state)))
+    path = tmp_path / "m.safetensors"
+    save_checkpoint(path, state, {"network": "promptable", "sizes": tiny_sizes})
+    with pytest.raises(CheckpointError, match="do not fit"):
+        load_segmenter(path)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_numbers_are_refused(
+    tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any], value: float
+) -> None:
+    with torch.no_grad():
+        next(tiny_network.parameters()).view(-1)[0] = value
+    path = save(tmp_path / "m.safetensors", tiny_network, sizes=tiny_sizes)
+    with pytest.raises(CheckpointError, match="not finite"):
+        load_segmenter(path)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "", "cpu cuda", "cuda:-1", "meta", "cuda:99"])
+def test_unknown_and_absent_devices_are_refused(device: str) -> None:
+    with pytest.raises(PumitError, match="evice") as caught:
+        pick_device(device)
+    assert "\n" not in str(caught.value)
+
+
+def test_auto_means_a_device_that_is_there() -> None:
+    assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_precision_is_one_that_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pick_precision(torch.device("cpu")) in (torch.float32, torch.bfloat16)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert pick_precision(torch.device("cpu")) == torch.float32
+
+
+def test_answers_are_single_precision_on_the_cpu(tiny_checkpoint: Path) -> None:
+    segmenter = load_segmenter(tiny_checkpoint, device="cpu")
+    array = np.random.default_rng(0).normal(size=(8, 24, 24))
+    field = Field((3.5, 11.5, 11.5), (1, 1, 1), (8, 24, 24), 2.0, 1)
+    embedding = segmenter.embed(Pyramid(array, (2, 1, 1)), field)
+    prompts = for_network(IndexPrompts([(4.0, 12.0, 12.0, True)]), field, None)
+    logits, iou = segmenter.decode(embedding, prompts)
+    assert logits.shape == (4, 8, 24, 24)
+    assert iou.shape == (4,)
+    assert logits.dtype == iou.dtype == torch.float32
+    assert ((iou >= 0) & (iou <= 1)).all()

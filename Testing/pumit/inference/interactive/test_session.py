@@ -1,0 +1,266 @@
+"""Every change of the prompts can be undone; what is unusable is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from ball_scan import BALL, SHAPE, at, ball, box_of, scan
+from pumit.errors import PromptError, VolumeError
+from pumit.evaluation.metrics import dice
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.prompts import PointPrompt
+from pumit.volume import Volume
+
+
+def test_undo_and_redo_reach_every_level(opened: tuple[InteractiveSession, Volume]) -> None:
+    session, volume = opened
+    steps: list[Callable[[], None]] = [
+        lambda: session.add_point(at(volume, BALL)),
+        lambda: session.add_point(at(volume, (1, 2, 3)), positive=False),
+        lambda: session.add_prompt(box_of(volume, (2, 8, 14), (9, 26, 36)), "2"),
+        lambda: session.add_scribble([at(volume, (6, 12, 20)), at(volume, (6, 20, 30))]),
+        lambda: session.set_mask_prior(ball(), "2"),
+        lambda: session.remove_prompt(1),
+        lambda: session.reset("2"),
+        lambda: session.reset(),
+    ]
+
+    def state() -> dict[str, Any]:
+        return {name: session.prompts(name) for name in session.segments}
+
+    states = [state()]
+    for step in steps:
+        step()
+        states.append(state())
+    assert states[-1] == {}
+    assert len({str(s) for s in states}) == len(states) - 1  # the first and the last are empty
+    for expected in states[-2::-1]:
+        assert session.undo() is True
+        assert state() == expected
+    assert session.undo() is False
+    for expected in states[1:]:
+        assert session.redo() is True
+        assert state() == expected
+    assert session.redo() is False
+
+
+def test_undo_brings_the_mask_back(opened: tuple[InteractiveSession, Volume]) -> None:
+    session, volume = opened
+    session.add_point(at(volume, BALL))
+    first = session.predict()
+    session.add_point(at(volume, (2, 5, 6)), positive=False)
+    second = session.predict()
+    session.undo()
+    np.testing.assert_array_equal(session.predict(), first)
+    session.redo()
+    np.testing.assert_array_equal(session.predict(), second)
+
+
+def test_a_new_prompt_ends_redo(opened: tuple[InteractiveSession, Volume]) -> None:
+    session, volume = opened
+    session.add_point(at(volume, BALL))
+    session.undo()
+    session.add_point(at(volume, (6, 18, 26)))
+    assert session.redo() is False
+    assert len(session.prompts()) == 1
+
+
+def test_reset_of_nothing_is_no_step(opened: tuple[InteractiveSession, Volume]) -> None:
+    session, volume = opened
+    session.reset()
+    session.reset("unknown")
+    assert session.undo() is False
+    session.add_point(at(volume, BALL))
+    session.reset("unknown")
+    session.undo()
+    assert session.prompts() == []
+
+
+def test_a_refused_prompt_is_no_step(opened: tuple[InteractiveSession, Volume]) -> None:
+    session, _ = opened
+    with pytest.raises(PromptError):
+        session.add_point((1e6, 0, 0))
+    assert session.undo() is False
+    assert session.segments == []
+
+
+def test_a_segment_without_prompts_is_none(opened: tuple[InteractiveSession, Volume]) -> None:
+    session, volume = opened
+    session.add_point(at(volume, BALL), segment="a")
+    session.remove_prompt(0, "a")
+    assert session.segments == []
+    session.undo()
+    assert session.segments == ["a"]
+
+
+def test_a_new_volume_starts_afresh(opened: tuple[InteractiveSession, Volume]) -> None:
+    session, volume = opened
+    session.add_point(at(volume, BALL))
+    session.predict()
+    session.set_volume(Volume(-volume.array, volume.spacing_mm))
+    assert session.segments == []
+    assert session.undo() is False
+    with pytest.raises(PromptError, match="no prompt"):
+        session.predict()
+
+
+# What is refused
+
+
+def test_only_negative_points_are_refused(opened: tuple[InteractiveSession, Volume]) -> None:
+    session, volume = opened
+    session.add_point(at(volume, BALL), positive=False)
+    session.add_scribble([at(volume, (6, 10, 10))], positive=False)
+    for ask in (session.predict, session.estimated_iou):
+        with pytest.raises(PromptError, match="only negative"):
+            ask()
+    session.add_point(at(volume, (6, 18, 26)))
+    assert session.predict().shape == volume.shape
+
+
+@pytest.mark.parametrize("segment", ["1", "unknown"])
+def test_no_prompt_is_refused(opened: tuple[InteractiveSession, Volume], segment: str) -> None:
+    session, _ = opened
+    with pytest.raises(PromptError, match="no prompt yet"):
+        session.predict(segment)
+
+
+def test_no_volume_is_refused(tiny_segmenter: Segmenter) -> None:
+    session = InteractiveSession(tiny_segmenter)
+    for ask in (lambda: session.add_point((0, 0, 0)), session.predict, lambda: session.volume):
+        with pytest.raises((VolumeError, PromptError)):
+            ask()
+
+
+@pytest.mark.parametrize(
+    "index", [(-1, 5, 5), (12, 5, 5), (5, -1, 5), (5, 36, 5), (5, 5, -1), (5, 5, 44)], ids=str
+)
+def test_points_outside_are_refused(
+    opened: tuple[InteractiveSession, Volume], index: tuple[int, int, int]
+) -> None:
+    session, volume = opened
+    for positive in (True, False):
+        with pytest.raises(PromptError, match="outside of the volume"):
+            session.add_point(at(volume, index), positive)
+        with pytest.raises(PromptError, match="leaves the volume"):
+            session.add_scribble([at(volume, BALL), at(volume, index)], positive)
+    far = tuple(200 * (i - 10) for i in index)
+    with pytest.raises(PromptError, match="outside of the volume"):
+        session.add_prompt(box_of(volume, far, tuple(f + 5 for f in far)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("index", [(-0.5, -0.5, -0.5), (11.5, 35.5, 43.5), (0, 0, 0), (11, 35, 43)])
+def test_points_on_the_border_are_accepted(
+    opened: tuple[InteractiveSession, Volume], index: tuple[float, float, float]
+) -> None:
+    session, volume = opened
+    session.add_point(at(volume, index))
+    assert session.predict().shape == volume.shape
+
+
+@pytest.mark.parametrize(
+    "point", [(1, 2), (1, 2, 3, 4), (np.nan, 0, 0), (np.inf, 0, 0), "abc", None, 5, ("a", 1, 2), ()]
+)
+def test_malformed_points_are_refused(
+    opened: tuple[InteractiveSession, Volume], point: Any
+) -> None:
+    session, _ = opened
+    with pytest.raises(PromptError, match="three"):
+        session.add_point(point)
+    with pytest.raises(PromptError, match="three"):
+        session.add_box(point, (1, 2, 3))
+
+
+def test_boxes_without_size_are_refused(opened: tuple[InteractiveSession, Volume]) -> None:
+    session, volume = opened
+    a, b = at(volume, BALL), at(volume, (6, 17, 30))
+    for corners in ((a, a), (a, b)):
+        with pytest.raises(PromptError, match="no size"):
+            session.add_box(*corners)
+
+
+def test_a_box_larger_than_the_volume_is_cut(bright_segmenter: Segmenter) -> None:
+    volume, truth = scan()
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(volume)
+    session.add_box((-1e4, -1e4, -1e4), (1e4, 1e4, 1e4))
+    assert dice(session.predict(), truth) > 0.9
+
+
+def test_unusable_priors_are_refused(opened: tuple[InteractiveSession, Volume]) -> None:
+    session, _ = opened
+    with pytest.raises(PromptError, match="grid"):
+        session.set_mask_prior(np.ones((2, 3, 4), bool))
+    with pytest.raises(PromptError, match="empty"):
+        session.set_mask_prior(np.zeros(SHAPE, bool))
+
+
+@pytest.mark.parametrize("position", [-1, 1, 99])
+def test_removing_what_is_not_there_is_refused(
+    opened: tuple[InteractiveSession, Volume], position: int
+) -> None:
+    session, volume = opened
+    session.add_point(at(volume, BALL))
+    with pytest.raises(PromptError, match="no prompt"):
+        session.remove_prompt(position)
+    with pytest.raises(PromptError, match="no prompt"):
+        session.remove_prompt(0, "unknown")
+
+
+def test_removing_a_prompt_equals_never_giving_it(
+    opened: tuple[InteractiveSession, Volume],
+) -> None:
+    session, volume = opened
+    session.add_point(at(volume, BALL))
+    expected = session.predict()
+    session.reset()
+    session.add_point(at(volume, (2, 4, 5)), positive=False)
+    session.add_point(at(volume, BALL))
+    session.predict()
+    session.remove_prompt(0)
+    np.testing.assert_array_equal(session.predict(), expected)
+
+
+def test_a_constant_image_is_refused_and_the_open_one_kept(
+    opened: tuple[InteractiveSession, Volume],
+) -> None:
+    session, volume = opened
+    session.add_point(at(volume, BALL))
+    for value in (0, 7):
+        with pytest.raises(VolumeError, match=f"same value \\({value}\\)"):
+            session.set_volume(Volume(np.full((4, 8, 8), value, np.int16)))
+    assert session.volume is volume
+    assert session.predict().shape == volume.shape
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
+@pytest.mark.parametrize("place", [(0, 0, 0), (1, 1, 1), (7, 13, 15)])
+def test_voxels_that_are_no_numbers_are_refused_wherever_they_lie(
+    tiny_segmenter: Segmenter, value: float, place: tuple[int, int, int]
+) -> None:
+    array = np.random.default_rng(0).normal(size=(8, 16, 16))
+    array[place] = value
+    with pytest.raises(VolumeError, match="NaN"):
+        InteractiveSession(tiny_segmenter).set_volume(Volume(array))
+
+
+def test_set_prompts_keeps_what_both_lists_begin_with(
+    opened: tuple[InteractiveSession, Volume], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, volume = opened
+    a, b, c = (PointPrompt(at(volume, i)) for i in (BALL, (6, 18, 26), (2, 5, 6)))
+    session.set_prompts([a, b])
+    first = session.predict()
+    session.set_prompts([a, c])
+    assert session.prompts() == [a, c]
+    session.predict()
+    session.set_prompts([a, b])
+    monkeypatch.setattr(session._responder, "answer", None)  # nothing is computed again
+    np.testing.assert_array_equal(session.predict(), first)
+    session.set_prompts([], "unknown")
+    session.set_prompts([])
+    assert session.segments == []

@@ -1,0 +1,334 @@
+"""Answers follow from the prompts alone, and can be cancelled."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from ball_scan import BALL, OBLIQUE, SHAPE, at, ball, box_of, many_prompts, scan
+from pumit.errors import Cancelled
+from pumit.evaluation.metrics import dice
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt
+from pumit.volume import Volume
+
+
+def test_a_replayed_session_gives_the_same_masks(tiny_segmenter: Segmenter) -> None:
+    volume, _ = scan(OBLIQUE)
+    stepwise, at_once = (InteractiveSession(tiny_segmenter) for _ in range(2))
+    for session in (stepwise, at_once):
+        session.set_volume(volume)
+    for prompt in many_prompts(volume):
+        stepwise.add_prompt(prompt)
+        if any(p != prompt or not isinstance(p, PointPrompt) for p in stepwise.prompts()):
+            stepwise.predict()
+        at_once.add_prompt(prompt)
+    np.testing.assert_array_equal(stepwise.predict(), at_once.predict())
+    assert stepwise.estimated_iou() == at_once.estimated_iou()
+
+
+def test_detours_leave_no_trace(tiny_segmenter: Segmenter) -> None:
+    """Other segments, undone clicks and forgotten answers change nothing."""
+    volume, _ = scan()
+    plain, busy = (InteractiveSession(tiny_segmenter) for _ in range(2))
+    for session in (plain, busy):
+        session.set_volume(volume)
+    for prompt in many_prompts(volume)[1:5]:
+        plain.add_prompt(prompt)
+        busy.add_point(at(volume, (9, 30, 30)), positive=False)
+        busy.undo()
+        busy.add_prompt(prompt)
+        busy.add_point(at(volume, (3, 9, 9)), segment="other")
+        busy.predict("other")
+        busy.predict()
+    busy._answers.clear()
+    np.testing.assert_array_equal(plain.predict(), busy.predict())
+
+
+def test_segments_are_independent_and_may_overlap(bright_segmenter: Segmenter) -> None:
+    volume, truth = scan()
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(volume)
+    session.add_point(at(volume, BALL), segment="a")
+    session.add_point(at(volume, (6, 18, 24)), segment="b")
+    assert session.segments == ["a", "b"]
+    assert dice(session.predict("a"), truth) > 0.9
+    assert dice(session.predict("b"), truth) > 0.9
+    session.reset("a")
+    assert session.segments == ["b"]
+    assert dice(session.predict("b"), truth) > 0.9
+
+
+def test_a_mask_that_is_returned_is_the_users_own(
+    opened: tuple[InteractiveSession, Volume],
+) -> None:
+    session, volume = opened
+    session.add_point(at(volume, BALL))
+    mask = session.predict()
+    expected = mask.copy()
+    mask[:] = ~mask
+    np.testing.assert_array_equal(session.predict(), expected)
+
+
+def test_a_prior_is_kept_as_it_was_given(opened: tuple[InteractiveSession, Volume]) -> None:
+    session, _ = opened
+    prior = ball().copy()
+    session.set_mask_prior(prior)
+    prior[:] = False
+    (prompt,) = session.prompts()
+    assert isinstance(prompt, MaskPrompt)
+    np.testing.assert_array_equal(prompt.mask, ball())
+
+
+def test_a_click_costs_nothing_that_is_known(
+    opened: tuple[InteractiveSession, Volume], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Undo, redo, asking twice and asking for the estimate decode nothing anew."""
+    session, volume = opened
+    session.add_point(at(volume, BALL))
+    session.predict()
+    session.add_point(at(volume, (6, 18, 26)))
+    session.predict()
+
+    def decode(*args: object) -> None:
+        raise AssertionError("decoded again")
+
+    monkeypatch.setattr(Segmenter, "decode", decode)
+    session.predict()
+    session.estimated_iou()
+    session.undo()
+    session.predict()
+    session.redo()
+    session.predict()
+
+
+def test_long_sessions_answer_only_the_newest_prompt(
+    opened: tuple[InteractiveSession, Volume], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers beyond the cache are forgotten without being asked for again."""
+    session, volume = opened
+    monkeypatch.setattr("pumit.inference.interactive.session.CACHED_ANSWERS", 3)
+    rng = np.random.default_rng(2)
+    session.add_point(at(volume, BALL))
+    session.predict()
+    responder = session._responder
+    assert responder is not None
+    asked = []
+    plain = responder.answer
+
+    def count(*args: Any) -> Any:
+        asked.append(args)
+        return plain(*args)
+
+    monkeypatch.setattr(responder, "answer", count)
+    for k in range(1, 7):
+        place = np.array(BALL) + rng.uniform(-3, 3, 3)
+        session.add_point(at(volume, tuple(place)))  # type: ignore[arg-type]
+        session.predict()
+        assert len(asked) == k
+        assert len(session._answers) <= 3
+
+
+# Every kind of prompt
+
+
+def test_every_kind_of_prompt_gives_a_mask(tiny_segmenter: Segmenter) -> None:
+    volume, _ = scan(OBLIQUE)
+    for prompt in many_prompts(volume)[1:]:
+        session = InteractiveSession(tiny_segmenter)
+        session.set_volume(volume)
+        if not getattr(prompt, "is_positive", True):
+            session.add_point(at(volume, BALL))
+        session.add_prompt(prompt)
+        assert session.predict().shape == volume.shape
+        assert 0 <= session.estimated_iou() <= 1
+
+
+@pytest.mark.parametrize(
+    "corners",
+    [((2, 6, 14), (10, 28, 36)), ((6, 6, 14), (6, 28, 36)), ((2, 17, 14), (10, 17, 36))],
+    ids=["3D", "one slice", "one row"],
+)
+def test_boxes_of_an_oblique_volume_by_their_corners(
+    bright_segmenter: Segmenter, corners: tuple[Any, Any]
+) -> None:
+    volume, truth = scan(OBLIQUE)
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(volume)
+    session.add_prompt(box_of(volume, *corners))
+    assert dice(session.predict(), truth) > 0.8
+
+
+def test_a_flat_box_has_four_corners(bright_segmenter: Segmenter) -> None:
+    volume, truth = scan(OBLIQUE)
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(volume)
+    corners = [at(volume, (6, h, w)) for h in (6, 28) for w in (14, 36)]
+    session.add_prompt(BoxPrompt(tuple(corners)))
+    assert dice(session.predict(), truth) > 0.8
+
+
+def test_a_second_box_elsewhere_is_looked_at(bright_segmenter: Segmenter) -> None:
+    """The last box counts, also where the first one's field does not reach."""
+    array = np.zeros((8, 160, 160), np.int16)
+    array[2:6, 8:20, 8:20] = 100
+    array[2:6, 130:146, 130:146] = 100
+    array += np.random.default_rng(0).integers(0, 4, array.shape, dtype=np.int16)
+    volume = Volume(array, (3.0, 1.0, 1.0))
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(volume)
+    session.add_prompt(box_of(volume, (1, 6, 6), (6, 22, 22)))
+    assert session.predict()[4, 12, 12]
+    session.add_prompt(box_of(volume, (1, 126, 126), (6, 150, 150)))
+    assert session.predict()[4, 138, 138]
+
+
+def test_a_click_far_from_the_box_is_looked_at(bright_segmenter: Segmenter) -> None:
+    """A box round one half, and a click on the other: both belong to the segment."""
+    array = np.random.default_rng(0).integers(0, 4, (8, 300, 300), dtype=np.int16)
+    array[2:6, 8:20, 8:20] += 100
+    array[2:6, 270:286, 270:286] += 100
+    volume = Volume(array, (3.0, 1.0, 1.0))
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(volume)
+    session.add_prompt(box_of(volume, (1, 6, 6), (6, 22, 22)))
+    session.predict()
+    session.add_point(at(volume, (4, 278, 278)))
+    mask = session.predict()
+    assert mask[4, 278, 278]
+
+
+def test_two_clicks_at_the_ends_of_a_long_scan_both_count(bright_segmenter: Segmenter) -> None:
+    array = np.random.default_rng(0).integers(0, 5, (300, 48, 48), dtype=np.int16)
+    array[20:36, 16:32, 16:32] += 100
+    array[264:280, 16:32, 16:32] += 100
+    volume = Volume(array, (1.0, 1.0, 1.0))
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(volume)
+    session.add_point(at(volume, (28, 24, 24)))
+    assert session.predict()[28, 24, 24]
+    session.add_point(at(volume, (272, 24, 24)))
+    mask = session.predict()
+    assert mask[28, 24, 24]
+    assert mask[272, 24, 24]
+
+
+# Cancelling, progress, memory
+
+
+def test_a_cancelled_prediction_leaves_the_session_usable(
+    opened: tuple[InteractiveSession, Volume],
+) -> None:
+    session, volume = opened
+    session.add_point(at(volume, BALL))
+    with pytest.raises(Cancelled):
+        session.predict(cancelled=lambda: True)
+    assert len(session.prompts()) == 1
+    mask = session.predict(cancelled=lambda: False)
+    fresh = InteractiveSession(session.segmenter)
+    fresh.set_volume(volume)
+    fresh.add_point(at(volume, BALL))
+    np.testing.assert_array_equal(mask, fresh.predict())
+
+
+def test_cancelling_at_any_moment_changes_no_answer(
+    opened: tuple[InteractiveSession, Volume],
+) -> None:
+    session, volume = opened
+    for prompt in many_prompts(volume)[1:3]:
+        session.add_prompt(prompt)
+    asked = []
+    session.predict(cancelled=lambda: bool(asked.append(1)))  # type: ignore[func-returns-value]
+    expected = session.predict()
+    assert len(asked) > 2
+    for moment in range(len(asked)):
+        session._answers.clear()
+        count = iter(range(len(asked) + 1))
+        with pytest.raises(Cancelled):
+            session.predict(cancelled=lambda c=count, m=moment: next(c) == m)  # type: ignore[misc]
+        np.testing.assert_array_equal(session.predict(), expected)
+
+
+def test_progress_rises_to_one_in_the_callers_thread(
+    opened: tuple[InteractiveSession, Volume],
+) -> None:
+    session, volume = opened
+    session.add_point(at(volume, (1, 2, 3)), positive=False)
+    for prompt in many_prompts(volume)[1:4]:
+        session.add_prompt(prompt)
+    told: list[tuple[float, int]] = []
+    for _ in range(2):  # computed, and known
+        told.clear()
+        session.predict(progress=lambda share: told.append((share, threading.get_ident())))
+        shares = [share for share, _ in told]
+        assert shares == sorted(set(shares))
+        assert shares[-1] == 1.0
+        assert min(shares) > 0
+        assert {thread for _, thread in told} == {threading.get_ident()}
+
+
+def test_opening_a_large_scan_does_not_copy_it(bright_segmenter: Segmenter) -> None:
+    """Memory follows the field and the averaged levels, not a second copy of the scan."""
+    array = np.zeros((160, 256, 256), np.float64)  # 80 MiB that the system hands out lazily
+    array[80, 100:140, 100:140] = 1.0
+    volume = Volume(array, (2.0, 1.0, 1.0))
+    session = InteractiveSession(bright_segmenter)
+    tracemalloc.start()
+    try:
+        session.set_volume(volume)
+        session.add_point(at(volume, (80, 120, 120)))
+        mask = session.predict()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert mask.shape == volume.shape
+    assert peak < 0.5 * array.nbytes
+    assert session._responder is not None
+    levels = session._responder.pyramid.levels
+    assert sum(t.nbytes for t, _ in levels if t is not None) < 0.6 * array.size * 4
+
+
+def test_embeddings_in_memory_are_bounded(bright_segmenter: Segmenter) -> None:
+    volume, _ = scan()
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(volume)
+    rng = np.random.default_rng(3)
+    for k in range(30):
+        place = rng.uniform(0, np.array(SHAPE) - 1)
+        session.add_point(at(volume, tuple(place)), segment=str(k))  # type: ignore[arg-type]
+        session.predict(str(k))
+    assert session._responder is not None
+    assert len(session._responder.image.embeddings) <= 24
+
+
+def test_the_estimate_is_read_as_the_model_was_calibrated(tiny_segmenter: Segmenter) -> None:
+    volume, _ = scan()
+    plain = InteractiveSession(tiny_segmenter)
+    row = {"estimate": [0, 1], "iou": [0.25, 0.75]}
+    calibrated = InteractiveSession(replace(tiny_segmenter, recipe={"calibration": row}))
+    for session in (plain, calibrated):
+        session.set_volume(volume)
+        session.add_point(at(volume, BALL))
+    assert calibrated.estimated_iou() == pytest.approx(0.25 + plain.estimated_iou() / 2)
+    np.testing.assert_array_equal(calibrated.predict(), plain.predict())
+
+
+@pytest.mark.parametrize(("ece", "is_told"), [(0.03, True), (0.12, False)])
+def test_an_overlap_is_expected_only_of_a_calibration_near_the_truth(
+    tiny_segmenter: Segmenter, ece: float, is_told: bool
+) -> None:
+    volume, _ = scan()
+    row = {"estimate": [0, 1], "iou": [0.6, 0.6], "ece": ece}
+    for recipe, is_known in (({}, False), ({"calibration": row}, is_told)):
+        session = InteractiveSession(replace(tiny_segmenter, recipe=recipe))
+        session.set_volume(volume)
+        session.add_point(at(volume, BALL))
+        assert session.expected_dice() == (pytest.approx(0.75) if is_known else None)
+        # Nothing is known of how well it holds for boxes.
+        session.add_prompt(box_of(volume, (2, 8, 14), (9, 26, 36)))
+        assert session.expected_dice() is None

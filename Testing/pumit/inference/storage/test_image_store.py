@@ -1,0 +1,263 @@
+"""Identical scans are held once, and nothing else is."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from ball_scan import BALL, OBLIQUE, at, many_prompts, scan
+from pumit.errors import VolumeError
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.inference.storage.embedding_store import embedding_bytes
+from pumit.inference.storage.image_store import ImageStore
+from pumit.preprocessing.fields import Pyramid, level_bytes
+from pumit.volume import Volume
+
+
+@pytest.fixture
+def store() -> ImageStore:
+    return ImageStore(is_shared=True)
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Every field that is embedded."""
+    fields: list[object] = []
+    plain = Segmenter.embed
+
+    def embed(self: Segmenter, pyramid: Pyramid, field: object) -> object:
+        fields.append(field)
+        return plain(self, pyramid, field)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Segmenter, "embed", embed)
+    return fields
+
+
+def copied(volume: Volume, **changes: object) -> Volume:
+    """As another client would send it: equal numbers in another place of memory."""
+    return replace(volume, **{"array": volume.array.copy(), **changes})  # type: ignore[arg-type]
+
+
+def open_sessions(
+    segmenter: Segmenter, store: ImageStore, *volumes: Volume
+) -> list[InteractiveSession]:
+    sessions = [InteractiveSession(segmenter, images=store) for _ in volumes]
+    for session, volume in zip(sessions, volumes, strict=True):
+        session.set_volume(volume)
+    return sessions
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def test_the_same_scan_is_embedded_once(
+    tiny_segmenter: Segmenter, store: ImageStore, embedded: list[object]
+) -> None:
+    volume, _ = scan()
+    first, second = open_sessions(tiny_segmenter, store, volume, copied(volume))
+    assert len(embedded) == 1
+    assert second.volume.array is first.volume.array
+    for session in (first, second):
+        session.add_point(at(volume, BALL))
+    first.predict()
+    count = len(embedded)
+    second.predict()
+    assert len(embedded) == count
+    assert store.scan_bytes == volume.array.nbytes + level_bytes(volume.shape, volume.spacing_mm)
+
+
+def test_masks_are_the_same_bit_by_bit_with_and_without_sharing(
+    tiny_segmenter: Segmenter, store: ImageStore
+) -> None:
+    volume, _ = scan(OBLIQUE)
+    alone = InteractiveSession(tiny_segmenter)
+    alone.set_volume(volume)
+    other, shared = open_sessions(tiny_segmenter, store, copied(volume), copied(volume))
+    for number, prompt in enumerate(many_prompts(volume)):
+        for session in (alone, shared):
+            session.add_prompt(prompt)
+        other.add_point(at(volume, (number, 9, 30)))
+        other.predict()
+        if len(alone.prompts()) > 1:
+            np.testing.assert_array_equal(shared.predict(), alone.predict())
+            assert shared.estimated_iou() == alone.estimated_iou()
+
+
+def test_each_session_keeps_its_place_in_the_world(
+    tiny_segmenter: Segmenter, store: ImageStore
+) -> None:
+    volume, _ = scan()
+    moved = copied(volume, origin_lps=(5.0, -6.0, 7.0), direction=OBLIQUE)
+    first, second = open_sessions(tiny_segmenter, store, volume, moved)
+    assert second.responder.image is first.responder.image
+    assert second.volume.origin_lps == (5.0, -6.0, 7.0)
+    np.testing.assert_array_equal(second.volume.direction, OBLIQUE)
+    first.add_point(at(volume, BALL))
+    second.add_point(at(moved, BALL))
+    np.testing.assert_array_equal(first.predict(), second.predict())
+
+
+def other_voxel(volume: Volume) -> Volume:
+    array = volume.array.copy()
+    array[-1, -1, -1] += 1
+    return replace(volume, array=array)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        other_voxel,
+        lambda v: replace(v, array=v.array.astype(np.int32)),
+        lambda v: replace(v, array=v.array.reshape(12, 44, 36)),
+        lambda v: replace(v, array=v.array.transpose(0, 2, 1)),
+        lambda v: replace(v, array=v.array[None]),
+        lambda v: replace(v, spacing_mm=(3.0, 1.0, 1.0000001)),
+    ],
+    ids=["voxel", "dtype", "shape", "order", "axes", "spacing"],
+)
+def test_whatever_differs_is_not_shared(
+    tiny_segmenter: Segmenter, store: ImageStore, embedded: list[object], change: object
+) -> None:
+    volume, _ = scan()
+    first, second = open_sessions(tiny_segmenter, store, volume, change(volume))  # type: ignore[operator]
+    assert second.responder.image is not first.responder.image
+    assert len(embedded) == 2
+
+
+def test_channels_share_voxels_and_nothing_else(
+    tiny_segmenter: Segmenter, store: ImageStore
+) -> None:
+    volume, _ = scan()
+    array = np.stack([volume.array, volume.array[::-1]])
+    first, second, third = (InteractiveSession(tiny_segmenter, images=store) for _ in range(3))
+    for session, channel in ((first, 0), (second, 1), (third, 1)):
+        session.set_volume(replace(volume, array=array.copy()), channel=channel)
+        session.add_point(at(volume, BALL))
+    assert first.volume.array is second.volume.array
+    assert first.responder.image is not second.responder.image
+    assert third.responder.image is second.responder.image
+    assert not np.array_equal(first.predict(), second.predict())
+    alone = InteractiveSession(tiny_segmenter)
+    alone.set_volume(replace(volume, array=array[1]))
+    alone.add_point(at(volume, BALL))
+    np.testing.assert_array_equal(second.predict(), alone.predict())
+
+
+def test_a_hash_means_nothing_in_another_process() -> None:
+    volume, _ = scan()
+    first, second = (ImageStore(is_shared=True) for _ in range(2))
+    assert first._hash(volume.array) == first._hash(volume.array.copy())
+    assert first._hash(volume.array) != second._hash(volume.array)
+    assert first._hash(volume.array) == first._hash(np.asfortranarray(volume.array))
+
+
+def test_sessions_of_the_library_share_nothing(
+    tiny_segmenter: Segmenter, embedded: list[object]
+) -> None:
+    volume, _ = scan()
+    sessions = [InteractiveSession(tiny_segmenter) for _ in range(2)]
+    for session in sessions:
+        session.set_volume(volume)
+    assert len(embedded) == 2
+
+
+def test_the_last_one_who_leaves_takes_the_scan_along(
+    tiny_segmenter: Segmenter, store: ImageStore
+) -> None:
+    volume, _ = scan()
+    first, second = open_sessions(tiny_segmenter, store, volume, copied(volume))
+    voxels, image = weakref.ref(volume.array), weakref.ref(first.responder.image)
+    del volume
+    with without_collector():
+        first.close()
+        second.add_point(at(second.volume, BALL))
+        assert second.predict().any()
+        assert voxels() is not None
+        second.close()
+        assert voxels() is None
+        assert image() is None
+    assert (store.scan_bytes, store.embedding_bytes, store.sizes()) == (0, 0, [])
+
+
+def test_a_session_that_is_dropped_gives_everything_back(
+    tiny_segmenter: Segmenter, store: ImageStore
+) -> None:
+    volume, _ = scan()
+    (session,) = open_sessions(tiny_segmenter, store, volume)
+    with without_collector():
+        del session
+        assert (store.scan_bytes, store.embedding_bytes) == (0, 0)
+
+
+def test_a_new_scan_takes_the_place_of_the_old(
+    tiny_segmenter: Segmenter, store: ImageStore
+) -> None:
+    volume, _ = scan()
+    (session,) = open_sessions(tiny_segmenter, store, volume)
+    bytes_of_one = store.scan_bytes
+    session.set_volume(other_voxel(volume))
+    assert store.scan_bytes == bytes_of_one
+    with pytest.raises(VolumeError, match="same value"):
+        session.set_volume(replace(volume, array=np.zeros_like(volume.array)))
+    assert store.scan_bytes == bytes_of_one
+    assert session.volume.array[-1, -1, -1] == volume.array[-1, -1, -1] + 1
+
+
+def test_embeddings_of_all_images_are_bounded_together(
+    tiny_segmenter: Segmenter, store: ImageStore
+) -> None:
+    volume, _ = scan()
+    first, second = open_sessions(tiny_segmenter, store, volume, other_voxel(volume))
+    one = embedding_bytes(next(iter(first.responder.image.embeddings.values())))
+    assert store.embedding_bytes == 2 * one
+    store.set_max_embedding_bytes(3 * one)
+    expected = []
+    for session in (first, second, first, second):
+        session.add_point(at(volume, BALL))
+        expected.append(session.predict())
+        assert store.embedding_bytes <= 3 * one
+    # What was dropped is computed anew, and the same.
+    store.shrink_embeddings(0)
+    assert store.embedding_bytes == 0
+    assert not first.responder.image.embeddings
+    first.forget_answers()
+    np.testing.assert_array_equal(first.predict(), expected[2])
+
+
+def test_the_embedding_used_last_is_kept_longest(
+    tiny_segmenter: Segmenter, store: ImageStore, embedded: list[object]
+) -> None:
+    volume, _ = scan()
+    first, second = open_sessions(tiny_segmenter, store, volume, other_voxel(volume))
+    (where,) = first.responder.image.embeddings
+    first.responder.embedding(where)
+    store.shrink_embeddings(store.embedding_bytes // 2)
+    assert list(first.responder.image.embeddings) == [where]
+    assert not second.responder.image.embeddings
+
+
+def test_levels_take_what_was_foreseen() -> None:
+    rng = np.random.default_rng(0)
+    for shape, spacing in (
+        ((40, 70, 33), (1.0, 1.0, 1.0)),
+        ((9, 128, 100), (5.0, 0.7, 0.7)),
+        ((1, 65, 64), (1e8, 1.0, 1.0)),
+        ((70, 40, 12), (0.5, 2.0, 2.0)),
+        ((4, 8, 8), (1.0, 1.0, 1.0)),
+    ):
+        levels = Pyramid(rng.normal(size=shape), spacing).levels
+        made = sum(level.nbytes for level, _ in levels if level is not None)
+        assert level_bytes(shape, spacing) == made

@@ -1,0 +1,149 @@
+"""Zips are read like folders, stay while they are needed, and cannot do harm."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from generated_scans import along_normal, write_stack
+from pumit.errors import AmbiguousSeriesError, VolumeError
+from pumit.io.dicom import files as dicom_files
+from pumit.io.read import read_volume
+
+
+def zipped(tmp_path: Path, names: str = "{}", compression: int = zipfile.ZIP_DEFLATED) -> Path:
+    write_stack(tmp_path / "ct", along_normal(5))
+    with zipfile.ZipFile(tmp_path / "ct.zip", "w", compression) as archive:
+        for file in (tmp_path / "ct").iterdir():
+            archive.write(file, names.format(file.name))
+    return tmp_path / "ct.zip"
+
+
+def refused(path: Path, reason: str) -> None:
+    with pytest.raises(VolumeError, match=reason) as caught:
+        read_volume(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("names", ["{}", "study/série 1/{}", "a\\b\\{}"])
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_zip_reads_like_its_folder(tmp_path: Path, names: str, compression: int) -> None:
+    path = zipped(tmp_path, names, compression)
+    expected = read_volume(tmp_path / "ct")
+    volume = read_volume(path)
+    np.testing.assert_array_equal(volume.array, expected.array)
+    assert volume.origin_lps == expected.origin_lps
+
+
+def test_unpacked_files_live_as_long_as_the_volume(tmp_path: Path) -> None:
+    volume = read_volume(zipped(tmp_path))
+    assert volume.source is not None
+    folder = volume.source.files[0].parent
+    assert all(file.is_file() for file in volume.source.files)
+    del volume
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_nothing_is_left_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = zipped(tmp_path)
+    write_stack(tmp_path / "other", along_normal(5), series="1.2.4")
+    with zipfile.ZipFile(path, "a") as archive:
+        for file in (tmp_path / "other").iterdir():
+            archive.write(file, f"other/{file.name}")
+    monkeypatch.setattr(dicom_files.tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    with pytest.raises(AmbiguousSeriesError):
+        read_volume(path)
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../../evil-{}", "/evil-{}", "C:\\evil-{}", "a/../../evil-{}"])
+def test_no_name_in_a_zip_leads_outside(tmp_path: Path, name: str) -> None:
+    inside = tmp_path / "deep" / "inside"
+    inside.mkdir(parents=True)
+    path = zipped(inside, name)
+    volume = read_volume(path)
+    assert volume.shape[0] == 5
+    assert volume.source is not None
+    assert len({file.parent for file in volume.source.files}) == 1
+    assert not list(tmp_path.rglob("evil-*"))
+    assert not list(Path("/").glob("evil-*"))
+
+
+def test_zip_without_dicom_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("readme.txt", "x" * 500)
+    refused(tmp_path / "a.zip", "no DICOM objects")
+
+
+def test_empty_zip_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w"):
+        pass
+    refused(tmp_path / "a.zip", "no DICOM objects")
+
+
+@pytest.mark.parametrize("part", [0.2, 0.6, 0.95])
+def test_truncated_zip_is_refused(tmp_path: Path, part: float) -> None:
+    path = zipped(tmp_path)
+    path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
+    refused(path, "damaged")
+
+
+def test_damaged_member_is_refused(tmp_path: Path) -> None:
+    path = zipped(tmp_path, compression=zipfile.ZIP_STORED)
+    content = bytearray(path.read_bytes())
+    content[600] ^= 0xFF
+    path.write_bytes(content)
+    refused(path, "damaged")
+
+
+def test_zip_bomb_is_refused_before_it_unpacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dicom_files, "RATIO_FROM_BYTES", 1 << 20)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.dcm", bytes(128) + b"DICM" + bytes(8 << 20))
+    refused(tmp_path / "a.zip", "too much for a scan")
+
+
+def test_zip_larger_than_the_disk_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = zipped(tmp_path)
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr(dicom_files.shutil, "disk_usage", lambda folder: usage)
+    refused(path, "make room")
+
+
+def test_disk_that_fills_while_unpacking_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = zipped(tmp_path)
+    monkeypatch.setattr(dicom_files.shutil, "copyfileobj", refuse)
+    refused(path, "disk is full")
+
+
+def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = zipped(tmp_path)
+    monkeypatch.setattr(dicom_files, "MAX_FILES", 3)
+    refused(path, "5 files, too much")
+    refused(tmp_path / "ct", "more than 3 files")
+
+
+def test_encrypted_zip_is_refused(tmp_path: Path) -> None:
+    path = zipped(tmp_path)
+    content = bytearray(path.read_bytes())
+    start = 0
+    while (start := content.find(b"PK\x01\x02", start)) >= 0:
+        content[start + 8] |= 1  # the flag that says encrypted
+        start += 4
+    path.write_bytes(content)
+    refused(path, "encrypted")

@@ -1,0 +1,111 @@
+"""DICOM-SEG of every kind is read onto the voxels of its scan, or refused in one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from label_objects_made import SHAPE, SPACING, a_series, a_volume, blobs, write_seg
+from pumit.errors import VolumeError
+from pumit.io.labels.label_source import read_labels, read_scan
+from pumit.io.labels.seg_labels import read_dicom_seg
+from pumit.volume import Volume
+from pydicom import dcmread
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory: pytest.TempPathFactory) -> Volume:
+    return a_series(tmp_path_factory.mktemp("series"))
+
+
+def test_overlapping_segments_are_read_as_they_were_written(tmp_path: Path, scan: Volume) -> None:
+    masks = blobs()
+    pixels = np.stack(masks, axis=-1).astype(np.uint8)
+    path = write_seg(tmp_path / "a.dcm", scan, pixels, "BINARY", ["Liver", "Tumour"])
+    found = read_dicom_seg(path, scan)
+    assert [s.name for s in found.segments] == ["Liver", "Tumour"]
+    assert found.volume.channels == 2
+    for segment, mask in zip(found.segments, masks, strict=True):
+        assert np.array_equal(found.mask(segment), mask)
+    assert found.segments[0].terminology.split("~")[2] == "SCT^10200004^Liver"
+    assert np.allclose(found.segments[0].color_rgb or 0, (1, 0, 0), atol=0.02)
+    assert found.doubts == ()
+
+
+def test_label_map_segmentation_is_read(tmp_path: Path, scan: Volume) -> None:
+    labels = blobs()[0].astype(np.uint8)
+    labels[blobs()[1]] = 2
+    path = write_seg(tmp_path / "a.dcm", scan, labels, "LABELMAP", ["Liver", "Tumour"])
+    found = read_dicom_seg(path, scan)
+    assert [s.value for s in found.segments] == [1, 2]
+    assert np.array_equal(found.volume.array, labels)
+
+
+def test_fractions_count_from_one_half_on(tmp_path: Path, scan: Volume) -> None:
+    share = np.random.default_rng(3).random(SHAPE)
+    path = write_seg(tmp_path / "a.dcm", scan, share[..., None], "FRACTIONAL", ["Liver"])
+    found = read_dicom_seg(path, scan)
+    stored = np.rint(share * 255)
+    assert np.array_equal(found.mask(found.segments[0]), stored >= 127.5)
+
+
+def test_other_order_of_the_scans_axes_is_followed(tmp_path: Path, scan: Volume) -> None:
+    """A conversion of the series may store it with other axes; the voxels are the same."""
+    mask = blobs()[0]
+    path = write_seg(tmp_path / "a.dcm", scan, mask.astype(np.uint8), "BINARY", ["Liver"])
+    turned = Volume(
+        scan.array.transpose(2, 0, 1)[:, ::-1],
+        (SPACING[2], SPACING[0], SPACING[1]),
+        tuple(scan.index_to_world((SHAPE[0] - 1, 0, 0))),
+        np.column_stack([scan.direction[:, 1], -scan.direction[:, 2], scan.direction[:, 0]]),
+    )
+    found = read_dicom_seg(path, turned)
+    assert np.array_equal(found.mask(found.segments[0]), mask.transpose(2, 0, 1)[:, ::-1])
+
+
+def test_part_of_the_scan_keeps_what_it_holds(tmp_path: Path, scan: Volume) -> None:
+    mask = blobs()[0]
+    path = write_seg(tmp_path / "a.dcm", scan, mask.astype(np.uint8), "BINARY", ["Liver"])
+    part = replace(scan, array=scan.array[1:3], origin_lps=tuple(scan.index_to_world((1, 0, 0))))
+    found = read_dicom_seg(path, part)
+    assert np.array_equal(found.mask(found.segments[0]), mask[1:3])
+    outside = int(mask.sum() - mask[1:3].sum())
+    assert found.doubts == (f"DICOM-SEG: {outside} voxels lie outside of the image",)
+
+
+def test_other_grid_is_refused_in_words(tmp_path: Path, scan: Volume) -> None:
+    mask = blobs()[0].astype(np.uint8)
+    path = write_seg(tmp_path / "a.dcm", scan, mask, "BINARY", ["Liver"])
+    finer = replace(scan, spacing_mm=(2.5, 0.45, 0.35))
+    with pytest.raises(VolumeError, match=r"spacing 0\.9 x 0\.7 mm in place of 0\.45 x 0\.35"):
+        read_dicom_seg(path, finer)
+
+
+def test_damaged_object_is_one_line(tmp_path: Path, scan: Volume) -> None:
+    mask = blobs()[0].astype(np.uint8)
+    path = write_seg(tmp_path / "a.dcm", scan, mask, "BINARY", ["Liver"])
+    seg = dcmread(path)
+    seg.PixelData = seg.PixelData[: len(seg.PixelData) // 4 * 2]
+    seg.save_as(path)
+    with pytest.raises(VolumeError, match="truncated") as raised:
+        read_labels(path, scan)
+    assert "\n" not in str(raised.value)
+    del seg.SegmentSequence
+    seg.save_as(path)
+    with pytest.raises(VolumeError, match="describes no segment"):
+        read_labels(path, scan)
+
+
+def test_segmentation_chooses_its_series_out_of_several(tmp_path: Path) -> None:
+    first = a_series(tmp_path / "study" / "one")
+    a_series(tmp_path / "study" / "two", seed=5)
+    mask = blobs()[0].astype(np.uint8)
+    label = write_seg(tmp_path / "study" / "a.dcm", first, mask, "BINARY", ["Liver"])
+    with pytest.raises(VolumeError, match="study#IDENTIFIER"):
+        read_scan([tmp_path / "study"])
+    volume = read_scan([tmp_path / "study"], label)
+    assert np.array_equal(volume.array, a_volume().array)
+    # The folder that holds the one segmentation names it too.
+    assert read_labels(tmp_path / "study", volume).volume.array.any()

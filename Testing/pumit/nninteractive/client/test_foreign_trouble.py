@@ -1,0 +1,194 @@
+"""An nnInteractive server that is full, refuses, fails, forgets or goes; the session goes on."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from foreign_server import KEY, foreign, start_foreign
+from painting_session import painted, point
+from pumit.client.http_client import Client, Unreachable
+from pumit.errors import PromptError, ServiceError, VolumeError
+from pumit.nninteractive.client.session import ForeignSession
+from pumit.volume import Volume
+from pumit.wire.protocol import BusyError
+
+
+@pytest.fixture
+def theirs():
+    with foreign() as server:
+        yield server
+
+
+@pytest.fixture
+def session(theirs, volume):
+    with theirs.client() as client, ForeignSession(client) as made:
+        made.set_volume(volume)
+        yield made
+
+
+def test_an_expired_session_is_opened_again_by_itself(volume):
+    with (
+        foreign(idle_timeout_seconds=0.3, sweep_interval_seconds=0.05) as server,
+        server.client() as client,
+        ForeignSession(client) as session,
+    ):
+        session.set_volume(volume)
+        session.add_prompt(point(volume, 4, 10, 10))
+        first = session.predict()
+        time.sleep(0.8)
+        np.testing.assert_array_equal(session.predict(), first)
+        assert len(server.sessions) == 2  # what is known needs no server
+        session.add_prompt(point(volume, 4, 20, 20))
+        expected = painted(volume, ((4, 10, 10), True), ((4, 20, 20), True))
+        np.testing.assert_array_equal(session.predict(), expected)
+        assert len(server.sessions) == 3
+
+
+def test_a_living_session_outlives_the_servers_patience_with_dead_ones(volume):
+    with (
+        foreign(liveness_timeout_seconds=0.6, sweep_interval_seconds=0.05) as server,
+        server.client() as client,
+        ForeignSession(client) as session,
+    ):
+        session.set_volume(volume)
+        time.sleep(1.5)
+        session.add_prompt(point(volume, 4, 10, 10))
+        session.predict()
+        assert len(server.sessions) == 2
+
+
+def test_a_server_that_was_started_again_continues_with_all_prompts(volume):
+    first = start_foreign()
+    port = urlsplit(first.url).port
+    try:
+        with first.client() as client, ForeignSession(client) as session:
+            session.set_volume(volume)
+            session.add_prompt(point(volume, 4, 10, 10))
+            session.predict()
+            first.stop()
+            session.add_prompt(point(volume, 4, 20, 20))
+            with pytest.raises(Unreachable, match="Nothing answers"):
+                session.predict()
+            with foreign(port=port) as second:
+                expected = painted(volume, ((4, 10, 10), True), ((4, 20, 20), True))
+                np.testing.assert_array_equal(session.predict(), expected)
+                assert [entry[0] for entry in second.said] == ["point", "point"]
+    finally:
+        first.stop()
+
+
+def test_a_session_continues_on_another_server(session, volume, theirs):
+    session.add_prompt(point(volume, 4, 10, 10))
+    expected = session.predict()
+    with foreign(license="MIT") as other, other.client() as client:
+        session.rebuild(client)
+        np.testing.assert_array_equal(session.predict(), expected)
+        assert other.said == [("point", (4, 10, 10), True)]  # another model: asked anew
+        session.close()
+
+
+def test_a_full_server_says_so_and_frees_the_place_of_who_left(volume):
+    with foreign(max_sessions=1) as server, server.client() as client:
+        first = ForeignSession(client)
+        with pytest.raises(BusyError, match=r"no place now: server is at capacity \(1 sessions\)"):
+            ForeignSession(client)
+        first.close()
+        first.close()
+        with ForeignSession(client) as second:
+            second.set_volume(volume)
+
+
+def test_a_server_without_a_key_can_be_used(volume):
+    with foreign(key=None) as server, Client(server.url, "") as client:
+        with ForeignSession(client) as session:
+            session.set_volume(volume)
+        assert client.capabilities()["kind"] == "nninteractive"
+
+
+@pytest.mark.parametrize(("key", "said"), [("", "asks for a token"), ("x", "not take this token")])
+def test_a_missing_and_a_wrong_key_are_named(theirs, key, said):
+    with theirs.client(key) as client, pytest.raises(ServiceError, match=said):
+        ForeignSession(client)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_certificate_of_its_own_is_checked_with_its_file(volume, tmp_path):
+    certificate, key = str(tmp_path / "c.pem"), str(tmp_path / "k.pem")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=theirs"
+    command += f" -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    with foreign(tls=(certificate, key)) as server:
+        with server.client() as client, pytest.raises(Unreachable, match="certificate"):
+            ForeignSession(client)
+        with (
+            Client(server.url, KEY, verify=certificate) as client,
+            ForeignSession(client) as session,
+        ):
+            session.set_volume(volume)
+            session.add_prompt(point(volume, 4, 10, 10))
+            np.testing.assert_array_equal(session.predict(), painted(volume, ((4, 10, 10), True)))
+
+
+def test_what_the_server_refuses_is_said_in_its_words_and_the_session_goes_on(
+    session, volume, theirs, monkeypatch
+):
+    def refuse(*_arguments, **_options):
+        raise ValueError("No such thing.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(theirs.sessions[-1], "add_point_interaction", refuse)
+        session.add_prompt(point(volume, 4, 10, 10))
+        with pytest.raises(PromptError, match=r"does not take this: No such thing\.$"):
+            session.predict()
+    assert session.predict().any()
+
+
+def test_a_volume_that_the_server_refuses_leaves_the_earlier_one(
+    session, volume, theirs, monkeypatch
+):
+    session.add_prompt(point(volume, 4, 10, 10))
+    session.predict()
+
+    def refuse(made, image, properties):
+        made._reset_session()
+        raise ValueError("Too large for this server.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(theirs.sessions[-1]), "set_image", refuse)
+        with pytest.raises(VolumeError, match=r"does not take this: Too large"):
+            session.set_volume(Volume(np.random.default_rng(0).normal(size=(3, 4, 5))))
+    session.add_prompt(point(volume, 4, 20, 20))
+    expected = painted(volume, ((4, 10, 10), True), ((4, 20, 20), True))
+    np.testing.assert_array_equal(session.predict(), expected)
+
+
+def test_a_server_that_fails_is_one_sentence_and_the_session_goes_on(session, volume):
+    session.add_prompt(point(volume, 4, 10, 10))
+    session.predict()
+    session.add_prompt(point(volume, 0, 0, 0))
+    with pytest.raises(ServiceError, match=r"server failed \(HTTP 500\).*prompts are kept"):
+        session.predict()
+    session.undo()
+    session.add_prompt(point(volume, 4, 20, 20))
+    expected = painted(volume, ((4, 10, 10), True), ((4, 20, 20), True))
+    np.testing.assert_array_equal(session.predict(), expected)
+
+
+def test_two_sessions_do_not_see_each_other(theirs, volume):
+    other = Volume(np.random.default_rng(5).normal(size=(4, 12, 13)))
+    with (
+        theirs.client() as client,
+        ForeignSession(client) as one,
+        ForeignSession(client) as two,
+    ):
+        one.set_volume(volume)
+        two.set_volume(other)
+        one.add_prompt(point(volume, 1, 1, 1))
+        two.add_prompt(point(other, 2, 2, 2))
+        np.testing.assert_array_equal(one.predict(), painted(volume, ((1, 1, 1), True)))
+        np.testing.assert_array_equal(two.predict(), painted(other, ((2, 2, 2), True)))

@@ -1,0 +1,5 @@
+"""A server on loopback, workers, and a scan to send to them."""
+
+from __future__ import annotations
+
+from serving import fake_worker, server, serving, volume  # noqa: F401

@@ -1,0 +1,256 @@
+"""The nnInteractive protocol's endpoints: what they answer, what they refuse, what they share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_engine import FakeEngine
+from pumit.errors import PromptError
+from pumit.prompts import MaskPrompt
+from pumit.wire import protocol
+from viewer_requests import SHAPE, Buffer, click, load, send, viewer_of
+
+
+@pytest.fixture
+def engine():
+    return FakeEngine()
+
+
+@pytest.fixture
+def http(engine):
+    with viewer_of(engine) as made:
+        yield made
+
+
+def test_capabilities_answer_both_protocols(http):
+    told = http.get("/capabilities").json()
+    assert told["supported_interactions"]["bbox3d"] is True
+    assert told["supports_undo"] is True
+    assert told["inference_session_version"] == "2.6.0"
+    assert told["pumit"]["protocols"] == {"nninteractive": "2.6.0"}
+    assert told["license"] == "!!MISSING!!"  # of a model that no index names
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "int32", "uint64"])
+def test_answers_travel_in_the_type_of_the_buffer(http, dtype):
+    load(http, dtype)
+    buffer = Buffer(dtype)
+    meta = buffer.take(click(http, 4, 5, 6))
+    assert meta["ran_prediction"] is True
+    assert meta["bbox"] == [[2, 7], [3, 8], [4, 9]]
+    assert buffer.array.sum() == 125
+
+
+def test_only_the_box_that_changed_is_sent(http):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+    meta = buffer.take(click(http, 4, 5, 6))
+    assert meta["bbox"] == [[2, 7], [3, 8], [7, 9]]
+    assert buffer.array.sum() == 5 * 5 * 7
+    meta = buffer.take(click(http, 4, 5, 6))
+    assert meta == {"ran_prediction": True, "bbox": None}
+
+
+def test_prompts_without_a_prediction_are_answered_together(http):
+    load(http)
+    buffer = Buffer()
+    assert buffer.take(click(http, 2, 2, 2, run=False)) == {"ran_prediction": False, "bbox": None}
+    buffer.take(click(http, 6, 7, 8, run=False))
+    assert not buffer.array.any()
+    assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is True
+    assert buffer.array.sum() == 250
+    again = buffer.take(http.post("/predict", json={"force_full_refine": True}))
+    assert again == {"ran_prediction": False, "bbox": None}
+
+
+def test_undo_takes_back_every_level_and_then_says_no(http):
+    load(http)
+    buffer, states = Buffer(), []
+    scribble = np.ones((1, 3, 3), np.uint8)
+    requests = [
+        lambda: click(http, 4, 5, 4),
+        lambda: click(http, 4, 5, 4, inside=False),
+        lambda: click(http, 1, 1, 1, run=False),
+        lambda: send(
+            *(http, "/add_scribble_interaction", scribble),
+            include_interaction=True,
+            interaction_bbox=[[8, 9], [2, 5], [3, 6]],
+        ),
+        lambda: send(http, "/add_initial_seg_interaction", np.ones(SHAPE, np.uint8)),
+    ]
+    for request in requests:
+        states.append(buffer.array.copy())
+        buffer.take(request())
+    buffer.array[:] = 1  # as the published client does with an initial segmentation
+    for state in reversed(states):
+        assert buffer.take(http.post("/undo", json={}))["ran_prediction"] is True
+        np.testing.assert_array_equal(buffer.array, state)
+    assert buffer.take(http.post("/undo", json={})) == {"ran_prediction": False, "bbox": None}
+
+
+def test_a_new_object_begins_with_nothing_to_undo(http, engine):
+    load(http)
+    Buffer().take(click(http, 4, 5, 4))
+    assert http.post("/reset_interactions", json={}).json() == {}
+    assert Buffer().take(http.post("/undo", json={}))["ran_prediction"] is False
+    assert engine.sessions[0].prompts("1") == []
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+    assert buffer.array.sum() == 125
+
+
+def test_clicks_outside_alone_leave_the_buffer_empty(http):
+    load(http)
+    meta = Buffer().take(click(http, 4, 5, 4, inside=False))
+    assert meta == {"ran_prediction": True, "bbox": None}
+
+
+def test_an_initial_segmentation_replaces_what_was_asked(http, engine):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 1, 1, 1))
+    drawn = np.zeros(SHAPE, np.int16)
+    drawn[5:7, 5:7, 5:7] = 3
+    answer = send(http, "/add_initial_seg_interaction", drawn, run_prediction=True)
+    buffer.array[:] = drawn != 0
+    buffer.take(answer)
+    np.testing.assert_array_equal(buffer.array, drawn != 0)
+    (prior,) = engine.sessions[0].prompts("1")
+    assert isinstance(prior, MaskPrompt)
+    buffer.take(click(http, 1, 1, 8))
+    assert buffer.array[5, 5, 5]
+    assert buffer.array[1, 1, 8]
+    assert Buffer().take(http.post("/predict", json={}))["ran_prediction"] is False
+
+
+def test_an_empty_initial_segmentation_clears_and_can_be_undone(http):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+    before = buffer.array.copy()
+    buffer.take(send(http, "/add_initial_seg_interaction", np.zeros(SHAPE, np.uint8)))
+    buffer.array[:] = 0
+    buffer.take(http.post("/undo", json={}))
+    np.testing.assert_array_equal(buffer.array, before)
+
+
+def test_an_empty_initial_segmentation_is_a_step_also_where_nothing_was(http):
+    load(http)
+    send(http, "/add_initial_seg_interaction", np.zeros(SHAPE, np.uint8))
+    assert Buffer().take(http.post("/undo", json={}))["ran_prediction"] is True
+    assert Buffer().take(http.post("/undo", json={}))["ran_prediction"] is False
+
+
+@pytest.mark.parametrize("error", [PromptError("Too large."), MemoryError()])
+def test_a_refused_initial_segmentation_changes_nothing(http, engine, monkeypatch, error):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+    clicked = buffer.array.copy()
+    buffer.take(click(http, 1, 1, 8))
+
+    def refuse(*args, **kwargs):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine.sessions[0], "add_prompts", refuse)
+        answer = send(http, "/add_initial_seg_interaction", np.ones(SHAPE, np.uint8))
+        assert answer.status_code in (400, 507)
+    assert len(engine.sessions[0].prompts("1")) == 2
+    buffer.take(http.post("/undo", json={}))
+    np.testing.assert_array_equal(buffer.array, clicked)
+    assert len(engine.sessions[0].prompts("1")) == 1
+
+
+@pytest.mark.parametrize("path", [protocol.PATH_KEEP_PROMPTS, protocol.PATH_ADD_PROMPT])
+def test_a_viewer_undoes_nothing_that_another_endpoint_did(http, engine, path):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+    point = {"prompt": {"kind": "point", "point_lps": [1, 1, 1]}}
+    told = point if path == protocol.PATH_ADD_PROMPT else {"count": 0}
+    assert http.post(path, json={"segment": "other", **told}).is_success
+    others = engine.sessions[0].prompts("other")
+    assert buffer.take(http.post("/undo", json={})) == {"ran_prediction": False, "bbox": None}
+    assert len(engine.sessions[0].prompts("1")) == 1
+    assert engine.sessions[0].prompts("other") == others
+    assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is False
+    buffer.take(click(http, 4, 5, 8))
+    assert buffer.take(http.post("/undo", json={}))["ran_prediction"] is True
+    assert len(engine.sessions[0].prompts("1")) == 1
+
+
+def test_boxes_include_exactly_their_voxels(http):
+    load(http, spacing=[3, 1, 0.5])
+    buffer = Buffer()
+    body = {"bbox_coords": [[2, 4], [3.2, 6.8], [1, 5]], "include_interaction": True}
+    buffer.take(http.post("/add_bbox_interaction", json=body))
+    expected = np.zeros(SHAPE, np.uint8)
+    expected[2:4, 3:7, 1:5] = 1
+    np.testing.assert_array_equal(buffer.array, expected)
+
+
+def test_a_box_that_leaves_the_image_is_cut(http):
+    load(http)
+    buffer = Buffer()
+    body = {"bbox_coords": [[-5, 50], [20, 30], [0, 3]], "include_interaction": True}
+    buffer.take(http.post("/add_bbox_interaction", json=body))
+    assert buffer.array[:, 9, 0:3].all()
+    assert buffer.array.sum() == 9 * 3
+
+
+def test_our_own_redo_and_segments_work_in_the_same_session(http):
+    load(http)
+    buffer = Buffer()
+    buffer.take(click(http, 4, 5, 4))
+    buffer.take(http.post("/undo", json={}))
+    assert not buffer.array.any()
+    assert http.post(protocol.PATH_REDO).json() == {"changed": True}
+    assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is True
+    assert buffer.array.sum() == 125
+    point = {"kind": "point", "point_lps": [1, 1, 1], "positive": True}
+    http.post(protocol.PATH_ADD_PROMPT, json={"segment": "other", "prompt": point})
+    assert http.post(protocol.PATH_PREDICT, json={"segment": "other"}).status_code == 200
+    assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is False
+
+
+def test_a_negative_spacing_is_one_of_an_axis_that_is_shown_reversed(http, engine):
+    load(http, spacing=[-3, -1, 0.5])
+    assert engine.sessions[0].volume.spacing_mm == (3, 1, 0.5)
+
+
+def test_a_reset_before_an_image_changes_nothing(http):
+    assert http.post("/reset_interactions", json={}).json() == {}
+
+
+def test_an_answer_that_comes_after_its_cancelling_changes_nothing(http, engine, monkeypatch):
+    load(http)
+    session, buffer = engine.sessions[0], Buffer()
+    predict = session.predict
+
+    def slowly(*args, **kwargs):
+        mask = predict(*args, **kwargs)
+        assert http.post(protocol.PATH_CANCEL, json={}).json() == {"cancelled": 1}
+        return mask
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "predict", slowly)
+        assert click(http, 1, 1, 1).status_code == 409
+    assert session.prompts("1") == []
+    buffer.take(click(http, 4, 5, 4))
+    assert buffer.array.sum() == 125
+
+
+def test_a_new_buffer_in_mid_object_gets_the_whole_mask_with_the_next_answer(http):
+    load(http)
+    Buffer().take(click(http, 4, 5, 4))
+    body = {"shape": list(SHAPE), "dtype": "int16"}
+    assert http.post("/set_target_buffer", json=body).is_success
+    buffer = Buffer("int16")
+    assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is False
+    buffer.take(click(http, 4, 5, 6))
+    assert buffer.array.sum() == 5 * 5 * 7
+    buffer.take(http.post("/undo", json={}))
+    buffer.take(http.post("/undo", json={}))
+    assert not buffer.array.any()

@@ -1,0 +1,247 @@
+"""The published nnInteractive client, which nobody here wrote, drives whole sessions."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pumit
+import pytest
+from loopback_server import TOKEN, Running
+from pumit.client import LocalWorker
+from pumit.gestures.prompts import box_prompts, lasso_prompts, scribble_prompts
+from pumit.prompts import MaskPrompt, PointPrompt
+from pumit.volume import Volume
+
+remote = pytest.importorskip(
+    "nnInteractive.inference.remote", reason="nninteractive-client is not installed"
+)
+httpx = pytest.importorskip("httpx")
+
+SHAPE = (12, 40, 36)
+SPACING = (3.0, 1.0, 0.8)
+
+
+@pytest.fixture(scope="module")
+def image():
+    """A bright ball in noise, (1, D, H, W)."""
+    z, y, x = np.ogrid[:12, :40, :36]
+    ball = ((z - 6) * 3) ** 2 + (y - 20) ** 2 + ((x - 18) * 0.8) ** 2 < 11**2
+    noise = np.random.default_rng(0).normal(0, 8, size=SHAPE)
+    return (noise + 100 * ball).astype(np.float32)[None]
+
+
+@pytest.fixture
+def connect() -> Iterator:
+    """Open the published client's sessions; they end with the test."""
+    opened = []
+
+    def make(url: str, image=None, *, dtype="uint8", api_key: str = TOKEN, spacing=SPACING):
+        session = remote.nnInteractiveRemoteInferenceSession(url, api_key=api_key)
+        opened.append(session)
+        if image is not None:
+            session.set_image(image, {"spacing": np.array(spacing)})
+            session.set_target_buffer(np.zeros(image.shape[1:], dtype))
+        return session
+
+    yield make
+    for session in opened:
+        session.close()
+
+
+@pytest.fixture
+def session(server: Running, connect, image):
+    return connect(server.url, image)
+
+
+def test_it_learns_what_the_server_can(session):
+    assert all(session.supported_interactions[kind] for kind in ("points", "bbox2d", "lasso"))
+    assert session.supports_undo
+    assert session.channel_mapping["points"] == (3, 4)
+    assert session.INFERENCE_SESSION_VERSION == "2.6.0"
+    assert session.original_image_shape == (1, *SHAPE)
+    assert session.ping()
+    assert session.heartbeat() > 0
+    assert session.lease_status()["idle_timeout_seconds"] == session.idle_timeout_seconds
+
+
+def test_a_whole_session_paints_undoes_and_begins_again(session):
+    changed = session.add_point_interaction([6, 20, 18], True)
+    assert changed == [[4, 9], [18, 23], [16, 21]]
+    clicked = session.target_buffer.copy()
+    assert clicked.sum() == 125
+    session.add_bbox_interaction([[6, 7], [2, 9], [3, 11]], True)
+    assert session.target_buffer[6, 2:9, 3:11].all()
+    stroke = np.zeros(SHAPE, np.uint8)
+    stroke[9, 10:30, 5] = 1
+    session.add_scribble_interaction(stroke, True)
+    assert (session.target_buffer[9, 10:30, 5]).any()
+    area = np.ones((1, 7, 7), np.uint8)
+    session.add_lasso_interaction(area, True, interaction_bbox=[[1, 2], [30, 37], [20, 27]])
+    assert session.target_buffer[1].any()
+    for _ in range(3):
+        assert session.undo()
+    np.testing.assert_array_equal(session.target_buffer, clicked)
+    assert session.undo()
+    assert not session.undo()
+    assert not session.target_buffer.any()
+    session.add_initial_seg_interaction(clicked, run_prediction=False)
+    assert session.add_point_interaction([1, 5, 5], True, run_prediction=False) is None
+    assert session._predict() is not None
+    assert session._predict() is None
+    assert session.target_buffer[6, 20, 18]
+    assert session.target_buffer[1, 5, 5]
+    session.reset_interactions()
+    assert not session.target_buffer.any()
+    assert not session.undo()
+
+
+def test_two_sessions_at_once_know_nothing_of_each_other(server, connect, image):
+    first, second = connect(server.url, image), connect(server.url, image[:, :, ::-1])
+    first.add_point_interaction([6, 20, 18], True)
+    second.add_point_interaction([2, 4, 4], True)
+    assert first.target_buffer[6, 20, 18]
+    assert not first.target_buffer[2, 4, 4]
+    assert not second.target_buffer[6, 20, 18]
+    assert first.undo()
+    assert not first.target_buffer.any()
+    assert second.target_buffer.any()
+
+
+def test_refusals_arrive_as_the_client_knows_them(serving, connect, image):
+    server = serving(max_sessions=1)
+    with pytest.raises(httpx.HTTPStatusError, match="401"):
+        connect(server.url, api_key="wrong-token-wrong-token")
+    session = connect(server.url, image)
+    with pytest.raises(remote.ServerAtCapacityError, match="sessions"):
+        connect(server.url)
+    with pytest.raises(httpx.HTTPStatusError, match="400"):
+        session.add_point_interaction([100, 0, 0], True)
+    with pytest.raises(httpx.HTTPStatusError, match="400"):
+        session.set_image(np.full((1, 4, 4, 4), 7.0), {})
+    session.close()
+    connect(server.url, image).add_point_interaction([6, 20, 18], True)
+
+
+def test_an_expired_lease_is_told_and_a_new_one_goes_on(serving, connect, image):
+    server = serving(idle_timeout_s=0.3)
+    session = connect(server.url, image)
+    session.add_point_interaction([6, 20, 18], True)
+    kept = session.target_buffer.copy()
+    time.sleep(0.6)
+    with pytest.raises(remote.SessionExpiredError):
+        session.add_point_interaction([6, 20, 18], True)
+    again = connect(server.url, image)
+    again.add_initial_seg_interaction(kept, run_prediction=False)
+    again.add_point_interaction([2, 4, 4], True)
+    assert again.target_buffer[6, 20, 18]
+    assert again.target_buffer[2, 4, 4]
+
+
+def test_a_killed_server_is_told_and_the_mask_goes_on_at_the_next(fake_worker, connect, image):
+    with fake_worker() as worker:
+        session = connect(worker.url, image, api_key=worker.token)
+        session.add_point_interaction([6, 20, 18], True)
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.ended.wait(10)
+        with pytest.raises(httpx.TransportError):
+            session.add_point_interaction([2, 4, 4], True)
+        worker.start()
+        session._http.base_url = worker.url
+        session._http.headers["Authorization"] = f"Bearer {worker.token}"
+        with pytest.raises(remote.SessionExpiredError):
+            session.add_point_interaction([2, 4, 4], True)
+        again = connect(worker.url, image, api_key=worker.token)
+        again.add_initial_seg_interaction(session.target_buffer)
+        assert again.add_point_interaction([2, 4, 4], True) is not None
+        assert again.target_buffer[6, 20, 18]
+
+
+def test_its_heartbeat_keeps_a_lease_alive(serving, connect, image, monkeypatch):
+    server = serving(liveness_timeout_s=0.5)
+    session = connect(server.url, image)
+    session._stop_heartbeat.set()  # it beats every 5 s at the least: beaten by hand here
+    for _ in range(4):
+        time.sleep(0.25)
+        session.heartbeat()
+    session.add_point_interaction([6, 20, 18], True)
+    time.sleep(1.0)
+    with pytest.raises(remote.SessionExpiredError):
+        session.add_point_interaction([6, 20, 18], True)
+
+
+def test_masks_equal_those_of_the_library(connect, image):
+    """Every kind of prompt, with the model that ships."""
+    if not Path(pumit.__file__).with_name("models").joinpath("default.safetensors").is_file():
+        pytest.skip("the default weights are absent from pumit/models")
+    volume = Volume(image[0], SPACING)
+    library = pumit.InteractiveSession(pumit.load_segmenter("default", device="cpu"))
+    library.set_volume(volume)
+    center, outside = (6, 20, 18), (6, 4, 4)
+
+    def world(index):
+        return tuple(volume.index_to_world(index).tolist())
+
+    stroke = np.zeros((1, 12, 3), np.uint8)
+    stroke[0, :, 1] = 1
+    rows, columns = np.ogrid[:17, :17]
+    area = ((rows - 8) ** 2 + (columns - 8) ** 2 <= 64).astype(np.uint8)[None]
+    with LocalWorker(device="cpu") as worker:
+        session = connect(worker.url, image, api_key=worker.token, dtype="int16")
+        again = connect(worker.url, image, api_key=worker.token)
+
+        def agree(prompts, ask, *, anew=False):
+            if anew:
+                session.reset_interactions()
+                library.reset()
+            library.add_prompts(prompts, "1")
+            ask()
+            expected = library.predict("1")
+            assert expected.any()
+            np.testing.assert_array_equal(session.target_buffer != 0, expected)
+
+        agree(
+            [PointPrompt(world(center))],
+            lambda: session.add_point_interaction(center, include_interaction=True),
+        )
+        agree(
+            [PointPrompt(world(outside), False)],
+            lambda: session.add_point_interaction(outside, include_interaction=False),
+        )
+        again.add_point_interaction([3, 30, 30], include_interaction=True)
+        agree(
+            scribble_prompts(stroke != 0, (6, 14, 17), volume, is_positive=True),
+            lambda: session.add_scribble_interaction(
+                stroke, True, interaction_bbox=[[6, 7], [14, 26], [17, 20]]
+            ),
+        )
+        library.undo()
+        assert session.undo()
+        np.testing.assert_array_equal(session.target_buffer != 0, library.predict("1"))
+        flat, deep = [[6, 7], [9, 32], [4, 33]], [[2, 11], [9, 32], [4, 33]]
+        for box in (flat, deep):
+            agree(
+                box_prompts(box, volume, is_positive=True),
+                lambda box=box: session.add_bbox_interaction(box, True),
+                anew=True,
+            )
+        agree(
+            lasso_prompts(area != 0, (6, 12, 10), volume, is_positive=True),
+            lambda: session.add_lasso_interaction(
+                area, True, interaction_bbox=[[6, 7], [12, 29], [10, 27]]
+            ),
+            anew=True,
+        )
+        mask = library.predict("1")
+        agree(
+            [MaskPrompt(mask)],
+            lambda: session.add_initial_seg_interaction(mask.astype(np.uint8), True),
+            anew=True,
+        )
+        assert again.undo()
+        assert not again.target_buffer.any()
+        assert session.license == "Apache-2.0"

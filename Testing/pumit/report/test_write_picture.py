@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from export_checks import OBLIQUE, a_volume, two_overlapping
+from PIL import Image
+from pumit.errors import ExportError, VolumeError
+from pumit.prompts import BoxPrompt, PointPrompt, ScribblePrompt
+from pumit.report.picture import _box_outline, _layout, write_picture
+from pumit.report.views import views_through
+from pumit.segmentation import Segment
+from pumit.volume import Volume
+
+RED, BLUE = (1.0, 0.0, 0.0), (0.0, 0.2, 1.0)
+
+
+def pixels(path):
+    return np.asarray(Image.open(path).convert("RGB")).astype(int)
+
+
+def count(picture, rgb, tolerance=40):
+    return int((np.abs(picture - np.array(rgb)).max(axis=-1) < tolerance).sum())
+
+
+def a_block(shape, color=RED, name="s"):
+    mask = np.zeros(shape, dtype=bool)
+    d, h, w = shape
+    mask[d // 3 : d // 3 + 2, h // 4 : h // 2, w // 4 : w // 2] = True
+    if d == 1:
+        mask[0, h // 4 : h // 2, w // 4 : w // 2] = True
+    return Segment(name, mask, color_rgb=color)
+
+
+def test_picture_shows_outlines_and_prompts(tmp_path):
+    volume = a_volume()
+    (segment,) = (a_block(volume.shape),)
+    plain, prompted = tmp_path / "a.png", tmp_path / "b.png"
+    write_picture(volume, [segment], plain)
+    assert count(pixels(plain), (255, 0, 0)) > 200
+    centre = volume.index_to_world(np.argwhere(segment.mask).mean(axis=0).round())
+    index = np.argwhere(segment.mask)
+    corners = [
+        (d, h, w)
+        for d in (index[:, 0].min(), index[:, 0].max())
+        for h in (index[:, 1].min(), index[:, 1].max())
+        for w in (index[:, 2].min(), index[:, 2].max())
+    ]
+    prompts = [
+        PointPrompt(tuple(centre)),
+        PointPrompt(tuple(centre), False),
+        ScribblePrompt((tuple(centre), tuple(centre + 5.0))),
+        BoxPrompt(tuple(tuple(c) for c in volume.index_to_world(corners))),
+    ]
+    write_picture(volume, [segment], prompted, prompts=prompts, title="Title")
+    for color in ((0x4A, 0xDE, 0x80), (0xFF, 0x6B, 0x6B), (0xFF, 0xD1, 0x66)):
+        assert count(pixels(prompted), color) > count(pixels(plain), color) + 20
+
+
+def test_prompt_far_from_every_view_is_not_drawn(tmp_path):
+    volume = a_volume(shape=(30, 30, 30))
+    segment = a_block(volume.shape)
+    write_picture(volume, [segment], tmp_path / "a.png")
+    far = PointPrompt(tuple(volume.index_to_world((28, 28, 28))))
+    write_picture(volume, [segment], tmp_path / "b.png", prompts=[far])
+    np.testing.assert_array_equal(pixels(tmp_path / "a.png"), pixels(tmp_path / "b.png"))
+
+
+@pytest.mark.parametrize("shape", [(4, 60, 80), (80, 20, 20), (20, 20, 20), (1, 30, 90)])
+def test_physical_proportions_are_kept(shape):
+    volume = Volume(np.zeros(shape), (3.0, 1.0, 2.0))
+    panels, (width, height) = _layout(views_through(volume, (0, 0, 0)), shape)
+    d, h, w = (n * s for n, s in zip(shape, volume.spacing_mm, strict=True))
+    expected = [w / h] if shape[0] == 1 else [w / h, w / d, h / d]
+    np.testing.assert_allclose([p.width / p.height for p in panels], expected)
+    scales = [p.width / e for p, e in zip(panels, [w, w, h], strict=False)]
+    np.testing.assert_allclose(scales, scales[0])
+    for panel in panels:
+        assert panel.left > 0
+        assert panel.top > 0
+        assert panel.left + panel.width < width
+        assert panel.top + panel.height < height
+    for i, a in enumerate(panels):
+        for b in panels[i + 1 :]:
+            apart_x = a.left + a.width < b.left or b.left + b.width < a.left
+            apart_y = a.top + a.height < b.top or b.top + b.height < a.top
+            assert apart_x or apart_y
+
+
+def test_colour_image_stays_in_colour(tmp_path):
+    image = np.zeros((3, 1, 40, 60), np.uint8)
+    image[1] = 180
+    volume = Volume(image, (1e8, 0.5, 0.5))
+    write_picture(volume, [a_block((1, 40, 60))], tmp_path / "p.png")
+    assert count(pixels(tmp_path / "p.png"), (0, 180, 0), 5) > 10000
+
+
+@pytest.mark.parametrize("values", [np.nan, 7.0])
+def test_scan_without_contrast_is_drawn(tmp_path, values):
+    volume = Volume(np.full((5, 20, 20), values))
+    write_picture(volume, [a_block(volume.shape)], tmp_path / "p.png")
+    assert count(pixels(tmp_path / "p.png"), (255, 0, 0)) > 100
+
+
+def test_many_segments_fit_the_legend(tmp_path):
+    volume = a_volume(OBLIQUE)
+    segments = [a_block(volume.shape, BLUE, f"A long name of a segment {i}") for i in range(30)]
+    write_picture(volume, segments, tmp_path / "p.png")
+    assert (tmp_path / "p.png").is_file()
+
+
+def test_oblique_box_is_cut_by_the_slice():
+    # A unit cube standing on a corner: its middle section is a regular hexagon.
+    from scipy.spatial.transform import Rotation
+
+    cube = np.array([(x, y, z) for x in (-9, 9) for y in (-9, 9) for z in (-9, 9)], float)
+    upright, _ = Rotation.align_vectors([[0, 0, 1]], [[1, 1, 1]])
+    outline = _box_outline(upright.apply(cube) + 1e-6, is_planar=False)
+    sides = np.linalg.norm(np.diff(outline, axis=0), axis=1)
+    sides = sides[sides > 1e-3]
+    np.testing.assert_allclose(sides, np.full(6, 9 * np.sqrt(2)), rtol=1e-3)
+    assert len(_box_outline(upright.apply(cube) + np.array([0, 0, 50]), is_planar=False)) == 0
+
+
+def test_no_segment_wrong_grid_and_bad_target_are_refused(tmp_path):
+    volume = a_volume()
+    with pytest.raises(ExportError, match="no segment"):
+        write_picture(volume, [], tmp_path / "p.png")
+    with pytest.raises(VolumeError, match="own grid"):
+        write_picture(volume, [a_block((3, 8, 8))], tmp_path / "p.png")
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(ExportError, match="cannot be written"):
+        write_picture(volume, two_overlapping(volume).segments, tmp_path / "file" / "p.png")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_drawing_needs_no_display_and_no_pyplot():
+    code = "import sys, pumit.report.picture; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

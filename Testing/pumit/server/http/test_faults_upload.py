@@ -1,0 +1,179 @@
+"""Uploads of many at once: memory is counted over all of them, and always given back."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+
+import blosc2
+import numpy as np
+import pytest
+from app_client import GEOMETRY, SCAN, make_client, refused
+from pumit.server.sessions.limits import GIB, Limits
+from pumit.server.sessions.memory import machine_bytes
+from pumit.server.sessions.upload_budget import Purse, UploadBudget
+from pumit.wire import protocol
+from pumit.wire.arrays import pack_array, unpack_array
+from pumit.wire.protocol import ArrayError, BusyError
+from raw_requests import (
+    claim,
+    connect,
+    everything,
+    one_answer,
+    status_and_sentence,
+    upload_head,
+)
+
+NOISE = np.random.default_rng(0).integers(0, 255, (16, 128, 128), np.uint8)
+
+
+def test_a_purse_holds_what_it_holds():
+    purse = Purse(10)
+    purse.take(6)
+    with pytest.raises(BusyError, match="as many scans as its memory allows"):
+        purse.take(5)
+    purse.take(4)
+    purse.give(6)
+    assert purse.taken == 4
+    assert not purse.has(1000)
+    purse.give(4)
+    assert purse.has(1000), "the largest one is let in alone"
+
+
+def test_a_purse_is_waited_for():
+    async def wait():
+        purse = Purse(10)
+        purse.take(10)
+        with pytest.raises(BusyError):
+            await purse.take_when_free(1, patience_s=0.0)
+        asyncio.get_running_loop().call_later(0.1, purse.give, 10)
+        await purse.take_when_free(10, patience_s=10.0)
+        assert purse.taken == 10
+
+    asyncio.run(wait())
+
+
+def test_the_largest_upload_always_fits():
+    limits = Limits(max_upload_bytes=1, max_array_bytes=100, max_body_bytes=110)
+    budget = UploadBudget(limits)
+    assert (budget.bodies.size, budget.arrays.size) == (110, 100)
+
+
+def test_what_sessions_could_never_hold_is_not_received():
+    limits = {"max_memory_bytes": 1 << 20, "max_upload_bytes": 1}
+    assert UploadBudget(Limits(**limits)).bodies.size < 3 << 20
+    with make_client(**limits) as http:
+        lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+        body = pack_array(np.zeros((1, 1025, 1024), np.uint8))
+        answer = http.post(protocol.PATH_VOLUME, content=body[:80], headers=GEOMETRY | lease)
+        assert refused(answer, 507, "1 MiB", "crop it")
+
+
+def test_uploads_leave_most_of_the_machine_to_others():
+    assert Limits().max_upload_bytes <= min(4 * GIB, (machine_bytes() or 64 * GIB) // 8)
+
+
+def test_bodies_of_all_sessions_share_the_memory(serving):
+    size = 300_000
+    server = serving(max_upload_bytes=size, max_body_bytes=size, body_timeout_s=5)
+    body = pack_array(NOISE)
+    start = f"Content-Length: {len(body)}"
+    with connect(server) as first:
+        first.sendall(upload_head(claim(server), start) + body[:-100])
+        time.sleep(0.2)  # it has arrived
+        with connect(server) as second:
+            second.sendall(upload_head(claim(server), start))
+            status, sentence = status_and_sentence(one_answer(second))
+            assert status == 503
+            assert "try again" in sentence
+        first.sendall(body[-100:])
+        assert b" 200 " in one_answer(first)
+    with connect(server) as third:
+        third.sendall(upload_head(claim(server), start, "Connection: close") + body)
+        assert b" 200 " in everything(third)
+
+
+def test_an_array_that_is_too_large_is_refused_before_it_is_sent(serving):
+    server = serving(max_array_bytes=1000)
+    body = pack_array(NOISE)
+    with connect(server) as connection:
+        connection.sendall(upload_head(claim(server), f"Content-Length: {len(body)}") + body[:80])
+        status, sentence = status_and_sentence(one_answer(connection))
+    assert status == 413
+    assert "1000" in sentence
+
+
+def test_a_session_released_during_its_upload_gets_no_volume(serving):
+    server = serving()
+    lease, body = claim(server), pack_array(NOISE)
+    with connect(server) as connection:
+        connection.sendall(upload_head(lease, f"Content-Length: {len(body)}") + body[:-10])
+        with server.client() as client:
+            client.call("POST", protocol.PATH_RELEASE, lease=lease)
+        connection.sendall(body[-10:])
+        assert status_and_sentence(one_answer(connection))[0] == 410
+
+
+def test_whatever_happens_the_memory_is_given_back():
+    with make_client(max_array_bytes=1 << 20) as http:
+        uploads = http.app.state.server.uploads
+        lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+        good, bits = pack_array(SCAN), pack_array(np.packbits(np.ones(64, bool)))
+        for path, body, status in [
+            (protocol.PATH_VOLUME, good, 200),
+            (protocol.PATH_VOLUME, good[:-1], 400),
+            (protocol.PATH_VOLUME, b"", 400),
+            (protocol.PATH_VOLUME, pack_array(np.zeros((9, 9, 9))), 400),
+            (protocol.PATH_VOLUME, pack_array(np.zeros((200, 99, 99))), 413),
+            (protocol.PATH_MASK_PRIOR, bits, 422),
+        ]:
+            answer = http.post(path, content=body, headers=GEOMETRY | lease)
+            assert answer.status_code == status, answer.text
+        box = {protocol.META_HEADER: '{"bbox": [[0, 4], [0, 4], [0, 4]]}'}
+        assert http.post(protocol.PATH_MASK_PRIOR, content=bits, headers=box | lease).is_success
+        assert (uploads.bodies.taken, uploads.arrays.taken) == (0, 0)
+
+
+def test_a_client_that_leaves_gives_its_memory_back(serving):
+    size = 300_000
+    server = serving(max_upload_bytes=size, max_body_bytes=size)
+    body = pack_array(NOISE)
+    start = upload_head(claim(server), f"Content-Length: {len(body)}")
+    for _ in range(3):  # the lease is free again, and the memory too
+        with connect(server) as connection:
+            connection.sendall(start + body[:-100])
+            connection.shutdown(socket.SHUT_RDWR)
+        time.sleep(0.1)
+    with connect(server) as connection:
+        connection.sendall(start + body)
+        assert b" 200 " in one_answer(connection)
+
+
+def test_an_array_in_crumbs_is_refused_before_they_are_looked_at():
+    one = bytes(blosc2.compress2(b"a", typesize=1, codec=blosc2.Codec.LZ4))
+    piece = struct.pack("<QQ", 1, len(one)) + one
+    body = struct.pack("<4sBBBB5s3q", b"NNIA", 1, 2, 3, 5, b"uint8", 1, 100, 100)
+    body += struct.pack("<I", 10_000) + piece * 10_000
+    with pytest.raises(ArrayError, match="too many chunks"):
+        unpack_array(body, max_bytes=1 << 20, axes=(3,))
+
+
+def test_truth_is_one_whatever_was_sent():
+    body = bytearray(pack_array(np.arange(64, dtype=np.uint8).reshape(4, 4, 4)))
+    body = body.replace(b"\x05uint8", b"\x04bool")
+    mask = unpack_array(body, max_bytes=64, axes=(3,))
+    assert mask.dtype == bool
+    np.testing.assert_array_equal(mask.view(np.uint8).ravel(), [0] + [1] * 63)
+
+
+def test_no_array_is_refused_that_the_published_client_sends():
+    with make_client() as http:
+        lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+        chunk = blosc2.compress2(SCAN.tobytes(), typesize=2, codec=blosc2.Codec.ZSTD)
+        body = struct.pack("<4sBBBB5s3q", b"NNIA", 1, 1, 3, 5, b"int16", 10, 10, 10)
+        body += struct.pack("<IQQ", 1, SCAN.nbytes, len(chunk)) + chunk
+        answer = http.post(protocol.PATH_VOLUME, content=body, headers=GEOMETRY | lease)
+        assert answer.json() == {"shape": [10, 10, 10]}
+        assert refused(http.post(protocol.PATH_VOLUME, content=body, headers=lease), 422)

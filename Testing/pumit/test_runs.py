@@ -1,0 +1,167 @@
+"""Files through which a run and whoever watches it speak."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pumit import runs as run_files
+from pumit.errors import ExportError, PumitError
+from pumit.runs import (
+    CONTROL,
+    LOG,
+    STATUS,
+    RunStatus,
+    ask,
+    list_runs,
+    read_asked,
+    read_log,
+    read_status,
+    runs_folder,
+    write_status,
+)
+from pumit.system.process_mark import process_mark
+
+
+def test_status_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    status = RunStatus("training", "Step 3 of 9.", name="liver", step=3, steps=9, left_seconds=4.5)
+    write_status(tmp_path, status)
+    assert read_status(tmp_path) == status
+    assert abs(status.updated - time.time()) < 60
+    assert status.pid == os.getpid()
+    assert [file.name for file in tmp_path.iterdir()] == [STATUS]
+
+
+def test_status_is_alive_while_its_process_is(tmp_path: Path) -> None:
+    status = RunStatus("training")
+    write_status(tmp_path, status)
+    assert status.is_alive
+    assert not status.is_interrupted
+    # Asleep for an hour, it is still there.
+    assert replace(status, updated=time.time() - 3600).is_alive
+    ended = replace(status, state="finished")
+    assert not ended.is_alive
+    assert not ended.is_interrupted
+
+
+def test_another_process_of_the_same_number_is_not_the_run(tmp_path: Path) -> None:
+    status = RunStatus("training")
+    write_status(tmp_path, status)
+    later = replace(status, mark=f"{status.mark}1")
+    assert not later.is_alive
+    assert later.is_interrupted
+
+
+def test_a_killed_process_is_interrupted_even_before_it_is_waited_for(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    status = RunStatus("paused", pid=child.pid, host=RunStatus("paused").host)
+    status.mark = process_mark(child.pid)
+    assert status.mark is not None
+    assert status.is_alive
+    child.kill()
+    deadline = time.monotonic() + 10
+    while status.is_alive and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert status.is_interrupted
+    child.communicate()
+    assert process_mark(child.pid) is None
+
+
+@pytest.mark.parametrize("pid", [0, -1, 2**22 + 1])
+def test_numbers_of_no_process_have_no_mark(pid: int) -> None:
+    assert process_mark(pid) is None
+
+
+def test_a_run_of_another_machine_is_alive_while_it_writes() -> None:
+    now = time.time()
+    assert RunStatus("training", pid=1, host="elsewhere", updated=now - 50).is_alive
+    assert not RunStatus("training", pid=1, host="elsewhere", updated=now - 70).is_alive
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"state": "dreaming", "pid": 1}', '{"state": "training"}', "\xff"]
+)
+def test_what_is_no_status_is_none(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_files, "TRY_SECONDS", 0.0)
+    (tmp_path / STATUS).write_text(text, encoding="latin-1")
+    assert read_status(tmp_path) is None
+    assert read_status(tmp_path / "missing") is None
+
+
+def test_status_of_a_later_version_can_be_read(tmp_path: Path) -> None:
+    write_status(tmp_path, RunStatus("paused"))
+    content = json.loads((tmp_path / STATUS).read_text(encoding="utf-8"))
+    (tmp_path / STATUS).write_text(json.dumps({**content, "mood": "good"}), encoding="utf-8")
+    status = read_status(tmp_path)
+    assert status is not None
+    assert status.state == "paused"
+
+
+def test_status_is_written_over_where_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_status(tmp_path, RunStatus("training", "A sentence that is longer than the next one."))
+
+    def refuse(path: Path, text: str) -> None:
+        raise ExportError("The result cannot be written: the disk is full.")
+
+    monkeypatch.setattr(run_files, "_replace_text", refuse)
+    write_status(tmp_path, RunStatus("paused", "No room."))
+    status = read_status(tmp_path)
+    assert status is not None
+    assert (status.state, status.sentence) == ("paused", "No room.")
+    with pytest.raises(ExportError, match="full"):
+        write_status(tmp_path / "missing", RunStatus("paused"))
+
+
+def test_what_is_asked_is_read_until_it_is_removed(tmp_path: Path) -> None:
+    assert read_asked(tmp_path) is None
+    ask(tmp_path, "pause")
+    assert read_asked(tmp_path) == "pause"
+    ask(tmp_path, "stop")
+    assert read_asked(tmp_path) == "stop"
+    (tmp_path / CONTROL).write_text("dance", encoding="utf-8")
+    assert read_asked(tmp_path) is None
+    with pytest.raises(PumitError, match=r"pause, resume, stop.*'dance'"):
+        ask(tmp_path, "dance")  # type: ignore[arg-type]
+
+
+def test_log_is_read_on_where_the_last_look_ended(tmp_path: Path) -> None:
+    assert read_log(tmp_path) == ([], 0)
+    log = tmp_path / LOG
+    log.write_bytes(b'{"step": 1}\n{"step": 2, "case": "\xc3\xa4"}\n{"step": 3')
+    records, offset = read_log(tmp_path)
+    assert records == [{"step": 1}, {"step": 2, "case": "ä"}]
+    assert read_log(tmp_path, offset) == ([], offset)
+    with log.open("ab") as file:
+        file.write(b'0}\nnot a record\n[4]\n{"step": 31}\n')
+    records, offset = read_log(tmp_path, offset)
+    assert records == [{"step": 30}, {"step": 31}]
+    log.write_bytes(b'{"step": 1}\n')
+    assert read_log(tmp_path, offset)[0] == [{"step": 1}]
+
+
+def test_runs_are_listed_last_written_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUMIT_RUNS", str(tmp_path / "runs"))
+    assert runs_folder() == tmp_path / "runs"
+    assert list_runs() == []
+    for name, updated in (("first", 10.0), ("second", 30.0), ("third", 20.0)):
+        folder = runs_folder() / name
+        folder.mkdir(parents=True)
+        write_status(folder, RunStatus("finished", name=name))
+        content = json.loads((folder / STATUS).read_text(encoding="utf-8"))
+        (folder / STATUS).write_text(json.dumps({**content, "updated": updated}), encoding="utf-8")
+    (runs_folder() / "notes").mkdir()
+    assert [folder.name for folder, _ in list_runs()] == ["second", "third", "first"]
+    monkeypatch.delenv("PUMIT_RUNS")
+    assert runs_folder() == Path.home() / ".pumit" / "runs"
