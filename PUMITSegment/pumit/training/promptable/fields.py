@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -45,6 +46,7 @@ class FieldBatch:
         rng: Randomness of the simulated user's corrections.
         states: What the user starts with, per target.
         is_real: (T,) bool, whether it was cut from one of the scans, with its labels.
+        beyond: (T,) voxels that the target has beyond its field; NaN where nobody knows.
     """
 
     image: Tensor
@@ -55,6 +57,7 @@ class FieldBatch:
     rng: np.random.Generator
     states: list[PromptState]
     is_real: Tensor
+    beyond: Tensor
 
     def __len__(self) -> int:
         return len(self.image)
@@ -66,11 +69,13 @@ class FieldBatch:
 
     def to(self, device: torch.device) -> FieldBatch:
         """The same batch on a device; the prompts stay."""
-        image, target, ratio, is_real = (
+        image, target, ratio, is_real, beyond = (
             t.to(device, non_blocking=True)
-            for t in (self.image, self.target, self.ratio, self.is_real)
+            for t in (self.image, self.target, self.ratio, self.is_real, self.beyond)
         )
-        return replace(self, image=image, target=target, ratio=ratio, is_real=is_real)
+        return replace(
+            self, image=image, target=target, ratio=ratio, is_real=is_real, beyond=beyond
+        )
 
     def pin_memory(self) -> FieldBatch:
         """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
@@ -159,27 +164,37 @@ class FieldSource:
             generator: Of this process and step, on the CPU.
             shared: In the same state in every process, for what decides how long a step takes.
         """
-        images, targets, ratios, real = [], [], [], []
+        images, targets, ratios, real, beyond = [], [], [], [], []
         size = self._size(shared)
         depth = draw_depth(da0, size, shared)
         batch_size = max(1, round(self.batch_size * (self.field_size / size) ** 3))
         for _ in range(batch_size * FIELDS[da0]):
             scene, is_real = self._scene(da0, size, generator)
-            order = torch.randperm(len(scene.targets), generator=generator)
+            order = torch.randperm(len(scene.targets), generator=generator).tolist()
             there = [] if scene.inside is None else [scene.inside]
-            stack = torch.stack([scene.image, *(scene.targets[int(i)] for i in order), *there])
+            stack = torch.stack([scene.image, *(scene.targets[i] for i in order), *there])
             image = stack.to(self.device)
             if not scene.is_upright:
                 image = _flip_and_turn(image, generator)
+            wholes = [
+                whole_voxels(image[1 + n]) if scene.wholes is None else scene.wholes[i]
+                for n, i in enumerate(order)
+            ]
             inside, image = cut_out(image, depth, generator)
+            hidden = [
+                max(whole - float((t > 0.5).sum()), 0.0) if whole == whole else whole
+                for whole, t in zip(wholes, image[1:], strict=False)
+            ]
+            image[1:] *= inside
             if there:
                 inside, image = image[-1], image[:-1]
             images.append(field_channels(image[0], inside))
             masks = [t > 0.5 for t in image[1:]]
-            usable = [m for m in masks if int(m.sum()) >= 8] or masks[:1]
-            rarity = torch.tensor([(1.1 - box_fill(m)) ** 2 for m in usable])
+            usable = [i for i, m in enumerate(masks) if int(m.sum()) >= 8] or [0]
+            rarity = torch.tensor([(1.1 - box_fill(masks[i])) ** 2 for i in usable])
             pick = torch.multinomial(rarity, self.targets_per_field, True, generator=generator)
-            targets += [usable[int(i)] for i in pick]
+            targets += [masks[usable[int(i)]] for i in pick]
+            beyond += [hidden[usable[int(i)]] for i in pick]
             ratios += [0.0 if da0 == 5 else scene.slice_ratio] * self.targets_per_field
             real += [is_real] * self.targets_per_field
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
@@ -202,12 +217,25 @@ class FieldSource:
             rng,
             states,
             torch.tensor(real),
+            torch.tensor(beyond),
         )
 
 
 def one_each(rng: np.random.Generator, count: int) -> list[np.random.Generator]:
     """A source of randomness per sample, so that none depends on what befalls another."""
     return [np.random.default_rng(int(seed)) for seed in rng.integers(2**62, size=count)]
+
+
+def whole_voxels(target: Tensor) -> float:
+    """Voxels of a target (D, H, W) of a scene that shows all there is, or NaN where it goes on.
+
+    What touches a face goes on beyond it, nobody knows how far; a single slice shows all of its.
+    """
+    mask = target > 0.5
+    for axis, n in enumerate(mask.shape):
+        if n > 1 and bool(mask.select(axis, 0).any() | mask.select(axis, n - 1).any()):
+            return math.nan
+    return float(mask.sum())
 
 
 def box_fill(mask: Tensor) -> float:
@@ -252,7 +280,7 @@ def cut_out(stack: Tensor, depth: int, generator: torch.Generator) -> tuple[Tens
         generator: Source of randomness.
 
     Returns:
-        Inside mask (depth, H, W) and the stack (1 + T, depth, H, W), targets only inside.
+        Inside mask (depth, H, W), 0 beyond the scan's end, and the stack (1 + T, depth, H, W).
     """
     whole = stack.shape[1]
     slices = torch.nonzero(stack[1].any(-1).any(-1)).flatten()
@@ -277,4 +305,4 @@ def cut_out(stack: Tensor, depth: int, generator: torch.Generator) -> tuple[Tens
                 cut[after:] = 0
             if int(cut.sum()) >= min(4, n):
                 inside = inside * cut.view([-1 if a == axis else 1 for a in range(3)])
-    return inside, torch.cat((stack[:1], stack[1:] * inside))
+    return inside, stack.clone()

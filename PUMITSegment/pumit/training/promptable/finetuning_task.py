@@ -89,7 +89,7 @@ class ClickTask(PromptableTask):
             share = real.float().mean()
             if bool(real.any()):
                 learnt, _, error = score(
-                    logits[real], iou[real], batch.target[real], ambiguous[real]
+                    logits[real], iou[real], batch.target[real], ambiguous[real], batch.beyond[real]
                 )
                 loss = loss + share * learnt
             if before is not None:

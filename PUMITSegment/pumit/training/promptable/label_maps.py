@@ -78,17 +78,26 @@ class LabelMaps:
             field_shape(da0, size)[0], size, 1.0 if planar else ratio, oversampling, g, there
         )
         source = self.maps[integer(g, 0, len(self.maps) - 1)]
-        labels = _view(grid, source)
+        labels, scale = _view(grid, source)
         layout = _layout(grid, labels)
         shown = layout.labels[grid.oversampling // 2 :: grid.oversampling]
-        targets = _targets(shown, layout, g)
+        named = torch.unique(labels[labels > 0]).tolist()  # as `_layout` counts them
+        sizes = [source.voxels[int(v)] * scale / ratio for v in named]
+        targets = _targets(shown, layout, sizes, g)
         if not targets:
             return None
-        return Scene(acquire(grid, textured(grid, layout)), targets, ratio)
+        wholes = None if planar else [whole for _, whole in targets]
+        masks = [mask for mask, _ in targets]
+        return Scene(acquire(grid, textured(grid, layout)), masks, ratio, wholes=wholes)
 
 
-def _view(grid: Grid, source: RealScan) -> Tensor:
-    """Labels about one of the map's structures, turned and deformed, shape (D', H, W)."""
+def _view(grid: Grid, source: RealScan) -> tuple[Tensor, float]:
+    """Look at one of the map's structures.
+
+    Returns:
+        Labels, turned and deformed, (D', H, W), and how many cubes of in-plane voxels stand for a
+        voxel of the map.
+    """
     g = grid.generator
     names = list(source.places)
     voxels, extent_mm = source.places[names[integer(g, 0, len(names) - 1)]]
@@ -113,7 +122,8 @@ def _view(grid: Grid, source: RealScan) -> Tensor:
     inside = ((index >= 0) & (index < limit)).all(0)
     d, h, w = index.clamp_min(0).minimum(limit - 1).cpu().unbind(0)
     found = torch.from_numpy(source.image.array[d.numpy(), h.numpy(), w.numpy()].astype(np.int64))
-    return torch.where(inside, grid.on(found), 0)
+    cube = voxel_mm**3 * float(torch.linalg.det(stretch))
+    return torch.where(inside, grid.on(found), 0), float(spacing.prod()) / cube
 
 
 def _quarter_turn(generator: torch.Generator) -> Tensor:
@@ -148,8 +158,20 @@ def _layout(grid: Grid, labels: Tensor) -> Layout:
     return layout
 
 
-def _targets(shown: Tensor, layout: Layout, generator: torch.Generator) -> list[Tensor]:
-    """Structures, some of them as a union or in part."""
+def _targets(
+    shown: Tensor, layout: Layout, sizes: Sequence[float], generator: torch.Generator
+) -> list[tuple[Tensor, float]]:
+    """Structures, some of them as a union or in part.
+
+    Args:
+        shown: Labels of the scene's slices, (D, H, W).
+        layout: Of the scene.
+        sizes: Voxels that each of its objects has as a whole.
+        generator: Source of randomness.
+
+    Returns:
+        Masks (D, H, W), and the voxels of each as a whole.
+    """
     order = torch.randperm(len(layout.objects), generator=generator).tolist()
     targets = []
     for index in order:
@@ -157,10 +179,13 @@ def _targets(shown: Tensor, layout: Layout, generator: torch.Generator) -> list[
         if chance(generator, UNION):
             parts += layout.objects[order[0]]
         mask = any_of(shown, parts)
+        whole = sum(sizes[part - 1] for part in set(parts))
         if chance(generator, PART):
-            mask = part_of(mask, generator)
+            part = part_of(mask, generator)
+            whole *= float(part.sum()) / max(float(mask.sum()), 1.0)
+            mask = part
         if is_target(mask, MIN_REAL_SHARE):
-            targets.append(mask)
+            targets.append((mask, whole))
         if len(targets) == MOST_TARGETS:
             break
     return targets

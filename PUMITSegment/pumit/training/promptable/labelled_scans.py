@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +49,7 @@ class RealScan:
         image: Pyramid of the intensities.
         labels: Pyramid of the label map (read at full resolution only), or None.
         places: Per structure a sample of its voxels, (n, 3), and its extent in mm.
+        voxels: Per structure how many voxels it has.
         values: Per structure the labels that make it up.
     """
 
@@ -56,6 +57,7 @@ class RealScan:
     labels: Pyramid | None
     places: dict[int, tuple[npt.NDArray[np.int64], float]]
     values: dict[int, tuple[int, ...]]
+    voxels: dict[int, int] = field(default_factory=dict)
 
     def mask(self, labels: Tensor, structure: int) -> Tensor:
         """Where a structure is in a piece of the label map."""
@@ -97,16 +99,17 @@ def scan_of(
     label = np.ascontiguousarray(labels.transpose(order), dtype=np.int16)
     if values is None:
         values = {int(v): (int(v),) for v in np.unique(label[label > 0])}
-    places = {}
+    places, counts = {}, {}
     rng = np.random.default_rng(0)
     for structure, members in values.items():
         voxels = np.argwhere(np.isin(label, members))
+        counts[structure] = len(voxels)
         if len(voxels) < FEWEST_VOXELS:
             continue
         extent = float((np.ptp(voxels, axis=0)[1:] * np.asarray((h, w))).max())
         keep = rng.choice(len(voxels), min(len(voxels), 500), replace=False)
         places[structure] = (voxels[keep], max(extent, 2 * h))
-    return RealScan(image, Pyramid(label, (d, h, w)), places, dict(values))
+    return RealScan(image, Pyramid(label, (d, h, w)), places, dict(values), counts)
 
 
 class RealScans:
@@ -208,19 +211,25 @@ class RealScans:
         centre = centre + rng.uniform(-0.3, 0.3, 3) * room
         if da0 == 5:
             centre[0] = np.round(np.clip(centre[0], 0, scan.image.array.shape[0] - 1))
-        field = Field(tuple(centre), step, shape, ratio, da0)
+        where = Field(tuple(centre), step, shape, ratio, da0)
         rotation = _rotation(rng, is_isotropic=da0 == 0 and spacing[0] < 1.6 * spacing[1])
-        image, inside = scan.image.sample(field, rotation)
+        image, inside = scan.image.sample(where, rotation)
         if float(inside.mean()) < 0.4:
             return None
         image = torch.where(inside > 0, image, image[inside > 0].min())
         # 3. Targets: structures, or pieces of the image itself.
         if scan.labels is not None and value:
-            labels = scan.labels.sample_nearest(field, rotation)
-            targets = varied(label_targets(scan, labels, value, rng), rng, generator)
+            labels = scan.labels.sample_nearest(where, rotation)
+            found = label_targets(scan, labels, value, rng)
+            sizes = [scan.voxels[structure] / float(np.prod(step)) for structure, _ in found]
+            targets, sizes = varied([mask for _, mask in found], sizes, rng, generator)
+            wholes = None if da0 == 5 else sizes  # one slice is all there is
         else:
             targets = pseudo_targets(image, inside, 1.0 if da0 == 5 else ratio, rng)
-        return Scene(vary(image, rng), targets, ratio) if targets else None
+            wholes = None
+        if not targets:
+            return None
+        return Scene(vary(image, rng), targets, ratio, wholes=wholes)
 
 
 def share_of_field(generator: torch.Generator) -> float:
@@ -261,18 +270,36 @@ def part_of(mask: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def varied(
-    targets: list[Tensor], rng: np.random.Generator, generator: torch.Generator
-) -> list[Tensor]:
-    """Targets, some of them together with another, some in part."""
-    out = []
-    for target in targets:
-        draw, other = rng.random(), target
+    targets: list[Tensor],
+    wholes: Sequence[float],
+    rng: np.random.Generator,
+    generator: torch.Generator,
+) -> tuple[list[Tensor], list[float]]:
+    """Targets, some of them together with another, some in part.
+
+    Args:
+        targets: Masks (D, H, W).
+        wholes: Voxels of each structure as a whole; see `Scene.wholes`.
+        rng: Source of randomness.
+        generator: Of the parts.
+
+    Returns:
+        The masks, and the voxels of each as a whole; a part ends where it is cut.
+    """
+    out, sizes = [], []
+    for target, whole in zip(targets, wholes, strict=True):
+        draw, other, size = rng.random(), target, whole
         if draw < UNION and len(targets) > 1:
-            other = target | targets[int(rng.integers(len(targets)))]
+            index = int(rng.integers(len(targets)))
+            other = target | targets[index]
+            size = whole if targets[index] is target else whole + wholes[index]
         elif draw < UNION + PART:
             other = part_of(target, generator)
-        out.append(other if is_target(other, MIN_REAL_SHARE) else target)
-    return out
+            size = whole * float(other.sum()) / max(float(target.sum()), 1.0)
+        is_usable = is_target(other, MIN_REAL_SHARE)
+        out.append(other if is_usable else target)
+        sizes.append(size if is_usable else whole)
+    return out, sizes
 
 
 def _rotation(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
@@ -288,8 +315,8 @@ def _rotation(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np
 
 def label_targets(
     scan: RealScan, labels: Tensor, value: int, rng: np.random.Generator
-) -> list[Tensor]:
-    """The drawn structure, and others that the field shows.
+) -> list[tuple[int, Tensor]]:
+    """The drawn structure, and others that the field shows, each with its mask (D, H, W).
 
     Args:
         scan: Whose structures.
@@ -307,7 +334,7 @@ def label_targets(
     for v in [value, *map(int, rng.permutation(others))][:5]:
         mask = scan.mask(labels, v)
         if is_target(mask, MIN_REAL_SHARE):
-            targets.append(mask)
+            targets.append((v, mask))
     return targets
 
 

@@ -96,7 +96,7 @@ class OwnScans:
         labels = scan.labels.sample_nearest(where, rotation)
         is_labelled = rng.random() >= ELSEWHERE
         if is_labelled:
-            targets = label_targets(scan, labels, look.structure, rng)
+            targets = [mask for _, mask in label_targets(scan, labels, look.structure, rng)]
         else:
             ratio = 1.0 if da0 == PLANAR_DEGREE else where.slice_ratio
             found = pseudo_targets(image, inside, ratio, rng)

@@ -108,7 +108,7 @@ class PromptableTask(nn.Module):
         def grade(
             _: PromptBatch, logits: Tensor, iou: Tensor, ambiguous: Tensor
         ) -> tuple[Tensor, Tensor, Tensor]:
-            return score(logits, iou, batch.target, ambiguous)
+            return score(logits, iou, batch.target, ambiguous, batch.beyond)
 
         return grade
 
@@ -239,23 +239,38 @@ def mask_loss(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def score(
-    logits: Tensor, iou: Tensor, target: Tensor, ambiguous: Tensor
+    logits: Tensor,
+    iou: Tensor,
+    target: Tensor,
+    ambiguous: Tensor,
+    beyond: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Loss of the masks and of the IoU estimate.
 
     An ambiguous prompt (one click, or a box alone) trains the first mask and the best of the
     others, and these a little all, so that none is left behind; any other prompt trains the first
-    mask.
+    mask. The estimate is that of the IoU with the whole structure: one that shows a part of it
+    only is not right, however well it fits there, so that fields can be compared by it.
+
+    Args:
+        logits: Answers (B, M, D, H, W).
+        iou: Estimates (B, M).
+        target: Bool (B, D, H, W).
+        ambiguous: Whether all answers count, (B,).
+        beyond: Voxels of the structure beyond the field, (B,), NaN where nobody knows, which
+            trains no estimate; None for none.
 
     Returns:
         Loss, index of the mask that a user would be shown (B,), error of the IoU estimate.
     """
+    if beyond is None:
+        beyond = torch.zeros(len(target), device=target.device)
     with torch.autocast(logits.device.type, enabled=False):  # which bars cross-entropies on CUDA
-        return _score(logits.float(), iou.float(), target, ambiguous)
+        return _score(logits.float(), iou.float(), target, ambiguous, beyond)
 
 
 def _score(
-    logits: Tensor, iou: Tensor, target: Tensor, ambiguous: Tensor
+    logits: Tensor, iou: Tensor, target: Tensor, ambiguous: Tensor, beyond: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`score`, in the precision of the arguments."""
     losses = mask_loss(logits, target)  # (B, M)
@@ -264,16 +279,20 @@ def _score(
     mask = torch.where(ambiguous, several, single)
     hard = (logits.detach() > 0).flatten(2)
     truth = target[:, None].flatten(2)
-    true_iou = (hard & truth).sum(-1) / (hard | truth).sum(-1).clamp_min(1)
-    wanted = torch.ones_like(iou)
-    wanted[:, 1:] = ambiguous[:, None].to(iou.dtype)
-    error = ((iou - true_iou).abs() * wanted).sum() / wanted.sum()
+    is_known = ~beyond.isnan()
+    union = (hard | truth).sum(-1) + beyond.nan_to_num()[:, None]
+    true_iou = (hard & truth).sum(-1) / union.clamp_min(1)
+    counts = torch.ones_like(iou)
+    counts[:, 1:] = ambiguous[:, None].to(iou.dtype)
+    counts = counts * is_known[:, None]
+    total = counts.sum().clamp_min(1)
+    error = ((iou - true_iou).abs() * counts).sum() / total
     # Cross-entropy rather than squares: its gradient does not fade where the estimate saturates.
     # It refuses what is not a number, CUDA by ending the process; the loss shall tell instead.
     likely = iou.nan_to_num().clamp(1e-4, 1 - 1e-4)
     cross = F.binary_cross_entropy(likely, true_iou, reduction="none")
     cross = torch.where(iou.isnan(), iou, cross)
-    estimate = (cross * wanted).sum() / wanted.sum()
+    estimate = (cross * counts).sum() / total
     best = iou.detach().argmax(1)
     chosen = torch.where(ambiguous, best, torch.zeros_like(best))
     return mask.mean() + estimate, chosen, error

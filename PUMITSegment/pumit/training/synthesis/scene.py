@@ -32,6 +32,8 @@ class Scene:
         inside: 1 where the image lies in the scan, 0 beyond; None where all of it does.
         is_upright: Whether it lies as its scanner's images always lie, and is to stay so.
         is_labelled: Whether its targets are what somebody wants, not merely places to click.
+        wholes: Voxels, of this scene's size, that each target has as a whole, here and beyond the
+            scene; None where nobody knows.
     """
 
     image: Tensor
@@ -40,6 +42,7 @@ class Scene:
     inside: Tensor | None = None
     is_upright: bool = False
     is_labelled: bool = True
+    wholes: list[float] | None = None
 
 
 def slice_ratio_for(da0: int, generator: torch.Generator) -> float:
