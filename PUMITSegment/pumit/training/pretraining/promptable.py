@@ -29,6 +29,7 @@ KINDS: Kinds = {
     "real_cases": (list,),
     "real_unlabelled": (list,),
     "real_sets": (list,),
+    "real_shares": (dict,),
     "unlabelled_targets": (int, float),
     "label_maps": (list,),
     "map_share": (int, float),
@@ -41,6 +42,9 @@ def check(recipe: Mapping[str, Any], name: str) -> None:
     """Raise PumitError where real scans are named but not where they lie."""
     if recipe.get("real_cases") and "real_folder" not in recipe:
         raise PumitError(f"{name} has real_cases but no real_folder; say where they lie.")
+    shares = list(recipe.get("real_shares", {}).values())
+    if any(not 0 <= float(share) <= 1 for share in shares) or sum(shares) > 1:
+        raise PumitError(f"real_shares in {name} must lie between 0 and 1, and come to 1 at most.")
 
 
 def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
@@ -64,7 +68,8 @@ def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
             )
         unlabelled = [folder / u for u in recipe.get("real_unlabelled", [])]
         share = float(recipe.get("unlabelled_targets", UNLABELLED))
-        scans = RealScans(folder, recipe["real_cases"], unlabelled, share)
+        shares = recipe.get("real_shares", {})
+        scans = RealScans(folder, recipe["real_cases"], unlabelled, share, shares)
         for each in recipe.get("real_sets", []):
             cases = folder / each["folder"]
             scans.add(cases, _of_tiers(cases, each))

@@ -15,7 +15,7 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from pumit.errors import VolumeError
+from pumit.errors import PumitError, VolumeError
 from pumit.preprocessing.fields import Field, Pyramid, depth_first, field_shape
 from pumit.preprocessing.intensity import field_channels
 from pumit.training.promptable.supervoxels import region_pieces
@@ -123,6 +123,7 @@ class RealScans:
         cases: Which of them; only these are read.
         unlabelled: Further scans without labels.
         unlabelled_targets: Share of scenes whose targets are pieces of the image itself.
+        shares: Data sets that are drawn as often as this says, 0 to 1; all others share the rest.
     """
 
     def __init__(
@@ -131,8 +132,10 @@ class RealScans:
         cases: Sequence[str],
         unlabelled: Sequence[Path] = (),
         unlabelled_targets: float = UNLABELLED,
+        shares: Mapping[str, float] | None = None,
     ) -> None:
         self.scans: list[RealScan] = []
+        self.shares = dict(shares or {})
         self.unlabelled_targets = unlabelled_targets
         self._sets: dict[str, dict[str, list[int]]] = {}  # data set -> patient -> scans
         self.add(folder, cases)
@@ -161,10 +164,28 @@ class RealScans:
     def _any(self, rng: np.random.Generator) -> RealScan:
         """A scan: by data set, then patient."""
         sets = list(self._sets.values())
-        weights = np.sqrt([len(patients) for patients in sets])
-        patients = list(sets[int(rng.choice(len(sets), p=weights / weights.sum()))].values())
+        patients = list(sets[int(rng.choice(len(sets), p=self._set_shares()))].values())
         scans = patients[int(rng.integers(len(patients)))]
         return self.scans[scans[int(rng.integers(len(scans)))]]
+
+    def _set_shares(self) -> npt.NDArray[np.float64]:
+        """How often each data set is drawn, in their order; sums to 1.
+
+        Raises:
+            PumitError: If `shares` names a data set that there is not.
+        """
+        if missing := sorted(set(self.shares) - set(self._sets)):
+            known = ", ".join(sorted(self._sets))
+            raise PumitError(
+                f"There is no data set {missing[0]!r} to draw from; these are: {known}."
+            )
+        roots = {name: len(p) ** 0.5 for name, p in self._sets.items() if name not in self.shares}
+        left = 1 - sum(self.shares.values())
+        total = sum(roots.values())
+        weights = [
+            self.shares.get(n, left * roots.get(n, 0.0) / max(total, 1e-9)) for n in self._sets
+        ]
+        return np.asarray(weights) / sum(weights)
 
     def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
         """Draw a scene of the given degree, or None where no drawn place has a usable target."""

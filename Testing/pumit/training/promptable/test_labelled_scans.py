@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import SimpleITK
 import torch
-from pumit.errors import VolumeError
+from pumit.errors import PumitError, VolumeError
 from pumit.preprocessing.fields import field_shape
 from pumit.training.promptable.labelled_scans import (
     RealScans,
@@ -113,6 +113,16 @@ def test_data_sets_are_drawn_by_the_root_of_their_patients(folder: Path) -> None
     rng = np.random.default_rng(0)
     counts = sum(scans._any(rng) is not scans.scans[-1] for _ in range(1000))
     assert 700 < counts < 800
+
+
+def test_a_data_set_is_drawn_as_often_as_its_share_says(folder: Path) -> None:
+    scans = RealScans(folder, ["a", "b"], shares={"b": 0.2})
+    rng = np.random.default_rng(0)
+    counts = sum(scans._any(rng) is scans.scans[1] for _ in range(1000))
+    assert 150 < counts < 250
+    scans = RealScans(folder, ["a", "b"], shares={"c": 0.2})
+    with pytest.raises(PumitError, match="'c'"):
+        scans.draw(1, SIZE, torch.Generator().manual_seed(0))
 
 
 def test_an_index_tells_which_scans_are_of_one_patient(folder: Path) -> None:
