@@ -102,7 +102,7 @@ def test_looking_imports_nothing_heavy():
         "i18n.tr = lambda text: text\n"
         "sys.modules['slicer'] = types.ModuleType('slicer')\n"
         "sys.modules['slicer.i18n'] = i18n\n"
-        "from PUMITSlicerLib import dependencies\n"
+        "from PUMITSlicerLib.installing import dependencies\n"
         "from PUMITSlicerLib.computing.settings import ComputeMode\n"
         "dependencies.missing(ComputeMode.LOCAL)\n"
         "print(*{'torch', 'monai', 'numpy', 'SimpleITK', 'scipy', 'blosc2'} & set(sys.modules))\n"
