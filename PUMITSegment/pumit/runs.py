@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 from pumit.errors import ExportError, PumitError
 from pumit.system.atomic import atomic_path
-from pumit.system.process_mark import process_mark
+from pumit.system.process import is_running, process_mark
 
 RUNS_VARIABLE = "PUMIT_RUNS"
 STATUS = "status.json"
@@ -104,8 +104,13 @@ def lives(pid: int, host: str, mark: str | None, updated: float) -> bool:
     is_recent = abs(time.time() - updated) < SILENCE_SECONDS
     if host != socket.gethostname():
         return is_recent
-    now = process_mark(pid)
-    return now is not None and (now == mark if mark else is_recent)
+    if mark and not mark.startswith(f"{pid} "):
+        return False
+    running = is_running(mark) if mark else None
+    if running is not None:
+        return running
+    # Without a mark that can be compared, the number alone, and only for a while.
+    return is_recent and process_mark(pid) is not None
 
 
 def runs_folder() -> Path:

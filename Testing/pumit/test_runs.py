@@ -26,7 +26,7 @@ from pumit.runs import (
     runs_folder,
     write_status,
 )
-from pumit.system.process_mark import process_mark
+from pumit.system.process import process_mark
 
 
 def test_status_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -53,7 +53,9 @@ def test_status_is_alive_while_its_process_is(tmp_path: Path) -> None:
 def test_another_process_of_the_same_number_is_not_the_run(tmp_path: Path) -> None:
     status = RunStatus("training")
     write_status(tmp_path, status)
-    later = replace(status, mark=f"{status.mark}1")
+    assert status.mark is not None
+    pid, began = status.mark.split(" ")
+    later = replace(status, mark=f"{pid} {float(began) + 60:.2f}")
     assert not later.is_alive
     assert later.is_interrupted
 

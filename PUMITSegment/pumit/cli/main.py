@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 
 from pumit import __version__
 from pumit.errors import PumitError
+from pumit.system.out_of_memory import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if args.verbose:
             logger.exception("unexpected")
-        if _is_out_of_memory(error):
+        if is_out_of_memory(error):
             what = "there is not enough memory; close other programs, crop the scan or use the CPU."
             return _say(args.command, what, 2)
         what = f"a fault of the program ({type(error).__name__}); `pumit --verbose` shows where."
@@ -123,12 +124,6 @@ def _say(command: str, what: str, status: int) -> int:
     """Print one line on standard error; returns the exit status."""
     print(f"pumit {command}: {' '.join(what.split())}", file=sys.stderr)
     return status
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # By name and text: torch, whose errors these are too, need not be loaded.
-    names = ("MemoryError", "OutOfMemoryError")
-    return type(error).__name__ in names or "allocate memory" in str(error)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ from pumit.server.http.operations_routes import Operations
 from pumit.server.http.traffic import TrafficLayer
 from pumit.server.sessions.engine import Engine
 from pumit.server.sessions.limits import Limits
-from pumit.server.sessions.memory import MemoryFull, give_back_memory
+from pumit.server.sessions.memory import MemoryFull
 from pumit.server.sessions.state import ServerState
+from pumit.system.machine import give_back_memory
 from pumit.wire import protocol
 
 logger = logging.getLogger(__name__)

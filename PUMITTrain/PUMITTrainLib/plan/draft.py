@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pumit.errors import ServiceError
-from pumit.system.process_mark import process_mark
+from pumit.system.process import is_running, process_mark
 from slicer.i18n import tr as _
 
 MARK = ".draft"
@@ -78,8 +78,7 @@ def sweepDrafts(root: Path) -> None:
     with suppress(OSError):
         for folder in sorted(path for path in root.iterdir() if (path / MARK).is_file()):
             mark = (folder / MARK).read_text(encoding="utf-8")
-            pid = mark.partition(" ")[0]
-            if not pid.isdigit() or process_mark(int(pid)) != mark:
+            if is_running(mark) is False:
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pumit.errors import PumitError
 from pumit.runs import RECIPE, TEXT_LOG, RunStatus, ask, read_status, write_status
-from pumit.system.process_mark import process_mark
+from pumit.system.process import process_mark
 from PUMITSlicerLib.computing.background import Job
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _

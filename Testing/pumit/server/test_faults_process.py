@@ -13,7 +13,8 @@ from pumit.client.remote_session import RemoteSession
 from pumit.errors import PumitError
 from pumit.prompts import MaskPrompt
 from pumit.server.serve import ServeSettings
-from pumit.server.sessions.memory import give_back_memory, process_bytes
+from pumit.system.machine import give_back_memory
+from pumit.system.process import process_bytes
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 

@@ -20,8 +20,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumit import __version__
-from pumit.server.sessions.engine import is_out_of_memory
 from pumit.server.sessions.limits import Limits
+from pumit.system.out_of_memory import is_out_of_memory
 from pumit.wire.protocol import API_VERSION, ARRAY_PATHS, PATH_HEALTHZ, VERSION_HEADER
 
 logger = logging.getLogger(__name__)

@@ -326,10 +326,3 @@ class SegmenterEngine:
             progress=in_normal_mode(progress),
         )
         return answer
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on the processor or on an accelerator."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)

@@ -11,18 +11,15 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from pumit.errors import Cancelled, VolumeError
-from pumit.server.sessions.engine import Engine, PromptSession, is_out_of_memory
+from pumit.server.sessions.engine import Engine, PromptSession
 from pumit.server.sessions.evictor import Sleepers
 from pumit.server.sessions.fair_queue import FairQueue, Job, Kind
 from pumit.server.sessions.leases import Lease, LeaseRegistry
 from pumit.server.sessions.limits import Limits
-from pumit.server.sessions.memory import (
-    MemoryReport,
-    device_bytes,
-    process_bytes,
-    process_peak_bytes,
-)
+from pumit.server.sessions.memory import MemoryReport, device_bytes
 from pumit.server.sessions.upload_budget import UploadBudget
+from pumit.system.out_of_memory import is_out_of_memory
+from pumit.system.process import peak_process_bytes, process_bytes
 from pumit.wire import protocol
 from pumit.wire.protocol import BusyError, LeaseExpired
 
@@ -75,7 +72,7 @@ class ServerState:
             awake=held.awake,
             asleep=held.asleep,
             process_bytes=process_bytes(),
-            process_peak_bytes=process_peak_bytes(),
+            process_peak_bytes=peak_process_bytes(),
             device_free_bytes=free,
             device_total_bytes=total,
         )

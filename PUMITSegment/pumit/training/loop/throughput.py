@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from pumit.system.machine import peak_process_bytes
+from pumit.system.process import peak_process_bytes
 from pumit.training.loop.distributed import largest, total
 from pumit.training.run.clock import RunClock
 

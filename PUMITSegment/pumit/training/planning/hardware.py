@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pumit.system.machine import free_memory, usable_cores
+from pumit.system.machine import free_bytes, usable_cores
 
 
 @dataclass(frozen=True)
@@ -47,4 +47,4 @@ def hardware_for(device: torch.device) -> Hardware:
     if device.type == "cuda":
         title = torch.cuda.get_device_properties(device).name
         free = int(torch.cuda.mem_get_info(device)[0])
-    return Hardware(usable_cores(), free_memory(), device, title, free)
+    return Hardware(usable_cores(), free_bytes(), device, title, free)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pumit.system.machine import peak_process_bytes
+from pumit.system.process import peak_process_bytes
 from pumit.training.loop.task import Task
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule

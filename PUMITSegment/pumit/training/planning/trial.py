@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-import torch
-
-from pumit.system.machine import free_memory
+from pumit.system.machine import free_bytes
+from pumit.system.out_of_memory import is_out_of_memory
 
 # A trial that takes all memory would cost the programs beside it theirs.
 MEMORY_SHARE = 0.9
@@ -24,20 +23,14 @@ MEMORY_SHARE = 0.9
 
 def keep_memory_for_others() -> None:
     """Let allocations fail before the system has to end processes; Linux only."""
-    free = free_memory()
-    if sys.platform == "linux" and free is not None:
+    if sys.platform == "linux":
         import resource
+
+        free = free_bytes()
 
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         limits = [n for n in (soft, hard) if n != resource.RLIM_INFINITY]
         resource.setrlimit(resource.RLIMIT_DATA, (min([int(MEMORY_SHARE * free), *limits]), hard))
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it was the memory that was too small."""
-    if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and "memory" in str(error).lower()
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

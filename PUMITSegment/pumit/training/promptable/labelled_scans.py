@@ -12,17 +12,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy import ndimage
 from torch import Tensor
 
 from pumit.errors import PumitError, VolumeError
 from pumit.preprocessing.fields import Field, Pyramid, depth_first, field_shape
-from pumit.preprocessing.intensity import field_channels
-from pumit.training.promptable.supervoxels import region_pieces
+from pumit.training.promptable.supervoxels import pseudo_targets
 from pumit.training.synthesis.grid import integer, log_uniform, uniform
 from pumit.training.synthesis.scene import (
     MIN_REAL_SHARE,
-    MIN_SHARE,
     Scene,
     is_target,
     slice_ratio_for,
@@ -356,43 +353,6 @@ def label_targets(
         mask = scan.mask(labels, v)
         if is_target(mask, MIN_REAL_SHARE):
             targets.append((v, mask))
-    return targets
-
-
-def pseudo_targets(
-    image: Tensor, inside: Tensor, ratio: float, rng: np.random.Generator
-) -> list[Tensor]:
-    """What a user could click on where nobody has labelled: bands or regions of one scale."""
-    is_inside = inside.numpy() > 0
-    if rng.random() < 0.6:
-        return coherent_pieces(image.numpy(), is_inside, rng)
-    equal = field_channels(image, inside)[1].numpy()  # soft tissue counts beside bone and air
-    return [torch.from_numpy(p) for p in region_pieces(equal, is_inside, ratio, rng)]
-
-
-def coherent_pieces(
-    image: npt.NDArray[np.float32], inside: npt.NDArray[np.bool_], rng: np.random.Generator
-) -> list[Tensor]:
-    """Connected pieces between two intensity thresholds of the smoothed image.
-
-    Pseudo-targets with real borders and textures: what a user could reasonably click on because
-    it stands out from its neighbours.
-    """
-    sigma = rng.uniform(0.6, 2.0)
-    smooth = ndimage.gaussian_filter(image, [0 if n == 1 else sigma for n in image.shape])
-    cuts = np.quantile(smooth[inside], np.sort(rng.uniform(0.05, 0.95, int(rng.integers(2, 5)))))
-    bands = np.digitize(smooth, cuts)
-    targets = []
-    for band in rng.permutation(int(bands.max()) + 1)[:3]:
-        mask = (bands == band) & inside
-        # Opened, so that noise does not hang together.
-        mask = ndimage.binary_opening(mask, np.ones((1, 3, 3))) if rng.random() < 0.8 else mask
-        labels, count = ndimage.label(mask)
-        sizes = np.bincount(labels.ravel(), minlength=count + 1)[1:]
-        for index in np.argsort(-sizes)[:3]:
-            piece = ndimage.binary_fill_holes(labels == index + 1)
-            if max(MIN_SHARE, 0.004) <= piece.mean() <= 0.4:
-                targets.append(torch.from_numpy(np.ascontiguousarray(piece)))
     return targets
 
 

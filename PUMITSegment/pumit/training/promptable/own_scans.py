@@ -13,7 +13,8 @@ import torch
 from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.responder import Settings
 from pumit.preprocessing.fields import PLANAR_DEGREE, Field, field_shape
-from pumit.training.promptable.labelled_scans import RealScan, label_targets, pseudo_targets, vary
+from pumit.training.promptable.labelled_scans import RealScan, label_targets, vary
+from pumit.training.promptable.supervoxels import pseudo_targets
 from pumit.training.synthesis.scene import Scene
 
 # Over the in-plane spacing of a field that the session would look at. Its fields have a third more

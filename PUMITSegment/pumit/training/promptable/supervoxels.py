@@ -1,11 +1,16 @@
-"""Pseudo-targets of unlabelled scans: supervoxels, merged until regions of some scale remain."""
+"""Pseudo-targets of unlabelled scans: bands of intensity, and supervoxels merged into regions."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy import ndimage
 from skimage.segmentation import watershed
+from torch import Tensor
+
+from pumit.preprocessing.intensity import field_channels
+from pumit.training.synthesis.scene import MIN_SHARE
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int32]
@@ -98,3 +103,40 @@ def region_pieces(
     weight = np.sqrt(sizes[usable])
     chosen = rng.choice(usable, min(4, len(usable)), replace=False, p=weight / weight.sum())
     return [ndimage.binary_fill_holes(labels == i) for i in chosen]
+
+
+def pseudo_targets(
+    image: Tensor, inside: Tensor, ratio: float, rng: np.random.Generator
+) -> list[Tensor]:
+    """What a user could click on where nobody has labelled: bands or regions of one scale."""
+    is_inside = inside.numpy() > 0
+    if rng.random() < 0.6:
+        return coherent_pieces(image.numpy(), is_inside, rng)
+    equal = field_channels(image, inside)[1].numpy()  # soft tissue counts beside bone and air
+    return [torch.from_numpy(p) for p in region_pieces(equal, is_inside, ratio, rng)]
+
+
+def coherent_pieces(
+    image: npt.NDArray[np.float32], inside: npt.NDArray[np.bool_], rng: np.random.Generator
+) -> list[Tensor]:
+    """Connected pieces between two intensity thresholds of the smoothed image.
+
+    Pseudo-targets with real borders and textures: what a user could reasonably click on because
+    it stands out from its neighbours.
+    """
+    sigma = rng.uniform(0.6, 2.0)
+    smooth = ndimage.gaussian_filter(image, [0 if n == 1 else sigma for n in image.shape])
+    cuts = np.quantile(smooth[inside], np.sort(rng.uniform(0.05, 0.95, int(rng.integers(2, 5)))))
+    bands = np.digitize(smooth, cuts)
+    targets = []
+    for band in rng.permutation(int(bands.max()) + 1)[:3]:
+        mask = (bands == band) & inside
+        # Opened, so that noise does not hang together.
+        mask = ndimage.binary_opening(mask, np.ones((1, 3, 3))) if rng.random() < 0.8 else mask
+        labels, count = ndimage.label(mask)
+        sizes = np.bincount(labels.ravel(), minlength=count + 1)[1:]
+        for index in np.argsort(-sizes)[:3]:
+            piece = ndimage.binary_fill_holes(labels == index + 1)
+            if max(MIN_SHARE, 0.004) <= piece.mean() <= 0.4:
+                targets.append(torch.from_numpy(np.ascontiguousarray(piece)))
+    return targets

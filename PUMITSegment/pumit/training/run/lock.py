@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import secrets
 import socket
-import time
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
+
+from filelock import FileLock, Timeout
 
 from pumit.errors import ExportError, TrainingError
-from pumit.runs import LOCK, lives, read_status
-from pumit.system.process_mark import process_mark
-
-TRIES = 5
-WRITING_SECONDS = 5.0
+from pumit.runs import LOCK, RunStatus, read_status
 
 
 class RunLock:
-    """Hold a run's folder.
+    """Hold a run's folder; the system frees it when the process ends, however it ends.
 
-    The file names the process, so that what a killed one leaves behind is known for what it is.
+    A lock is seen by the processes of one machine. On a folder that several machines share, a run
+    of another one counts as alive as long as its status is written.
 
     Args:
         folder: Of the run; exists.
@@ -33,83 +26,31 @@ class RunLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / LOCK
-        pid = os.getpid()
-        mine = {"pid": pid, "host": socket.gethostname(), "mark": process_mark(pid)}
-        self.text = json.dumps({**mine, "updated": round(time.time(), 1)})
-        for _ in range(TRIES):
-            if self._create():
-                return
-            self._take_over()
-        raise TrainingError("Another process is just starting to train in this folder.")
-
-    def _create(self) -> bool:
+        status = read_status(folder)
+        if status is not None and status.host != socket.gethostname() and status.is_alive:
+            raise _taken(folder, status)
+        if not folder.is_dir():  # which the library would make
+            raise ExportError("The output folder cannot be written: there is none.")
+        self._lock = FileLock(folder / LOCK)
         try:
-            with self.path.open("x", encoding="utf-8") as file:
-                file.write(self.text)
-        except FileExistsError:
-            return False
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise _taken(folder, status) from None
         except OSError as error:
             reason = error.strerror or "the system refused"
             raise ExportError(f"The output folder cannot be written: {reason}.") from None
-        return True
-
-    def _take_over(self) -> None:
-        """Put aside what a process left that is gone."""
-        stale = self._holder()
-        if stale is None:
-            return
-        aside = self.path.with_name(f"{LOCK}.{secrets.token_hex(6)}")
-        with suppress(FileNotFoundError):
-            os.replace(self.path, aside)
-            if _read(aside) != stale:  # somebody was faster and has it now
-                os.replace(aside, self.path)
-                return
-            aside.unlink()
-
-    def _holder(self) -> dict[str, Any] | None:
-        """Who holds the folder, or None where it has just been given back.
-
-        Raises:
-            TrainingError: If they are alive.
-        """
-        found = _read(self.path)
-        if found is None:
-            return None
-        pid, host, mark = (found.get(key) for key in ("pid", "host", "mark"))
-        if not (isinstance(pid, int) and isinstance(host, str)):
-            self._require_age()
-            return found
-        status = read_status(self.path.parent)
-        updated = [float(found.get("updated", 0.0))]
-        updated += [status.updated] if status is not None and status.pid == pid else []
-        if lives(pid, host, mark, max(updated)):
-            where = "" if host == socket.gethostname() else f" on {host}"
-            raise TrainingError(
-                f"Process {pid}{where} is training in {self.path.parent.name} already; wait for "
-                f"it, end it with `pumit runs stop`, or choose another folder."
-            )
-        return found
-
-    def _require_age(self) -> None:
-        """A lock without a name is just being written, or its process was killed doing so."""
-        with suppress(OSError):
-            if abs(time.time() - self.path.stat().st_mtime) < WRITING_SECONDS:
-                raise TrainingError("Another process is just starting to train in this folder.")
 
     def release(self) -> None:
-        """Give the folder back, if it is still ours."""
-        with suppress(OSError):
-            if self.path.read_text(encoding="utf-8") == self.text:
-                self.path.unlink()
+        """Give the folder back; the empty file stays."""
+        self._lock.release()
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """What a lock says: nothing where a process was killed as it wrote, None where it is gone."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+def _taken(folder: Path, status: RunStatus | None) -> TrainingError:
+    who = "Another process"
+    if status is not None:
+        where = "" if status.host == socket.gethostname() else f" on {status.host}"
+        who = f"Process {status.pid}{where}"
+    return TrainingError(
+        f"{who} is training in {folder.name} already; wait for it, end it with `pumit runs stop`, "
+        "or choose another folder."
+    )

@@ -10,22 +10,14 @@ from typing import TypeVar
 import torch
 
 from pumit.errors import TrainingError
+from pumit.system.out_of_memory import is_out_of_memory
 from pumit.training.run.reporter import RunDesk
 
 logger = logging.getLogger(__name__)
 
 S = TypeVar("S")
 R = TypeVar("R")
-# What torch says of memory that it does not get, on CPUs, GPUs and Apple's, as a RuntimeError.
-SAYINGS = (
-    "not enough memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "out of memory",
-    "cublas_status_alloc_failed",
-    "unable to mmap",
-)
-# ... and of a worker process that the system ended, most often for the memory it took.
+# What torch says of a worker process that the system ended, most often for the memory it took.
 WORKER_SAYINGS = ("dataloader worker (pid",)
 
 
@@ -44,10 +36,7 @@ def memory_short(error: BaseException) -> MemoryShortError | None:
     text = " ".join(str(error).lower().split())
     if isinstance(error, RuntimeError) and any(s in text for s in WORKER_SAYINGS):
         return WorkerLostError("A process that prepares patches was ended by the system.")
-    is_short = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or (
-        isinstance(error, RuntimeError) and any(s in text for s in SAYINGS)
-    )
-    return MemoryShortError("There is not enough memory.") if is_short else None
+    return MemoryShortError("There is not enough memory.") if is_out_of_memory(error) else None
 
 
 def as_memory_allows(

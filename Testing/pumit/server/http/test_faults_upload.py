@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from app_client import GEOMETRY, SCAN, make_client, refused
 from pumit.server.sessions.limits import GIB, Limits
-from pumit.server.sessions.memory import machine_bytes
 from pumit.server.sessions.upload_budget import Purse, UploadBudget
+from pumit.system.machine import machine_bytes
 from pumit.wire import protocol
 from pumit.wire.arrays import pack_array, unpack_array
 from pumit.wire.protocol import ArrayError, BusyError

@@ -77,7 +77,7 @@ def test_a_run_killed_again_and_again_ends_as_one_that_was_not(
     alike(run_line(tmp_path), expected)
     assert status_of(tmp_path).state == "finished"
     assert sorted(f.name for f in tmp_path.iterdir()) == [
-        "best.safetensors", LAST, "log.jsonl", "log.txt", "status.json",
+        "best.safetensors", LAST, LOCK, "log.jsonl", "log.txt", "status.json",
     ]  # fmt: skip
     steps = [r["step"] for r in read_log(tmp_path)[0] if "loss" in r]
     assert set(steps) == set(range(1, STEPS + 1))
@@ -170,7 +170,6 @@ def test_a_stopped_run_is_saved_and_goes_on_later(
     assert status.sentence == f"Stopped. Step {status.step} is saved."
     assert step_saved(tmp_path / LAST) == status.step < STEPS
     assert not (tmp_path / CONTROL).exists()
-    assert not (tmp_path / LOCK).exists()
     alike(run_line(tmp_path), expected)
 
 

@@ -1,0 +1,30 @@
+"""Errors that mean that memory ran out are known, wherever they come from."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pumit.system.out_of_memory import is_out_of_memory
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.cuda.OutOfMemoryError("CUDA"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("MPS backend out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+        RuntimeError("unable to mmap 4096 bytes"),
+    ],
+)
+def test_memory_ran_out(error: BaseException) -> None:
+    assert is_out_of_memory(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("out of memory"), RuntimeError("pinned memory is not supported"), OSError()],
+)
+def test_something_else_went_wrong(error: BaseException) -> None:
+    assert not is_out_of_memory(error)

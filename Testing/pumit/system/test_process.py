@@ -1,0 +1,79 @@
+"""Processes are told from later ones of their number, and from what started them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pumit.system.process import is_running, peak_process_bytes, process_bytes, process_mark
+
+PACKAGE = Path(__file__).resolve().parents[3] / "PUMITSegment"
+SAY_PEAK = "from pumit.system.process import peak_process_bytes; print(peak_process_bytes())"
+STARTS_A_CHILD = f"""
+import subprocess, sys
+held = bytearray(b"x") * (400 << 20)
+subprocess.run([sys.executable, "-c", {SAY_PEAK!r}], check=True)
+"""
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(command) as process:
+        yield process
+        process.kill()
+
+
+def test_a_process_runs_until_it_ends(child: subprocess.Popen[bytes]) -> None:
+    mark = process_mark(child.pid)
+    assert mark is not None
+    assert is_running(mark)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet waited for
+    assert not is_running(mark)
+    child.wait()
+    assert is_running(mark) is False
+    assert process_mark(child.pid) is None
+
+
+def test_a_later_process_of_the_same_number_is_another() -> None:
+    mark = process_mark(os.getpid())
+    assert mark is not None
+    pid, start = mark.split(" ")
+    assert is_running(f"{pid} {float(start) - 60:.2f}") is False
+    # The clock of the machine may have been set meanwhile.
+    assert is_running(f"{pid} {float(start) + 1:.2f}")
+
+
+@pytest.mark.parametrize("mark", ["", "7 boot 1234", "x 1.0"])
+def test_of_another_text_nobody_can_say(mark: str) -> None:
+    assert is_running(mark) is None
+
+
+def test_without_psutil_nobody_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A panel lists runs before anything was installed."""
+    mark = process_mark(os.getpid())
+    assert mark is not None
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    assert process_mark(os.getpid()) is None
+    assert is_running(mark) is None
+
+
+def test_the_peak_is_not_that_of_the_program_that_started_the_process() -> None:
+    """Slicer, with a large scan open, starts the worker."""
+    run = subprocess.run(
+        [sys.executable, "-c", STARTS_A_CHILD], cwd=PACKAGE, capture_output=True, check=True
+    )
+    assert 0 < int(run.stdout) < 200 << 20
+
+
+def test_the_peak_grows_with_what_is_held() -> None:
+    before = peak_process_bytes()
+    held = bytearray(b"x") * (before + (64 << 20))
+    assert peak_process_bytes() >= before + (32 << 20)
+    assert 0 < process_bytes() <= peak_process_bytes()
+    del held
