@@ -1,10 +1,13 @@
 """From a fresh clone to passed tests: sets everything up, then ruff, mypy and pytest.
 
-Arguments are passed on to pytest: `python3 scripts/test.py -k dicom`.
+`--fast` leaves out the tests that are marked as slow. Other arguments are passed on to pytest, such
+as `-k dicom`. Files of tests are shared out among as many processes as there are cores, four at
+most; `-n 0` runs them one after another.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -15,6 +18,7 @@ CHECKS = (
     ("ruff", "format", "--check", "."),
     ("mypy",),
 )
+MOST_PROCESSES = 4
 
 
 def main() -> int:
@@ -22,16 +26,33 @@ def main() -> int:
     prepare(tests=True)
     failed = [" ".join(check) for check in CHECKS if _run(*check) != 0]
     # Last, so that its closing line is the last one printed.
-    status = _run("pytest", *sys.argv[1:])
+    status = _run("pytest", *pytest_arguments(sys.argv[1:]))
     if failed:
         print(f"Failed besides: {', '.join(failed)} (their reasons stand above the tests).")
     return status or int(bool(failed))
 
 
+def pytest_arguments(given: list[str]) -> list[str]:
+    """What pytest is called with.
+
+    Args:
+        given: Arguments of this script.
+    """
+    rest = [argument for argument in given if argument != "--fast"]
+    if "--fast" in given:
+        rest = ["-m", "not slow", *rest]
+    if not any(argument.startswith(("-n", "--numprocesses", "--pdb")) for argument in rest):
+        # A file stays in one process, which starts Slicer's scene, workers and models once for it.
+        rest = ["-n", str(min(os.cpu_count() or 1, MOST_PROCESSES)), "--dist", "loadfile", *rest]
+    return rest
+
+
 def _run(module: str, *arguments: str) -> int:
     print(f"-- {module} {' '.join(arguments)}".rstrip(), flush=True)
     command = [str(python()), "-m", module, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=variables(), check=False).returncode
+    # Processes beside each other, each with threads for all cores, would wait for one another.
+    environment = {"OMP_NUM_THREADS": "1", **variables()}
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ class Panel(LogicScene):
             (
                 OfferedModel("default", "promptable", "", True),
                 OfferedModel("mine", "promptable", "", True),
+                OfferedModel("for-research", "promptable", "", True, "CC BY-NC-SA 4.0"),
             ),
         )
         self.frame.resize(WIDTH, 900)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import qt
+from pumit.system.consent import give_consent, has_consent, is_restricted, terms_of
 from PUMITSlicerLib.computing.availability import Offer
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import describe_memory, is_foreign, is_in_the_clear
 from PUMITSlicerLib.computing.settings import ComputeMode
 from slicer.i18n import tr as _
+
+from PUMITSegmentLib.panel.question import confirm
 
 _MEMORY_INTERVAL_MS = 5000
 
@@ -29,6 +32,7 @@ class ComputeSection:
         self._status = status
         self._isShowing = False
         self._isOfferAsked = False
+        self._licences = {}
         self._fill()
         ui.computeWhereSelector.connect("currentIndexChanged(int)", self._onChanged)
         for selector in (ui.deviceSelector, ui.modelSelector):
@@ -132,7 +136,12 @@ class ComputeSection:
 
     def _onOffer(self, offer: Offer) -> None:
         devices = {device.name: device.title for device in offer.devices}
-        models = {m.name: m.name for m in offer.models if m.kind == "promptable" and m.isHere}
+        usable = [m for m in offer.models if m.kind == "promptable" and m.isHere]
+        self._licences = {m.name: m.licence for m in usable}
+        models = {
+            m.name: f"{m.name} ({m.licence})" if is_restricted(m.licence) else m.name
+            for m in usable
+        }
         self._isShowing = True
         for selector, choices in (
             (self._ui.deviceSelector, devices),
@@ -164,9 +173,23 @@ class ComputeSection:
             certificateFile=ui.certificateEdit.currentPath.strip(),
         )
         if settings != self._compute.settings:
+            if not self._hasConsent(settings.model):
+                self.refresh()
+                return
             self._compute.changeSettings(settings)
             self.refresh()
             self._compute.checkInstalled()
+
+    def _hasConsent(self, model: str) -> bool:
+        """Whether a model may be used; asks for the user's consent where its licence needs it."""
+        licence = self._licences.get(model, "")
+        if has_consent(model, licence):
+            return True
+        question = _("{terms}\n\nDo you agree?").format(terms=terms_of(model, licence))
+        if not confirm(question):
+            return False
+        give_consent(model, licence)
+        return True
 
     def _onTest(self) -> None:
         self._status.working(_("Testing what computes..."))

@@ -45,12 +45,14 @@ class OfferedModel:
         kind: `promptable`, `automatic` or `tokenizer`.
         description: One sentence.
         isHere: Whether its file is on this machine.
+        licence: Of its weights.
     """
 
     name: str
     kind: str
     description: str
     isHere: bool
+    licence: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def ask_offer(python: str | None = None, environment: Mapping[str, str] | None =
         return Offer(
             tuple(OfferedDevice(d["name"], _title(d)) for d in told["devices"]),
             tuple(
-                OfferedModel(m["name"], m["kind"], m["description"], m["is_here"])
+                OfferedModel(m["name"], m["kind"], m["description"], m["is_here"], m["licence"])
                 for m in told["models"]
             ),
         )

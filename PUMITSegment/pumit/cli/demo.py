@@ -59,11 +59,13 @@ def run(args: argparse.Namespace) -> int:
     from pumit.export.write import write_segmentation
     from pumit.inference.interactive.segmenter import load_segmenter
     from pumit.inference.interactive.session import InteractiveSession
+    from pumit.models.consent import require_consent
     from pumit.report.picture import write_picture
     from pumit.segmentation import Segmentation
     from pumit.training.synthesis.phantom import torso_phantom
 
     # Before anything is written.
+    require_consent(args.model)
     session = InteractiveSession(load_segmenter(args.model, device=args.device))
     folder: Path = args.output
     try:

@@ -102,6 +102,7 @@ def _click(args: argparse.Namespace) -> int:
     from pumit.evaluation.drawn_gestures import GESTURES
     from pumit.evaluation.simulated_user import evaluate_case
     from pumit.inference.interactive.segmenter import load_segmenter
+    from pumit.models.consent import require_consent
     from pumit.system.atomic import atomic_path
 
     if args.output:
@@ -112,6 +113,7 @@ def _click(args: argparse.Namespace) -> int:
         folders = [f for f in found if args.only in f.name and (f / "label.nii.gz").is_file()]
     if not folders:
         raise VolumeError("No case found: a case is a folder with image.nii.gz and label.nii.gz.")
+    require_consent(args.model)
     segmenter = load_segmenter(args.model, device=args.device)
     gestures = [name for name in GESTURES if name != "box"] if args.gestures else []
     rows = []

@@ -12,7 +12,7 @@ from pumit.errors import CheckpointError, PumitError
 if TYPE_CHECKING:
     from pumit.models.index import ModelEntry
 
-ACTIONS = ("list", "verify", "fetch", "add", "export", "import", "remove")
+ACTIONS = ("list", "verify", "fetch", "add", "export", "import", "remove", "accept")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name",
         nargs="?",
         help="one model, default: all; to add, a run's folder or a checkpoint; to export, a model "
-        "or a checkpoint; to import, a file",
+        "or a checkpoint; to import, a file; to accept, a model whose licence you agree to",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE.pumit.zip", help="where to export to"
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit models`."""
-    work = {"add": _add, "export": _export, "import": _import, "remove": _remove}
+    work = {"add": _add, "export": _export, "import": _import, "remove": _remove, "accept": _accept}
     if args.action in work:
         if args.name is None:
             raise PumitError(f"Say what to {args.action}: `pumit models {args.action} NAME`.")
@@ -124,3 +124,10 @@ def _remove(args: argparse.Namespace) -> dict[str, Any]:
 
     remove(args.name)
     return {"name": args.name, "sentence": f"Removed {args.name}."}
+
+
+def _accept(args: argparse.Namespace) -> dict[str, Any]:
+    from pumit.models.consent import accept
+
+    licence = accept(args.name)
+    return {"name": args.name, "sentence": f"You may use {args.name} under {licence}."}

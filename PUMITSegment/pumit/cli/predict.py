@@ -138,6 +138,7 @@ def load_answerer(args: argparse.Namespace) -> tuple[Answerer, Algorithm]:
     """Load the model, automatic or promptable, and how its results are signed."""
     from pumit.inference.automatic.segmentation import load_automatic
     from pumit.inference.interactive.segmenter import load_segmenter
+    from pumit.models.consent import require_consent
     from pumit.segmentation import Algorithm
 
     corners = None
@@ -145,6 +146,7 @@ def load_answerer(args: argparse.Namespace) -> tuple[Answerer, Algorithm]:
         values = numbers(args.box, 6, "--box")
         lower, upper = ras_to_lps(values[:3]), ras_to_lps(values[3:])
         corners = BoxPrompt.from_bounds(lower, upper).corners_lps
+    require_consent(args.model)
     if kind_of_model(args.model) == "promptable":
         from pumit.inference.automatic.everything import segment_everything
         from pumit.inference.interactive.session import InteractiveSession

@@ -130,7 +130,9 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     # Torch loads here, after what the user may have to repair first.
     from pumit.inference.interactive.segmenter import load_segmenter
     from pumit.inference.interactive.session import InteractiveSession
+    from pumit.models.consent import require_consent
 
+    require_consent(args.model)
     segmenter = load_segmenter(args.model, device=args.device)
     session = InteractiveSession(segmenter)
     step("Looking at the scan", 0.35)

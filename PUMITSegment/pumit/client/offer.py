@@ -16,7 +16,7 @@ def offer() -> dict[str, Any]:
 
     Returns:
         `devices`, as `pumit.inference.devices.Device`, and `models` with `name`, `kind`,
-        `description` and `is_here`.
+        `description`, `licence` and `is_here`.
 
     Raises:
         CheckpointError: If a model index is damaged.
@@ -29,6 +29,7 @@ def offer() -> dict[str, Any]:
             "name": entry.name,
             "kind": entry.kind,
             "description": entry.description,
+            "licence": entry.licence,
             "is_here": entry.path.is_file(),
         }
         for entry in list_models()

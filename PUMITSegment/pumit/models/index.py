@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -13,6 +12,7 @@ import yaml
 
 from pumit.errors import CheckpointError, ExportError
 from pumit.system.atomic import atomic_path
+from pumit.system.consent import user_folder as user_folder
 
 INDEX_FILE = "index.yaml"
 
@@ -58,12 +58,6 @@ class ModelEntry:
     def card_path(self) -> Path:
         """The model card, which may be absent."""
         return self.folder / self.card if self.card else self.path.with_suffix(".md")
-
-
-def user_folder() -> Path:
-    """Folder of the user's own models: $PUMIT_MODELS, else ~/.pumit/models."""
-    chosen = os.environ.get("PUMIT_MODELS")
-    return Path(chosen) if chosen else Path.home() / ".pumit" / "models"
 
 
 def read_index(folder: Path, fetched: Path) -> list[ModelEntry]:

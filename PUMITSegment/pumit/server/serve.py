@@ -16,6 +16,7 @@ from pathlib import Path
 import uvicorn
 
 from pumit.errors import PumitError
+from pumit.models.consent import require_consent
 from pumit.server.app import LOOPBACK_NAMES, create_app
 from pumit.server.http.connection import connection_class
 from pumit.server.http.graceful_server import GracefulServer
@@ -284,6 +285,8 @@ def run(args: argparse.Namespace, *, engine: Engine | None = None) -> int:
     parent = os.environ.pop(PARENT_VARIABLE, "")
     if parent.isdigit():
         watch_parent(int(parent))
+    else:  # a viewer that starts a worker has asked its user
+        require_consent(args.model)
     token, is_new = _find_token(args.token_file)
     is_alone = is_loopback(args.host) and args.uds is None
     array_bytes = args.max_array_mib * MIB

@@ -57,9 +57,10 @@ def test_networks_are_trained_alike_and_go_on_after_a_kill(
         seconds=None,
         schedule={"steps": 2, "warm_up": 1, "log_every": 1},
         processes=2,
+        seeds=[5],
     )
     out = tmp_path / "out"
-    runs = [out / "runs" / name for name in ("PUMIT_0", "U-Net_0", "PUMIT_5", "U-Net_5")]
+    runs = [out / "runs" / name for name in ("PUMIT_5", "U-Net_5")]
     process = started(lambda: compare(path, out))
     wait_for(lambda: read_status(runs[0]) and read_status(runs[1]), 300.0)
     assert process.pid is not None
@@ -67,11 +68,9 @@ def test_networks_are_trained_alike_and_go_on_after_a_kill(
     process.join()
 
     found = compare(path, out)
-    assert (found.done, found.failures) == (4, {})
+    assert (found.done, found.failures) == (2, {})
     rows = read_rows(out / ROWS)
-    assert [(r.name, r.seed) for r in rows] == [
-        ("PUMIT", 0), ("U-Net", 0), ("PUMIT", 5), ("U-Net", 5),
-    ]  # fmt: skip
+    assert [(r.name, r.seed) for r in rows] == [("PUMIT", 5), ("U-Net", 5)]
     for row in rows:
         assert row.steps == 2
         assert row.processor_seconds > 0
@@ -92,7 +91,7 @@ def test_networks_are_trained_alike_and_go_on_after_a_kill(
 
     monkeypatch.setattr(comparison, "TrainingProcesses", PretendedProcesses)
     PretendedProcesses.forget()
-    assert compare(path, out).done == 4
+    assert compare(path, out).done == 2
     assert PretendedProcesses.started == []
 
 

@@ -1,0 +1,51 @@
+"""The question before a model with a restricted licence is used for the first time."""
+
+from __future__ import annotations
+
+import sys
+
+from pumit.errors import CheckpointError
+from pumit.models.index import list_models
+from pumit.system.consent import give_consent, has_consent, terms_of
+
+
+def require_consent(model: str | None) -> None:
+    """Ask at a terminal whether the user agrees to a model's licence.
+
+    Args:
+        model: A name of the index; a file, or None, needs no question.
+
+    Raises:
+        CheckpointError: If the user does not agree, or nobody can be asked.
+    """
+    for entry in list_models():
+        if entry.name != model or has_consent(entry.name, entry.licence):
+            continue
+        terms = terms_of(entry.name, entry.licence)
+        if sys.stdin is not None and sys.stdin.isatty():
+            sys.stderr.write(f"{terms}\nDo you agree? [y/N] ")
+            sys.stderr.flush()
+            if sys.stdin.readline().strip().lower() in ("y", "yes"):
+                give_consent(entry.name, entry.licence)
+                continue
+        raise CheckpointError(f"{terms} To agree, run `pumit models accept {entry.name}`.")
+
+
+def accept(model: str) -> str:
+    """Agree to the licence of a model.
+
+    Args:
+        model: A name of the index.
+
+    Returns:
+        The licence.
+
+    Raises:
+        CheckpointError: If there is no such model.
+    """
+    for entry in list_models():
+        if entry.name == model:
+            give_consent(entry.name, entry.licence)
+            return entry.licence
+    known = ", ".join(e.name for e in list_models())
+    raise CheckpointError(f"Unknown model {model!r}; known: {known}.")

@@ -1,0 +1,68 @@
+"""Licences that a user has to agree to before a model is used for the first time."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+CONSENT_FILE = "accepted_licences.json"
+LICENCE_PAGES = {
+    "CC BY-NC-SA 4.0": "https://creativecommons.org/licenses/by-nc-sa/4.0/",
+}
+
+
+def user_folder() -> Path:
+    """Folder of the user's own models: $PUMIT_MODELS, else ~/.pumit/models."""
+    chosen = os.environ.get("PUMIT_MODELS")
+    return Path(chosen) if chosen else Path.home() / ".pumit" / "models"
+
+
+def is_restricted(licence: str) -> bool:
+    """Whether a licence forbids some uses, such as commercial ones."""
+    words = licence.upper().replace("-", " ").split()
+    return "NC" in words or "ND" in words
+
+
+def has_consent(model: str, licence: str) -> bool:
+    """Whether a model needs no question: its licence is free, or the user has agreed to it.
+
+    Args:
+        model: Its name in the index.
+        licence: Its licence.
+    """
+    return not is_restricted(licence) or _accepted().get(model) == licence
+
+
+def give_consent(model: str, licence: str) -> None:
+    """Remember that the user has agreed to a model's licence.
+
+    Raises:
+        OSError: If the folder of the user's models cannot be written.
+    """
+    folder = user_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / CONSENT_FILE
+    beside = path.with_suffix(".tmp")
+    beside.write_text(json.dumps({**_accepted(), model: licence}, indent=1), encoding="utf-8")
+    os.replace(beside, path)
+
+
+def terms_of(model: str, licence: str) -> str:
+    """What the user agrees to, in two sentences."""
+    page = LICENCE_PAGES.get(licence)
+    where = f" ({page})" if page else ""
+    return (
+        f"The model {model} learnt from scans for non-commercial use, and its licence is "
+        f"{licence}{where}. Use it for research and teaching only, name its source, and share "
+        "what you make from it under the same licence."
+    )
+
+
+def _accepted() -> dict[str, str]:
+    """Model to the licence that was agreed to; nothing where the file is absent or damaged."""
+    try:
+        found = json.loads((user_folder() / CONSENT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

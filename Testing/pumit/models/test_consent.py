@@ -1,0 +1,102 @@
+"""A model with a restricted licence is used after its user has agreed, and not before."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from pumit.cli.main import main
+from pumit.errors import CheckpointError
+from pumit.models.consent import require_consent
+from pumit.models.index import INDEX_FILE
+from pumit.system.consent import CONSENT_FILE, has_consent, is_restricted
+
+LICENCE = "CC BY-NC-SA 4.0"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An index of the user's with a model for research."""
+    row = {
+        "name": "mine", "file": "mine.safetensors", "sha256": "0" * 64, "kind": "promptable",
+        "description": "For a test.", "licence": LICENCE, "source": "own",
+    }  # fmt: skip
+    (tmp_path / INDEX_FILE).write_text(yaml.safe_dump({"models": [row]}), encoding="utf-8")
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path))
+    return tmp_path
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("licence", "expected"),
+    [(LICENCE, True), ("CC BY-ND 4.0", True), ("Apache-2.0", False), ("CC BY 4.0", False)],
+)
+def test_licences_that_forbid_some_uses(licence: str, expected: bool) -> None:
+    assert is_restricted(licence) is expected
+
+
+def test_free_models_and_files_need_no_question() -> None:
+    require_consent("default")
+    require_consent("model.safetensors")
+    require_consent(None)
+
+
+def test_without_a_terminal_the_remedy_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(CheckpointError, match="pumit models accept mine"):
+        require_consent("mine")
+    assert main(["models", "accept", "mine"]) == 0
+    assert LICENCE in capsys.readouterr().out
+    require_consent("mine")
+
+
+@pytest.mark.parametrize(
+    ("answer", "agrees"), [("y", True), ("YES", True), ("", False), ("n", False)]
+)
+def test_a_user_at_a_terminal_is_asked_once(
+    answer: str,
+    agrees: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(f"{answer}\n"))
+    if agrees:
+        require_consent("mine")
+        require_consent("mine")
+        assert capsys.readouterr().err.count("Do you agree?") == 1
+    else:
+        with pytest.raises(CheckpointError):
+            require_consent("mine")
+    assert has_consent("mine", LICENCE) is agrees
+
+
+def test_another_licence_is_another_question() -> None:
+    assert main(["models", "accept", "mine"]) == 0
+    assert not has_consent("mine", "CC BY-NC-ND 4.0")
+
+
+def test_a_damaged_file_asks_again(folder: Path) -> None:
+    (folder / CONSENT_FILE).write_text("{")
+    assert not has_consent("mine", LICENCE)
+
+
+@pytest.mark.parametrize("command", ["segment", "predict"])
+def test_commands_stop_before_they_load_it(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = tmp_path / "scan.nii.gz"
+    arguments = [command, str(image), "--model", "mine", "-o", str(tmp_path / "out.nii.gz")]
+    arguments += ["--point", "0,0,0"] if command == "segment" else []
+    assert main(arguments) == 2
+    assert not (tmp_path / "out.nii.gz").exists()
+
+
+def test_an_unknown_model_cannot_be_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "accept", "nobody"]) == 2
+    assert "Unknown model 'nobody'" in capsys.readouterr().err

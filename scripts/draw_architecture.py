@@ -1,0 +1,154 @@
+"""Draw which part uses which, from the imports, into Resources/architecture.svg.
+
+    python3 scripts/draw_architecture.py
+
+A test draws it again and compares, so that the picture shows what the code does. What everything
+may use (volumes, prompts, errors, the system) is left out; of the other arrows those that follow
+from two more are left out too.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PICTURE = ROOT / "Resources" / "architecture.svg"
+PACKAGES = {
+    "pumit": ROOT / "PUMITSegment" / "pumit",
+    "PUMITSlicerLib": ROOT / "PUMITSegment" / "PUMITSlicerLib",
+    "PUMITSegmentLib": ROOT / "PUMITSegment" / "PUMITSegmentLib",
+    "PUMITTrainLib": ROOT / "PUMITTrain" / "PUMITTrainLib",
+}
+BASE = {"errors", "volume", "prompts", "segmentation", "system", "pumit", "__main__"}
+# Parts whose packages lie above and below other parts.
+SPLIT = {"nninteractive", "server"}
+WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 158, 34, 14, 44, 12
+
+Arrows = dict[str, set[str]]
+
+
+def part_of(module: str) -> str:
+    """`io` of pumit.io.images.grid, `PUMITTrainLib` of all of it."""
+    names = module.split(".")
+    if names[0] != "pumit" or len(names) == 1:
+        return names[0]
+    if names[1] in SPLIT and PACKAGES["pumit"].joinpath(*names[1:3]).is_dir():
+        return ".".join(names[1:3])
+    return names[1]
+
+
+def arrows_of_imports() -> Arrows:
+    """Part to the parts that it imports anywhere."""
+    arrows: Arrows = {}
+    for package, folder in PACKAGES.items():
+        for file in sorted(folder.rglob("*.py")):
+            module = ".".join((package, *file.relative_to(folder).with_suffix("").parts))
+            here = part_of(module.removesuffix(".__init__"))
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                names = []
+                if isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom) and node.module:
+                    names = [node.module]
+                for name in names:
+                    if name.split(".")[0] in PACKAGES:
+                        arrows.setdefault(here, set()).add(part_of(name))
+    for part in BASE | {"nninteractive"}:
+        arrows.pop(part, None)
+    return {a: b - BASE - {a, "nninteractive"} for a, b in arrows.items()}
+
+
+def reduced(arrows: Arrows) -> Arrows:
+    """The arrows without those that follow from a longer way."""
+
+    def reach(start: str) -> set[str]:
+        found: set[str] = set()
+        todo = list(arrows.get(start, ()))
+        while todo:
+            here = todo.pop()
+            if here not in found:
+                found.add(here)
+                todo += arrows.get(here, ())
+        return found
+
+    return {
+        a: {b for b in uses if not any(b in reach(c) for c in uses - {b})}
+        for a, uses in arrows.items()
+    }
+
+
+def layers_of(arrows: Arrows) -> list[list[str]]:
+    """Parts by how far they are above what uses nothing, from the top down."""
+    depth: dict[str, int] = {}
+
+    def rank(part: str) -> int:
+        if part not in depth:
+            depth[part] = 1 + max((rank(b) for b in arrows.get(part, ())), default=-1)
+        return depth[part]
+
+    parts = sorted(set(arrows) | {b for uses in arrows.values() for b in uses})
+    TopologicalSorter(arrows).prepare()  # raises where there is a circle
+    for part in parts:
+        rank(part)
+    layers: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]
+    for part in parts:
+        layers[max(depth.values()) - depth[part]].append(part)
+    # Each part as far left as the mean of those that use it, so that fewer arrows cross.
+    place = {part: float(i) for i, part in enumerate(layers[0])}
+    for layer in layers[1:]:
+        above = {
+            p: [place[a] for a in place if p in arrows.get(a, ())] or [len(layer) / 2]
+            for p in layer
+        }
+        layer.sort(key=lambda p: (sum(above[p]) / len(above[p]), p))
+        place |= {part: float(i) for i, part in enumerate(layer)}
+    return layers
+
+
+def drawn() -> str:
+    """The picture as SVG."""
+    arrows = reduced(arrows_of_imports())
+    layers = layers_of(arrows)
+    columns = max(map(len, layers))
+    width = 2 * MARGIN + columns * (WIDTH + GAP_X) - GAP_X
+    height = 2 * MARGIN + len(layers) * (HEIGHT + GAP_Y) - GAP_Y
+    corner: dict[str, tuple[float, float]] = {}
+    for row, layer in enumerate(layers):
+        left = (width - len(layer) * (WIDTH + GAP_X) + GAP_X) / 2
+        for column, part in enumerate(layer):
+            corner[part] = (left + column * (WIDTH + GAP_X), MARGIN + row * (HEIGHT + GAP_Y))
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        'font-family="sans-serif" font-size="13">',
+        "<title>Which part of PUMIT uses which</title>",
+        '<defs><marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+        'markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" fill="#556"/></marker></defs>',
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+    ]
+    for a in sorted(arrows):
+        for b in sorted(arrows[a]):
+            (x1, y1), (x2, y2) = corner[a], corner[b]
+            begin, end = (x1 + WIDTH / 2, y1 + HEIGHT), (x2 + WIDTH / 2, y2 - 1)
+            bend = (end[1] - begin[1]) / 2
+            lines.append(
+                f'<path d="M{begin[0]:.0f} {begin[1]:.0f}C{begin[0]:.0f} {begin[1] + bend:.0f} '
+                f'{end[0]:.0f} {end[1] - bend:.0f} {end[0]:.0f} {end[1]:.0f}" fill="none" '
+                'stroke="#556" stroke-width="1.2" marker-end="url(#a)"/>'
+            )
+    for part, (x, y) in sorted(corner.items()):
+        color = "#dbe9f6" if part.startswith("PUMIT") else "#eef3e6"
+        lines += [
+            f'<rect x="{x:.0f}" y="{y:.0f}" width="{WIDTH}" height="{HEIGHT}" rx="5" '
+            f'fill="{color}" stroke="#556"/>',
+            f'<text x="{x + WIDTH / 2:.0f}" y="{y + HEIGHT / 2 + 5:.0f}" '
+            f'text-anchor="middle">{part}</text>',
+        ]
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(drawn(), encoding="utf-8")
+    sys.exit(0)
