@@ -27,7 +27,7 @@ from pumit.inference.automatic.region import Region
 from pumit.inference.interactive.field_planner import face_contact
 from pumit.inference.interactive.field_prompts import IndexPrompts, for_network
 from pumit.inference.interactive.grid_transfer import to_volume
-from pumit.inference.interactive.responder import Responder
+from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.preprocessing.fields import Field
 from pumit.segmentation import ClassLabel, LabelMap
@@ -138,7 +138,7 @@ def segment_everything(
         PromptError: If the region lies outside of the volume.
     """
     chosen = settings or EverythingSettings()
-    responder, order = session.responder, session.order
+    solver, order = session.solver, session.order
     wanted = np.ones(session.volume.shape, dtype=bool)
     if roi_corners_lps is not None:
         region = Region.between(roi_corners_lps, session.volume)
@@ -146,10 +146,10 @@ def segment_everything(
         box = tuple(slice(a, b) for a, b in zip(region.start, region.stop, strict=True))
         wanted[box] = region.inside
     wanted = wanted.transpose(order)
-    body = body_of(responder)
+    body = body_of(solver)
     target = body & wanted if (body & wanted).any() else wanted
     most = chosen.max_share * int(body.sum())
-    levels = [_points(responder, target, mm, chosen) for mm in _spacings(responder, chosen)]
+    levels = [_points(solver, target, mm, chosen) for mm in _spacings(solver, chosen)]
     total = sum(len(points) for level in levels for points in level.values())
     asked = 0
     found: list[_Found] = []
@@ -163,7 +163,7 @@ def segment_everything(
                     progress(asked / total)
                 asked += 1
                 if not any(mask.holds(point) for mask in own):
-                    own += _ask(responder, where, point, chosen, most)
+                    own += _ask(solver, where, point, chosen, most)
         found += _distinct(own, chosen)
     if progress is not None:
         progress(1.0)
@@ -173,9 +173,9 @@ def segment_everything(
     return LabelMap(labels.transpose(np.argsort(order)), names)
 
 
-def body_of(responder: Responder) -> Mask:
+def body_of(solver: PromptSolver) -> Mask:
     """What is not air, (d, h, w): brighter than Otsu's threshold, holes of each slice filled."""
-    array = responder.pyramid.array
+    array = solver.pyramid.array
     step = max(1, round((array.size / _BODY_VOXELS) ** (1 / 3)))
     steps = tuple(min(step, max(1, n // 8)) for n in array.shape)
     sample = array[tuple(slice(None, None, n) for n in steps)].astype(np.float32)
@@ -187,19 +187,19 @@ def body_of(responder: Responder) -> Mask:
     return np.asarray(filled[:d, :h, :w], dtype=bool)
 
 
-def _spacings(responder: Responder, settings: EverythingSettings) -> list[float]:
+def _spacings(solver: PromptSolver, settings: EverythingSettings) -> list[float]:
     """In-plane spacings of the fields, the coarsest first, each half of the one before."""
-    planner = responder.planner
+    planner = solver.planner
     spacings = [planner.coarsest_mm / 2**i for i in range(settings.levels)]
     finest = planner.finest_mm
     return list(dict.fromkeys(max(mm, finest) for mm in spacings))
 
 
 def _points(
-    responder: Responder, target: Mask, in_plane_mm: float, settings: EverythingSettings
+    solver: PromptSolver, target: Mask, in_plane_mm: float, settings: EverythingSettings
 ) -> dict[Field, npt.NDArray[np.int64]]:
     """A regular grid of points in the target, (n, 3), by the field that each is most central in."""
-    planner = responder.planner
+    planner = solver.planner
     step_mm = in_plane_mm * planner.size / settings.points_per_side
     bounds = ndimage.find_objects(target.astype(np.uint8))[0]
     axes = []
@@ -221,7 +221,7 @@ def _points(
 
 
 def _ask(
-    responder: Responder,
+    solver: PromptSolver,
     where: Field,
     point: npt.NDArray[np.int64],
     settings: EverythingSettings,
@@ -230,14 +230,14 @@ def _ask(
     """The answers to one click that can be trusted."""
     d, h, w = (float(i) for i in point)
     batch = for_network(IndexPrompts([(d, h, w, True)]), where, None)
-    logits, iou = responder.segmenter.decode(responder.embedding(where), batch)
+    logits, iou = solver.segmenter.decode(solver.embedding(where), batch)
     found = []
     for answer, estimate in zip(logits, iou.tolist(), strict=True):
         stable = stability(answer)
         if estimate < settings.min_iou or stable < settings.min_stability:
             continue
-        contact = face_contact((answer > 0).numpy(), where, responder.shape)
-        patch = to_volume(answer, where, responder.shape)
+        contact = face_contact((answer > 0).numpy(), where, solver.shape)
+        patch = to_volume(answer, where, solver.shape)
         if contact > settings.max_contact or patch is None:
             continue
         # The estimate alone ranks: on real scans stability said nothing of the quality.

@@ -26,7 +26,7 @@ class SlidingWindow:
         patch: What the network sees at once (d, h, w).
         overlap: Part that neighbouring windows share along each axis, 0 to below 1.
         averages_flips: Whether each window is seen in its eight reflections.
-        max_bytes: Most memory for scores; a longer image is done in several stretches.
+        max_bytes: Most memory for scores; a longer image is done in several chunks.
 
     Raises:
         PumitError: If the overlap is out of range.
@@ -54,7 +54,7 @@ class SlidingWindow:
         steps = zip(shape, self.patch, self.interval(shape), strict=True)
         return math.prod(1 + math.ceil(max(n - p, 0) / i) for n, p, i in steps)
 
-    def stretches(self, shape: Sequence[int], classes: int) -> list[Stretch]:
+    def depth_chunks(self, shape: Sequence[int], classes: int) -> list[DepthChunk]:
         """Divide a grid along its depth so that the scores of each part fit in memory.
 
         Each part is crossed by the very windows that cross it when all is done at once.
@@ -63,7 +63,7 @@ class SlidingWindow:
         slice_bytes = 4 * (classes + 2) * shape[1] * shape[2]
         most = max(self.max_bytes // slice_bytes, patch + step)
         if depth <= most:
-            return [Stretch(0, depth, 0, depth)]
+            return [DepthChunk(0, depth, 0, depth)]
         # First slices of all windows; the last window is moved back to end with the image.
         starts = [*range(0, depth - patch, step), depth - patch]
         length = max((most - 2 * patch) // step, 1) * step
@@ -71,13 +71,13 @@ class SlidingWindow:
         for keep in range(0, depth, length):
             end = min(keep + length, depth)
             crossing = [s for s in starts if s + patch > keep and s < end]
-            out.append(Stretch(crossing[0], crossing[-1] + patch, keep, end))
+            out.append(DepthChunk(crossing[0], crossing[-1] + patch, keep, end))
         return out
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Slices `start` to `stop` are looked at, those from `keep` to `end` are answered."""
+class DepthChunk:
+    """Slices `start` to `stop` go through the network, those from `keep` to `end` are kept."""
 
     start: int
     stop: int
@@ -96,7 +96,7 @@ def class_scores(
     step: Callable[[float], None],
     activation: Predict | None = None,
 ) -> Iterator[Tensor]:
-    """Logits of an image, stretch by stretch along the depth.
+    """Logits of an image, chunk by chunk along the depth.
 
     Args:
         network: Maps (1, C, *patch) to (1, classes, *patch).
@@ -115,13 +115,15 @@ def class_scores(
     Raises:
         CheckpointError: If the network answers with another shape.
     """
+    # 1. Plan: chunks of slices, reflections of each window, and their number for the progress.
     shape = image.shape[1:]
-    stretches = window.stretches(shape, classes)
+    chunks = window.depth_chunks(shape, classes)
     turns = list(_reflections()) if window.averages_flips else [()]
-    crops = [(s.stop - s.start, *shape[1:]) for s in stretches]
+    crops = [(s.stop - s.start, *shape[1:]) for s in chunks]
     total = sum(map(window.count, crops)) * len(turns)
     done = itertools.count()
 
+    # 2. A window (1, C, *patch) in all its reflections -> mean (1, classes, *patch).
     def predict(x: Tensor) -> Tensor:
         out: Tensor | None = None
         for turn in turns:
@@ -149,6 +151,7 @@ def class_scores(
         assert out is not None
         return out / len(turns)
 
+    # 3. Windows weighted by a Gaussian; of each chunk only the slices that no other one keeps.
     inferer = SlidingWindowInferer(
         window.patch,
         sw_batch_size=1,
@@ -159,7 +162,7 @@ def class_scores(
         sw_device=device,
         device="cpu",
     )
-    for part in stretches:
+    for part in chunks:
         with torch.inference_mode():
             scores: Any = inferer(image[None, :, part.start : part.stop], predict)
         yield scores[0, :, part.keep - part.start : part.end - part.start]

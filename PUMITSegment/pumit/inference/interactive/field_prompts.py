@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pumit.errors import PromptError
-from pumit.inference.interactive.flat_box import deepened
+from pumit.inference.interactive.flat_box import extrude_flat_box
 from pumit.networks.promptable.prompt_encoder import NEGATIVE, NO_LABEL, POSITIVE, PromptBatch
 from pumit.preprocessing.fields import Field
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
@@ -81,7 +81,9 @@ def to_index(
             for d, h, w in along(index_of(prompt.points_lps), SCRIBBLE_POINTS):
                 out.points.append((float(d), float(h), float(w), prompt.is_positive))
         elif isinstance(prompt, BoxPrompt):
-            corners = prompt.corners_lps if volume.is_planar else deepened(prompt.corners_lps)
+            corners = (
+                prompt.corners_lps if volume.is_planar else extrude_flat_box(prompt.corners_lps)
+            )
             corners = index_of(corners)
             limit = np.array([volume.shape[a] for a in order]) - 1.0
             low, high = corners.min(0), corners.max(0)

@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float64]
 _FLAT = 1e-3
 
 
-def deepened(corners_lps: npt.ArrayLike) -> Floats:
+def extrude_flat_box(corners_lps: npt.ArrayLike) -> Floats:
     """Make a flat box as deep as the mean of its two sides; other boxes stay as they are.
 
     Args:

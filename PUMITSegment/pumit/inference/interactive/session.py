@@ -11,7 +11,7 @@ from pumit.errors import PromptError, VolumeError
 from pumit.inference.interactive.field_prompts import check_prompt, to_index
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt
 from pumit.inference.interactive.prompt_history import PromptHistory, State
-from pumit.inference.interactive.responder import Answer, Responder, Settings
+from pumit.inference.interactive.prompt_solver import Answer, PromptSolver, SolverSettings
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.uncertainty import doubtful_places
 from pumit.inference.storage.image_store import ImageStore, OpenScan
@@ -45,7 +45,7 @@ class InteractiveSession(PromptMethods):
     def __init__(
         self,
         segmenter: Segmenter,
-        settings: Settings | None = None,
+        settings: SolverSettings | None = None,
         *,
         images: ImageStore | None = None,
     ) -> None:
@@ -54,7 +54,7 @@ class InteractiveSession(PromptMethods):
         self._settings = settings
         self._images = images or ImageStore()
         self._scan: OpenScan | None = None
-        self._responder: Responder | None = None
+        self._solver: PromptSolver | None = None
         self._history = PromptHistory()
         self._answers: dict[tuple[Prompt, ...], Answer] = {}
 
@@ -70,32 +70,32 @@ class InteractiveSession(PromptMethods):
         """
         scan = self._images.open(volume, channel)
         try:
-            responder = Responder(self.segmenter, scan.image, self._settings)
-            responder.warm_up()
+            solver = PromptSolver(self.segmenter, scan.image, self._settings)
+            solver.warm_up()
         except BaseException:
             scan.close()
             raise
         self.close()
-        self._scan, self._responder = scan, responder
+        self._scan, self._solver = scan, solver
 
     def close(self) -> None:
         """Let go of the volume and all prompts."""
         if self._scan is not None:
             self._scan.close()
-        self._scan = self._responder = None
+        self._scan = self._solver = None
         self._history, self._answers = PromptHistory(), {}
 
     def sleep(self) -> None:
         """Keep the volume compressed, the prompts and what can be undone, and nothing else."""
         if self._scan is not None:
-            self._answers, self._responder = {}, None
+            self._answers, self._solver = {}, None
             self._scan.sleep()
 
     def wake(self) -> None:
         """Take up a volume that sleeps; any question does so by itself."""
-        if self._scan is not None and self._responder is None:
+        if self._scan is not None and self._solver is None:
             self._scan.wake()
-            self._responder = Responder(self.segmenter, self._scan.image, self._settings)
+            self._solver = PromptSolver(self.segmenter, self._scan.image, self._settings)
 
     def forget_answers(self) -> None:
         """Give up answers that are kept; they are computed again when they are needed."""
@@ -104,7 +104,7 @@ class InteractiveSession(PromptMethods):
     @property
     def is_asleep(self) -> bool:
         """Whether the volume is kept compressed."""
-        return self._scan is not None and self._responder is None
+        return self._scan is not None and self._solver is None
 
     @property
     def kept_bytes(self) -> int:
@@ -126,19 +126,19 @@ class InteractiveSession(PromptMethods):
         return 0 if self._scan is None else self._scan.channel
 
     @property
-    def responder(self) -> Responder:
+    def solver(self) -> PromptSolver:
         """What answers on the present volume, with its embeddings.
 
         Raises:
             VolumeError: If none is set.
         """
         self._open_scan()
-        assert self._responder is not None
-        return self._responder
+        assert self._solver is not None
+        return self._solver
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Axes of the present volume as the responder has them, depth first."""
+        """Axes of the present volume as the solver has them, depth first."""
         return (0, 1, 2) if self._scan is None else self._scan.order
 
     @property
@@ -264,7 +264,7 @@ class InteractiveSession(PromptMethods):
         volume = self.volume
         d, h, w = (volume.spacing_mm[a] for a in self.order)
         places = []
-        for doubt in doubtful_places(answer, self.responder.shape, (d, h, w), count=count):
+        for doubt in doubtful_places(answer, self.solver.shape, (d, h, w), count=count):
             index = doubt.index[np.argsort(self.order)]
             left, posterior, superior = volume.index_to_world(index).tolist()
             error_ml = None if volume.is_planar else doubt.share * doubt.weighed_mm3 / 1000
@@ -278,7 +278,7 @@ class InteractiveSession(PromptMethods):
         cancelled: Callable[[], bool] | None,
         progress: Callable[[float], None] | None,
     ) -> Answer:
-        volume, responder = self.volume, self.responder
+        volume, solver = self.volume, self.solver
         prompts = self._history.state.get(segment, ())
         if not prompts:
             raise PromptError("There is no prompt yet; click a point or draw a box.")
@@ -295,7 +295,7 @@ class InteractiveSession(PromptMethods):
             asked = to_index(prompts[:count], volume, self.order)
             if asked.is_answerable:
                 is_new_mask = isinstance(prompts[count - 1], MaskPrompt)
-                answer = responder.answer(asked, None if is_new_mask else answer, cancelled)
+                answer = solver.answer(asked, None if is_new_mask else answer, cancelled)
                 self._answers[prompts[:count]] = answer
             if progress is not None:
                 progress(count / len(prompts))

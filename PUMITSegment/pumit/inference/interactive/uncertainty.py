@@ -20,7 +20,7 @@ from scipy import ndimage
 from torch import Tensor
 
 from pumit.inference.interactive.grid_transfer import Patch
-from pumit.inference.interactive.responder import Answer
+from pumit.inference.interactive.prompt_solver import Answer
 from pumit.preprocessing.fields import Field
 from pumit.preprocessing.interpolation import interpolate
 
@@ -36,7 +36,7 @@ MARGIN = 2
 
 @dataclass(frozen=True, eq=False)
 class Doubt:
-    """A place in a responder's terms.
+    """A place in a solver's terms.
 
     Attributes:
         index: Volume index (d, h, w), depth axis first.

@@ -274,7 +274,7 @@ class SegmenterEngine:
         Raises:
             CheckpointError: If there is no such model.
         """
-        from pumit.inference.normal_mode import in_normal_mode
+        from pumit.inference.inference_mode import outside_inference_mode
 
         card = self._shelf.find(model, ("promptable", "automatic"))
         if card.kind == "promptable":
@@ -285,8 +285,8 @@ class SegmenterEngine:
             return segment_everything(
                 session,
                 roi_corners_lps=roi_corners_lps,
-                cancelled=in_normal_mode(cancelled),
-                progress=in_normal_mode(progress),
+                cancelled=outside_inference_mode(cancelled),
+                progress=outside_inference_mode(progress),
             )
         from pumit.inference.automatic.segmentation import load_automatic
 
@@ -294,8 +294,8 @@ class SegmenterEngine:
             session.volume,
             channel=session.channel,
             roi_corners_lps=roi_corners_lps,
-            cancelled=in_normal_mode(cancelled),
-            progress=in_normal_mode(progress),
+            cancelled=outside_inference_mode(cancelled),
+            progress=outside_inference_mode(progress),
         )
         return found
 
@@ -312,7 +312,7 @@ class SegmenterEngine:
         Raises:
             CheckpointError: If there is no such tokenizer, or none at all.
         """
-        from pumit.inference.normal_mode import in_normal_mode
+        from pumit.inference.inference_mode import outside_inference_mode
         from pumit.inference.tokenizer.reconstruction import NO_TOKENIZER, load_tokenizer
 
         names = [card.name for card in self._shelf.cards() if card.kind == "tokenizer"]
@@ -322,7 +322,7 @@ class SegmenterEngine:
         answer: Reconstruction = self._shelf.load(card.name, load_tokenizer).reconstruct(
             session.volume,
             channel=session.channel,
-            cancelled=in_normal_mode(cancelled),
-            progress=in_normal_mode(progress),
+            cancelled=outside_inference_mode(cancelled),
+            progress=outside_inference_mode(progress),
         )
         return answer

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from pumit.inference.interactive.field_planner import FieldPlanner
-from pumit.inference.interactive.responder import Settings
+from pumit.inference.interactive.prompt_solver import SolverSettings
 from pumit.preprocessing.fields import PLANAR_DEGREE, Field, field_shape
 from pumit.training.promptable.labelled_scans import RealScan, label_targets, vary
 from pumit.training.promptable.supervoxels import pseudo_targets
@@ -56,7 +56,7 @@ class OwnScans:
 
     def __init__(self, scans: Sequence[RealScan], field_size: int) -> None:
         self.scans = list(scans)
-        size = round(field_size * Settings().field_scale / 8) * 8
+        size = round(field_size * SolverSettings().field_scale / 8) * 8
         looks: dict[int, dict[int, list[_Look]]] = {}
         for number, scan in enumerate(self.scans):
             d, h, w = scan.image.array.shape

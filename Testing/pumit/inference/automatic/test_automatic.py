@@ -157,7 +157,7 @@ def test_a_region_elsewhere_or_without_size_is_refused(tmp_path: Path) -> None:
         model.segment(volume, roi_corners_lps=tiny)
 
 
-def test_stretches_give_what_all_at_once_gives() -> None:
+def test_chunks_give_what_all_at_once_gives() -> None:
     torch.manual_seed(1)
     network = torch.nn.Conv3d(1, 3, 3, padding=1).eval()  # sees its window's rim: windows matter
     image = torch.randn(1, 61, 20, 24)
@@ -179,7 +179,9 @@ def test_stretches_give_what_all_at_once_gives() -> None:
     assert whole.shape == (3, 61, 20, 24)
     for slices in (20, 27, 40):
         max_bytes = slices * 4 * 5 * 20 * 24
-        assert len(SlidingWindow((8, 16, 16), 0.5, False, max_bytes).stretches((61, 20, 24), 3)) > 1
+        assert (
+            len(SlidingWindow((8, 16, 16), 0.5, False, max_bytes).depth_chunks((61, 20, 24), 3)) > 1
+        )
         torch.testing.assert_close(scores(max_bytes=max_bytes), whole)
 
 

@@ -141,6 +141,6 @@ def test_the_body_has_no_holes_and_no_air(session: InteractiveSession) -> None:
     array = np.where(body & ~lung, 40.0, -900.0)
     array += np.random.default_rng(1).normal(0, 10, array.shape)
     session.set_volume(Volume(array.astype(np.float32)))
-    found = body_of(session.responder)
+    found = body_of(session.solver)
     assert np.mean(found == body) > 0.95
     assert found[10, 30, 20]

@@ -8,7 +8,7 @@ import torch
 from ball_scan import BALL, OBLIQUE, at, scan
 from pumit.errors import PromptError
 from pumit.inference.interactive.grid_transfer import Patch
-from pumit.inference.interactive.responder import Answer, View
+from pumit.inference.interactive.prompt_solver import Answer, FieldAnswer
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.uncertainty import SAMPLED_VOXELS, doubtful_places
@@ -30,7 +30,7 @@ def ball_logits(sharpness: np.ndarray | float = 4.0) -> np.ndarray:
     return np.asarray((14 - distance(SHAPE, (11.5, 19.5, 19.5))) * sharpness)
 
 
-def answer_of(logits: np.ndarray, views: list[View] | None = None) -> Answer:
+def answer_of(logits: np.ndarray, views: list[FieldAnswer] | None = None) -> Answer:
     patch = Patch((0, 0, 0), torch.from_numpy(logits.astype(np.float32)))
     return Answer(views or [], 0, patch, 0.8)
 
@@ -73,7 +73,7 @@ def test_a_field_that_disagrees_puts_its_side_in_doubt() -> None:
     field = Field((11.5, 19.5, 19.5), (1.0, 1.0, 1.0), SHAPE, 2.0, 1)
     other = ball_logits().copy()
     other[:, :14] = -8.0  # it sees nothing there
-    view = View(field, torch.from_numpy(other.astype(np.float32)))
+    view = FieldAnswer(field, torch.from_numpy(other.astype(np.float32)))
     found = doubtful_places(answer_of(ball_logits(), [view]), SHAPE, SPACING)
     assert found[0].index[1] < 14
     assert found[0].share > 0.15

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pumit.inference.interactive.field_prompts import to_index
-from pumit.inference.interactive.flat_box import deepened
+from pumit.inference.interactive.flat_box import extrude_flat_box
 from pumit.prompts import BoxPrompt
 from pumit.volume import Volume
 
@@ -21,7 +21,7 @@ def rotation(seed: int) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(5))
 def test_flat_box_is_as_deep_as_its_sides_mean(order: tuple[int, ...], seed: int) -> None:
     turned = SQUARE[list(order)] @ rotation(seed).T + 30.0
-    found = deepened(turned)
+    found = extrude_flat_box(turned)
     assert found.shape == (8, 3)
     upright = (found - 30.0) @ rotation(seed)
     np.testing.assert_allclose(upright.min(0), (0, 0, -7.5), atol=1e-9)
@@ -29,17 +29,17 @@ def test_flat_box_is_as_deep_as_its_sides_mean(order: tuple[int, ...], seed: int
 
 
 @pytest.mark.parametrize("axis", range(3))
-def test_flat_box_of_two_corners_is_deepened_as_well(axis: int) -> None:
+def test_flat_box_of_two_corners_is_extrude_flat_box_as_well(axis: int) -> None:
     upper = np.array([20.0, 20.0, 20.0])
     upper[axis] = 0.0
-    found = deepened(BoxPrompt.from_bounds((0, 0, 0), upper).corners_lps)
+    found = extrude_flat_box(BoxPrompt.from_bounds((0, 0, 0), upper).corners_lps)
     assert np.ptp(found, axis=0) == pytest.approx((20, 20, 20))
     assert found.mean(axis=0) == pytest.approx(upper / 2)
 
 
 def test_box_with_depth_stays_as_it_is() -> None:
     corners = BoxPrompt.from_bounds((0, 0, 0), (20, 10, 3)).corners_lps
-    assert np.array_equal(deepened(corners), np.array(corners))
+    assert np.array_equal(extrude_flat_box(corners), np.array(corners))
 
 
 def test_flat_box_on_a_volume_spans_slices_and_on_an_image_does_not() -> None:

@@ -259,7 +259,7 @@ def test_set_prompts_keeps_what_both_lists_begin_with(
     assert session.prompts() == [a, c]
     session.predict()
     session.set_prompts([a, b])
-    monkeypatch.setattr(session._responder, "answer", None)  # nothing is computed again
+    monkeypatch.setattr(session._solver, "answer", None)  # nothing is computed again
     np.testing.assert_array_equal(session.predict(), first)
     session.set_prompts([], "unknown")
     session.set_prompts([])

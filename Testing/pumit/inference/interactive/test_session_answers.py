@@ -116,16 +116,16 @@ def test_long_sessions_answer_only_the_newest_prompt(
     rng = np.random.default_rng(2)
     session.add_point(at(volume, BALL))
     session.predict()
-    responder = session._responder
-    assert responder is not None
+    solver = session._solver
+    assert solver is not None
     asked = []
-    plain = responder.answer
+    plain = solver.answer
 
     def count(*args: Any) -> Any:
         asked.append(args)
         return plain(*args)
 
-    monkeypatch.setattr(responder, "answer", count)
+    monkeypatch.setattr(solver, "answer", count)
     for k in range(1, 7):
         place = np.array(BALL) + rng.uniform(-3, 3, 3)
         session.add_point(at(volume, tuple(place)))  # type: ignore[arg-type]
@@ -288,8 +288,8 @@ def test_opening_a_large_scan_does_not_copy_it(bright_segmenter: Segmenter) -> N
         tracemalloc.stop()
     assert mask.shape == volume.shape
     assert peak < 0.5 * array.nbytes
-    assert session._responder is not None
-    levels = session._responder.pyramid.levels
+    assert session._solver is not None
+    levels = session._solver.pyramid.levels
     assert sum(t.nbytes for t, _ in levels if t is not None) < 0.6 * array.size * 4
 
 
@@ -302,8 +302,8 @@ def test_embeddings_in_memory_are_bounded(bright_segmenter: Segmenter) -> None:
         place = rng.uniform(0, np.array(SHAPE) - 1)
         session.add_point(at(volume, tuple(place)), segment=str(k))  # type: ignore[arg-type]
         session.predict(str(k))
-    assert session._responder is not None
-    assert len(session._responder.image.embeddings) <= 24
+    assert session._solver is not None
+    assert len(session._solver.image.embeddings) <= 24
 
 
 def test_the_estimate_is_read_as_the_model_was_calibrated(tiny_segmenter: Segmenter) -> None:

@@ -69,7 +69,7 @@ def test_whatever_is_asked_wakes_a_session(tiny_segmenter: Segmenter) -> None:
     session.add_point(at(volume, BALL))
     for ask in (
         lambda: session.volume,
-        lambda: session.responder,
+        lambda: session.solver,
         session.predict,
         session.expected_dice,
         session.doubtful_places,
@@ -95,9 +95,9 @@ def test_sleep_gives_everything_back_but_packed_voxels(tiny_segmenter: Segmenter
     session.predict()
     parts = [
         array,
-        session.responder.image,
-        session.responder.pyramid.levels[1][0],
-        next(iter(session.responder.image.embeddings.values())),
+        session.solver.image,
+        session.solver.pyramid.levels[1][0],
+        next(iter(session.solver.image.embeddings.values())),
         next(iter(session._answers.values())),
     ]
     gone = [weakref.ref(part) for part in parts]
@@ -140,9 +140,9 @@ def test_who_shares_a_scan_sleeps_and_wakes_alone(tiny_segmenter: Segmenter) -> 
     # A third one who brings the same scan finds it, and the second finds it awake.
     third = InteractiveSession(tiny_segmenter, images=store)
     third.set_volume(replace(volume, array=volume.array.copy()))
-    assert third.responder.image is first.responder.image
+    assert third.solver.image is first.solver.image
     np.testing.assert_array_equal(second.predict(), expected)
-    assert second.responder.image is first.responder.image
+    assert second.solver.image is first.solver.image
     first.close()
     second.sleep()
     third.close()

@@ -102,7 +102,7 @@ def test_each_session_keeps_its_place_in_the_world(
     volume, _ = scan()
     moved = copied(volume, origin_lps=(5.0, -6.0, 7.0), direction=OBLIQUE)
     first, second = open_sessions(tiny_segmenter, store, volume, moved)
-    assert second.responder.image is first.responder.image
+    assert second.solver.image is first.solver.image
     assert second.volume.origin_lps == (5.0, -6.0, 7.0)
     np.testing.assert_array_equal(second.volume.direction, OBLIQUE)
     first.add_point(at(volume, BALL))
@@ -133,7 +133,7 @@ def test_whatever_differs_is_not_shared(
 ) -> None:
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, change(volume))  # type: ignore[operator]
-    assert second.responder.image is not first.responder.image
+    assert second.solver.image is not first.solver.image
     assert len(embedded) == 2
 
 
@@ -147,8 +147,8 @@ def test_channels_share_voxels_and_nothing_else(
         session.set_volume(replace(volume, array=array.copy()), channel=channel)
         session.add_point(at(volume, BALL))
     assert first.volume.array is second.volume.array
-    assert first.responder.image is not second.responder.image
-    assert third.responder.image is second.responder.image
+    assert first.solver.image is not second.solver.image
+    assert third.solver.image is second.solver.image
     assert not np.array_equal(first.predict(), second.predict())
     alone = InteractiveSession(tiny_segmenter)
     alone.set_volume(replace(volume, array=array[1]))
@@ -179,7 +179,7 @@ def test_the_last_one_who_leaves_takes_the_scan_along(
 ) -> None:
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, copied(volume))
-    voxels, image = weakref.ref(volume.array), weakref.ref(first.responder.image)
+    voxels, image = weakref.ref(volume.array), weakref.ref(first.solver.image)
     del volume
     with without_collector():
         first.close()
@@ -221,7 +221,7 @@ def test_embeddings_of_all_images_are_bounded_together(
 ) -> None:
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, other_voxel(volume))
-    one = embedding_bytes(next(iter(first.responder.image.embeddings.values())))
+    one = embedding_bytes(next(iter(first.solver.image.embeddings.values())))
     assert store.embedding_bytes == 2 * one
     store.set_max_embedding_bytes(3 * one)
     expected = []
@@ -232,7 +232,7 @@ def test_embeddings_of_all_images_are_bounded_together(
     # What was dropped is computed anew, and the same.
     store.shrink_embeddings(0)
     assert store.embedding_bytes == 0
-    assert not first.responder.image.embeddings
+    assert not first.solver.image.embeddings
     first.forget_answers()
     np.testing.assert_array_equal(first.predict(), expected[2])
 
@@ -242,11 +242,11 @@ def test_the_embedding_used_last_is_kept_longest(
 ) -> None:
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, other_voxel(volume))
-    (where,) = first.responder.image.embeddings
-    first.responder.embedding(where)
+    (where,) = first.solver.image.embeddings
+    first.solver.embedding(where)
     store.shrink_embeddings(store.embedding_bytes // 2)
-    assert list(first.responder.image.embeddings) == [where]
-    assert not second.responder.image.embeddings
+    assert list(first.solver.image.embeddings) == [where]
+    assert not second.solver.image.embeddings
 
 
 def test_levels_take_what_was_foreseen() -> None:

@@ -11,7 +11,7 @@ import torch
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
-def in_normal_mode(ask: Callback | None) -> Callback | None:
+def outside_inference_mode(ask: Callback | None) -> Callback | None:
     """Keep a network's modes of the thread from what is run while it gives way.
 
     Args:

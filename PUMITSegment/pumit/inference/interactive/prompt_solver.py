@@ -1,4 +1,4 @@
-"""From prompts to an answer: try fields, keep the most trustworthy, refine what is uncertain.
+"""From prompts to a mask: try fields, keep the most trusted answer, refine what is uncertain.
 
 An answer is a function of the prompts in their order alone: the prompts are replayed one by one,
 each step starting from the answer of the one before, and steps are cached. So undo costs nothing,
@@ -33,8 +33,8 @@ FINER = 0.75  # a field this much finer than the shown one is worth another embe
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How an answer is looked for.
+class SolverSettings:
+    """How prompts are answered.
 
     Attributes:
         field_scale: In-plane voxels of an inference field over those of a training field.
@@ -74,8 +74,8 @@ class Settings:
 
 
 @dataclass
-class View:
-    """One field with its own answer so far.
+class FieldAnswer:
+    """One field and its answer to the prompts so far.
 
     Attributes:
         field: Where.
@@ -95,15 +95,15 @@ class Answer:
     """The state after some prompts.
 
     Attributes:
-        views: The fields that are being looked at.
-        chosen: Index of the most trustworthy.
+        views: The fields that were tried, each with its answer.
+        chosen: Index of the most trusted one.
         patch: The answer on the volume's grid, or None where nothing is foreground.
-        iou: The model's estimate for the chosen answer, before it was looked at more finely.
+        iou: The model's estimate for the chosen answer, before it was candidates at more finely.
         box: The box it answers, or None.
         num_points: How many points it answers.
     """
 
-    views: list[View] = field(default_factory=list)
+    views: list[FieldAnswer] = field(default_factory=list)
     chosen: int = 0
     patch: Patch | None = None
     iou: float = 0.0
@@ -117,20 +117,20 @@ class Answer:
         return storage_bytes(tensors if self.patch is None else [*tensors, self.patch.logits])
 
 
-class Responder:
+class PromptSolver:
     """Answer prompts on one volume.
 
     Args:
         segmenter: The model.
         image: What it sees, depth axis first; others may answer on the same.
-        settings: How to look.
+        settings: How to answer.
     """
 
     def __init__(
-        self, segmenter: Segmenter, image: StoredImage, settings: Settings | None = None
+        self, segmenter: Segmenter, image: StoredImage, settings: SolverSettings | None = None
     ) -> None:
         self.segmenter = segmenter
-        self.settings = settings or Settings()
+        self.settings = settings or SolverSettings()
         self.image = image
         d, h, w = image.pyramid.array.shape
         self.shape = (d, h, w)
@@ -168,18 +168,21 @@ class Responder:
         Raises:
             Cancelled: If `cancelled` says so.
         """
+        # 0. A corrective click changes what hangs together with it and nothing else.
         if before is not None and self.settings.is_local:
             corrected = self._corrected(prompts, before)
             if corrected is not None:
                 return corrected
-        looked = []
+        # 1. Ask the network about every field that holds the prompts.
+        candidates = []
         for view in self._views(prompts, before):
             if cancelled is not None and cancelled():
                 raise Cancelled("The prediction was cancelled.")
-            looked.append(self._look(view, prompts))
+            candidates.append(self._ask(view, prompts))
+        # 2. The most trusted answer of each field, then the most trusted field.
         out = Answer(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
         best = -np.inf
-        for i, new in enumerate(self._best(looked, prompts)):
+        for i, new in enumerate(self._best(candidates, prompts)):
             score = new.score
             if before is not None and new.field == before.views[before.chosen].field:
                 score += self.settings.stay
@@ -191,6 +194,7 @@ class Responder:
         for view in out.views:
             if view.logits is not None:  # without the answers beside it
                 view.logits = view.logits.clone()
+        # 3. Onto the volume's grid, and finer where its border is uncertain.
         out.iou = chosen.iou
         out.patch = to_volume(chosen.logits, chosen.field, self.shape)
         if out.patch is not None and self.settings.windows > 0:
@@ -212,7 +216,7 @@ class Responder:
         # 1. Ask a field that holds the segment and the click, going on from what was shown.
         chosen = replace(chosen, field=self._fitting(chosen.field, before.patch, place))
         prior = _as_logits(to_field(before.patch, chosen.field))
-        (new,) = self._look(replace(chosen, logits=prior), prompts)
+        (new,) = self._ask(replace(chosen, logits=prior), prompts)
         assert new.logits is not None
         at = chosen.field.to_field(place)
         change = change_at(prior, new.logits, at, chosen.field.prompt_ratio)
@@ -244,7 +248,7 @@ class Responder:
     def _refined(
         self,
         patch: Patch,
-        chosen: View,
+        chosen: FieldAnswer,
         prompts: IndexPrompts,
         cancelled: Callable[[], bool] | None,
     ) -> Patch:
@@ -266,32 +270,34 @@ class Responder:
                 windows.append(Window(where, logits[0]))
         return merge(patch, windows, self.shape) if windows else patch
 
-    def _views(self, prompts: IndexPrompts, before: Answer | None) -> list[View]:
+    def _views(self, prompts: IndexPrompts, before: Answer | None) -> list[FieldAnswer]:
         """The fields to look at, each with the answer it starts from."""
         if before is None or not _same_box(prompts.box, before.box):
             # A first prompt, a mask to start from, or another box: what was shown does not count.
-            return [View(f, self._start(prompts, f)) for f in self._fresh_fields(prompts)]
-        covering = self._moved(before.views, _wanted(prompts))
+            return [FieldAnswer(f, self._start(prompts, f)) for f in self._fresh_fields(prompts)]
+        covering = self._moved(before.views, _prompted_places(prompts))
         if not covering:
-            covering = [View(f) for f in self._fresh_fields(prompts)]
+            covering = [FieldAnswer(f) for f in self._fresh_fields(prompts)]
         elif not self.settings.shares_answer:
             return covering
         shown = before.patch
         return [replace(v, logits=_as_logits(to_field(shown, v.field))) for v in covering]
 
-    def _moved(self, views: list[View], wanted: npt.NDArray[np.float64]) -> list[View]:
-        """The views that hold all wanted places, moved there where that is enough.
+    def _moved(
+        self, views: list[FieldAnswer], places: npt.NDArray[np.float64]
+    ) -> list[FieldAnswer]:
+        """The views that hold all prompted places, moved there where that is enough.
 
         A field that is wide enough is not given up for a coarser one because the first click lay
         at the end of what it shows.
         """
-        middle = (wanted.min(0) + wanted.max(0)) / 2
+        middle = (places.min(0) + places.max(0)) / 2
         holding = []
         for view in views:
-            if not _covers(view.field, wanted):
+            if not _covers(view.field, places):
                 spacing = view.field.step[1] * self.planner.spacing_mm[1]
                 view = replace(view, field=self.planner.field(middle, spacing), logits=None)
-            if _covers(view.field, wanted):
+            if _covers(view.field, places):
                 holding.append(view)
         return holding
 
@@ -304,25 +310,25 @@ class Responder:
 
     def _fresh_fields(self, prompts: IndexPrompts) -> list[Field]:
         """Fields that hold every positive prompt."""
-        wanted = _wanted(prompts)
-        low, high = wanted.min(0), wanted.max(0)
+        places = _prompted_places(prompts)
+        low, high = places.min(0), places.max(0)
         if prompts.box is not None:
             tried = [self.planner.around_box(low, high, m) for m in self.settings.box_margins]
             return list(dict.fromkeys(tried))
         if prompts.mask is None:
             fields = self.planner.around_click((low + high) / 2)
-            holding = [f for f in fields if _covers(f, wanted)]
+            holding = [f for f in fields if _covers(f, places)]
             if holding:
                 return holding
         return [self.planner.around_box(low, high, margin=1.6)]
 
-    def _look(self, view: View, prompts: IndexPrompts) -> list[View]:
+    def _ask(self, view: FieldAnswer, prompts: IndexPrompts) -> list[FieldAnswer]:
         """Ask the network about one field; several answers where the prompt is ambiguous."""
         embedding = self.embedding(view.field)
         prior = None if view.logits is None else view.logits.sigmoid()
         batch = for_network(prompts, view.field, prior)
         logits, iou = self.segmenter.decode(embedding, batch)
-        # One click or one box may mean several structures: each answer is looked at.
+        # One click or one box may mean several structures: each answer is candidates at.
         is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
         answers = []
         for i in range(len(iou) if is_ambiguous else 1):
@@ -335,21 +341,25 @@ class Responder:
             answers.append(replace(view, logits=logits[i], score=score, iou=float(iou[i])))
         return answers
 
-    def _best(self, looked: list[list[View]], prompts: IndexPrompts) -> list[View]:
+    def _best(
+        self, candidates: list[list[FieldAnswer]], prompts: IndexPrompts
+    ) -> list[FieldAnswer]:
         """The best answer of each field, those preferred that other fields give too."""
-        if len(looked) > 1 and len(looked[0]) > 1:
-            given = [(a[0].field, [v.logits for v in a if v.logits is not None]) for a in looked]
-            middle = _wanted(prompts).mean(0)
+        if len(candidates) > 1 and len(candidates[0]) > 1:
+            given = [
+                (a[0].field, [v.logits for v in a if v.logits is not None]) for a in candidates
+            ]
+            middle = _prompted_places(prompts).mean(0)
             support = consensus(given, middle, self.planner.spacing_mm)
-            for i, (answers, shares) in enumerate(zip(looked, support, strict=True)):
-                coarseness = i / (len(looked) - 1)  # fields grow
+            for i, (answers, shares) in enumerate(zip(candidates, support, strict=True)):
+                coarseness = i / (len(candidates) - 1)  # fields grow
                 for view, share in zip(answers, shares, strict=True):
                     view.score += self.settings.consensus * share
                     view.score += self.settings.coarse * coarseness
-        return [max(answers, key=lambda v: v.score) for answers in looked]
+        return [max(answers, key=lambda v: v.score) for answers in candidates]
 
 
-def _wanted(prompts: IndexPrompts) -> npt.NDArray[np.float64]:
+def _prompted_places(prompts: IndexPrompts) -> npt.NDArray[np.float64]:
     """Volume indices that a field must hold: positive points, corners of box and mask, (n, 3)."""
     places = [prompts.positives]
     if prompts.box is not None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from ball_scan import BALL, scan
 from pumit.inference.interactive.field_prompts import IndexPrompts
-from pumit.inference.interactive.responder import Responder, Settings
+from pumit.inference.interactive.prompt_solver import PromptSolver, SolverSettings
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 
@@ -17,21 +17,21 @@ FIRST = (float(BALL[0]), float(BALL[1]), float(BALL[2]), True)
 
 
 @pytest.fixture
-def responder(bright_segmenter: Segmenter) -> Responder:
+def solver(bright_segmenter: Segmenter) -> PromptSolver:
     """Answers every bright voxel of a field, whatever the prompts."""
     session = InteractiveSession(bright_segmenter)
     session.set_volume(scan()[0])
-    assert session._responder is not None
-    return session._responder
+    assert session._solver is not None
+    return session._solver
 
 
-def test_of_equally_sure_answers_that_of_the_coarsest_field_counts(responder: Responder) -> None:
+def test_of_equally_sure_answers_that_of_the_coarsest_field_counts(solver: PromptSolver) -> None:
     # Fields of several sizes even on a small scan.
-    responder.planner = replace(responder.planner, size=8)
+    solver.planner = replace(solver.planner, size=8)
     chosen = {}
     for bonus in (-5.0, 5.0):
-        responder.settings = Settings(coarse=bonus, windows=0)
-        answer = responder.answer(IndexPrompts([FIRST]), None)
+        solver.settings = SolverSettings(coarse=bonus, windows=0)
+        answer = solver.answer(IndexPrompts([FIRST]), None)
         assert len(answer.views) > 1
         chosen[bonus] = (answer.chosen, len(answer.views) - 1)
     assert chosen[-5.0][0] == 0
@@ -39,12 +39,12 @@ def test_of_equally_sure_answers_that_of_the_coarsest_field_counts(responder: Re
 
 
 def test_a_later_click_asks_one_field_once(
-    responder: Responder, monkeypatch: pytest.MonkeyPatch
+    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    responder.settings = Settings(windows=0)
-    before = responder.answer(IndexPrompts([FIRST]), None)
+    solver.settings = SolverSettings(windows=0)
+    before = solver.answer(IndexPrompts([FIRST]), None)
     asked = []
-    decode = responder.segmenter.decode
+    decode = solver.segmenter.decode
 
     def shrunk(embedding, prompts):  # type: ignore[no-untyped-def]
         asked.append(prompts)
@@ -56,12 +56,12 @@ def test_a_later_click_asks_one_field_once(
         return logits, iou
 
     later = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
-    monkeypatch.setattr(responder.segmenter, "decode", shrunk, raising=False)
-    after = responder.answer(IndexPrompts([FIRST, later]), before)
+    monkeypatch.setattr(solver.segmenter, "decode", shrunk, raising=False)
+    after = solver.answer(IndexPrompts([FIRST, later]), before)
     assert len(asked) == 1
     assert before.patch is not None
     assert after.patch is not None
-    was, now = (torch.zeros(responder.shape, dtype=torch.bool) for _ in range(2))
+    was, now = (torch.zeros(solver.shape, dtype=torch.bool) for _ in range(2))
     was[before.patch.window] = before.patch.logits > 0
     now[after.patch.window] = after.patch.logits > 0
     changed = torch.nonzero(was != now).float()
@@ -71,42 +71,42 @@ def test_a_later_click_asks_one_field_once(
     assert (reach.numpy() <= step).all()
 
 
-def test_a_click_that_changes_nothing_there_asks_every_field(responder: Responder) -> None:
+def test_a_click_that_changes_nothing_there_asks_every_field(solver: PromptSolver) -> None:
     """The network answers as before: then all fields are asked, as for a first prompt."""
-    responder.settings = Settings(windows=0)
-    before = responder.answer(IndexPrompts([FIRST]), None)
+    solver.settings = SolverSettings(windows=0)
+    before = solver.answer(IndexPrompts([FIRST]), None)
     later = (FIRST[0], FIRST[1] + 2, FIRST[2], False)
-    after = responder.answer(IndexPrompts([FIRST, later]), before)
+    after = solver.answer(IndexPrompts([FIRST, later]), before)
     assert len(after.views) == len(before.views)
     assert all(view.logits is not None for view in after.views)
 
 
-def test_a_correction_is_asked_in_a_field_that_fits_the_segment(responder: Responder) -> None:
+def test_a_correction_is_asked_in_a_field_that_fits_the_segment(solver: PromptSolver) -> None:
     """An answer from a field of a whole scan gives way to one that the segment nearly fills."""
-    responder.planner = replace(responder.planner, size=16)
-    settings = Settings(coarse=5.0, windows=0)
-    responder.settings = settings
-    before = responder.answer(IndexPrompts([FIRST]), None)
+    solver.planner = replace(solver.planner, size=16)
+    settings = SolverSettings(coarse=5.0, windows=0)
+    solver.settings = settings
+    before = solver.answer(IndexPrompts([FIRST]), None)
     shown = before.views[before.chosen].field
     assert before.patch is not None
-    fitting = responder._fitting(shown, before.patch, FIRST[:3])
+    fitting = solver._fitting(shown, before.patch, FIRST[:3])
     assert fitting.step[1] <= shown.step[1]
     low, high = fitting.bounds()
     inside = np.argwhere(before.patch.logits.numpy() > 0) + before.patch.start
     assert (inside.min(0) >= low - 1).all()
     assert (inside.max(0) <= high + 1).all()
     nothing = replace(before.patch, logits=-before.patch.logits.abs())
-    assert responder._fitting(shown, nothing, FIRST[:3]) is shown
+    assert solver._fitting(shown, nothing, FIRST[:3]) is shown
 
 
 def test_a_scribble_is_asked_everywhere(
-    responder: Responder, monkeypatch: pytest.MonkeyPatch
+    solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its points lie apart: the change at one of them is not all that it asks for."""
-    before = responder.answer(IndexPrompts([FIRST]), None)
+    before = solver.answer(IndexPrompts([FIRST]), None)
     monkeypatch.setattr(
-        "pumit.inference.interactive.responder.change_at", None
+        "pumit.inference.interactive.prompt_solver.change_at", None
     )  # would fail if called
     stroke = [(FIRST[0], FIRST[1] + i, FIRST[2], False) for i in (1, 2)]
-    answer = responder.answer(IndexPrompts([FIRST, *stroke]), before)
+    answer = solver.answer(IndexPrompts([FIRST, *stroke]), before)
     assert answer.num_points == 3
