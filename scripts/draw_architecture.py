@@ -1,10 +1,10 @@
-"""Draw which part uses which, from the imports, into Resources/architecture.svg.
+"""Write what ARCHITECTURE.md shows of the code: which part uses which, and the table of packages.
 
     python3 scripts/draw_architecture.py
 
-A test draws it again and compares, so that the picture shows what the code does. What everything
-may use (volumes, prompts, errors, the system) is left out; of the other arrows those that follow
-from two more are left out too.
+The picture comes from the imports, the table from the packages' first lines; a test compares both
+with the code. What everything may use (volumes, prompts, errors, the system) is left out of the
+picture, and so are arrows that follow from two others.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "Resources" / "architecture.svg"
+PAGE = ROOT / "ARCHITECTURE.md"
+BEGIN, END = "<!-- packages: begin -->\n", "<!-- packages: end -->\n"
 PACKAGES = {
     "pumit": ROOT / "PUMITSegment" / "pumit",
     "PUMITSlicerLib": ROOT / "PUMITSegment" / "PUMITSlicerLib",
@@ -149,6 +151,25 @@ def drawn() -> str:
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
+def table() -> str:
+    """The packages with the first line of each, as Markdown."""
+    rows = ["| package | modules | what it holds |", "|---|---|---|"]
+    for package, folder in PACKAGES.items():
+        for init in sorted(folder.rglob("__init__.py"), key=lambda path: path.parent.parts):
+            name = "/".join((package, *init.parent.relative_to(folder).parts))
+            doc = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
+            count = len([file for file in init.parent.glob("*.py") if file != init])
+            rows.append(f"| `{name}` | {count} | {doc.splitlines()[0]} |")
+    return "\n".join(rows) + "\n"
+
+
+def page() -> str:
+    """ARCHITECTURE.md with the table as the code is now."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    return before + BEGIN + table() + END + rest.partition(END)[2]
+
+
 if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
     PICTURE.write_text(drawn(), encoding="utf-8")
     sys.exit(0)

@@ -1,1 +1,1 @@
-"""The panel of PUMITSegment."""
+"""PUMIT Segment without its widgets: prompts become masks, and every step can be undone."""

@@ -1,1 +1,1 @@
-"""One trainer; one task per objective; generated scans."""
+"""Training: one loop, one package per objective, and what surrounds a run."""
