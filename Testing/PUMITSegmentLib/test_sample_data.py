@@ -97,6 +97,7 @@ def test_real_scan_is_addressed_by_its_checksum(sources):
     )
 
 
+@pytest.mark.slow
 def test_generated_entry_makes_a_volume_ready_to_be_segmented(sources, scene):
     from PUMITSegmentLib.sample_data import registerSampleData
     from PUMITSlicerLib.generated_scan import generatedScan

@@ -72,6 +72,7 @@ def asker(background, server):
     compute.close()
 
 
+@pytest.mark.slow
 def test_a_server_killed_at_any_time_loses_no_prompt(asker, server):
     """One test, since every start of a server takes seconds."""
     first, both = ball((4, 10, 10)), ball((4, 10, 10), (4, 20, 20))

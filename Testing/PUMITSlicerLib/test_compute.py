@@ -81,6 +81,7 @@ def test_nothing_is_started_before_it_is_needed(make, workers):
         compute.client()
 
 
+@pytest.mark.slow
 def test_a_worker_is_started_told_about_and_ended(make, background, workers):
     compute = make(ComputeSettings(model="mine", device="cpu"))
     states = []
@@ -103,6 +104,7 @@ def test_a_worker_is_started_told_about_and_ended(make, background, workers):
     assert not workers.made[0].is_alive
 
 
+@pytest.mark.slow
 def test_everybody_who_waits_is_told_and_only_one_worker_starts(make, background, workers):
     compute = make()
     waiters = [Waiter(compute) for _ in range(3)]
@@ -124,6 +126,7 @@ def test_what_is_missing_is_said_instead_of_starting(make, background, workers):
     assert not workers.made or not workers.made[0].is_alive
 
 
+@pytest.mark.slow
 def test_after_installing_it_starts_without_more_ado(make, background):
     missing = ["Something is missing."]
     compute = make(whyNotInstalled=lambda mode: missing[0])
@@ -135,6 +138,7 @@ def test_after_installing_it_starts_without_more_ado(make, background):
     assert ready(compute, background) == "ready"
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_says_why_and_may_be_tried_again(make, background, workers):
     compute = make()
     workers.options = ["--damaged"]
@@ -147,6 +151,7 @@ def test_a_worker_that_cannot_start_says_why_and_may_be_tried_again(make, backgr
 
 
 @posix_only
+@pytest.mark.slow
 def test_a_killed_worker_is_noticed_and_started_again_at_the_next_request(
     make, background, workers
 ):
@@ -162,6 +167,7 @@ def test_a_killed_worker_is_noticed_and_started_again_at_the_next_request(
     assert compute.generation > generation
 
 
+@pytest.mark.slow
 def test_another_model_or_device_needs_another_worker(make, background, workers):
     compute = make()
     assert ready(compute, background) == "ready"
@@ -176,6 +182,7 @@ def test_another_model_or_device_needs_another_worker(make, background, workers)
     assert [worker.is_alive for worker in workers.made] == [False, True]
 
 
+@pytest.mark.slow
 def test_whoever_waits_gets_what_was_chosen_last(make, background, workers):
     compute = make()
     waiter = Waiter(compute)
@@ -199,6 +206,7 @@ def test_stopping_while_it_starts_ends_the_worker_and_tells_who_waits(make, back
     assert not workers.made[0].is_alive
 
 
+@pytest.mark.slow
 def test_closing_while_it_starts_leaves_nothing(make, background, workers):
     compute = make()
     told = []
@@ -242,6 +250,7 @@ def test_the_test_button_says_what_answers_without_changing_anything(make, backg
     assert compute.state is ComputeState.STOPPED
 
 
+@pytest.mark.slow
 def test_testing_this_machine_starts_its_worker(make, background):
     compute = make()
     assert "model fake on cpu" in try_connection(compute, background)
@@ -290,6 +299,7 @@ def test_a_server_of_another_version_is_named(make, background, server, monkeypa
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+@pytest.mark.slow
 def test_a_server_with_a_certificate_of_its_own_is_checked_with_the_file(
     make, background, workers, tmp_path
 ):

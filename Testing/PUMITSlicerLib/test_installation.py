@@ -145,6 +145,7 @@ def target(tmp_path, background, monkeypatch):
     return PipTarget(tmp_path, background, monkeypatch)
 
 
+@pytest.mark.slow
 def test_pip_installs_from_the_folder_and_tells_what_it_does(target, background):
     make_wheel(target.wheels, "torch", "2.9")
     make_wheel(target.wheels, "pumit-test-beta", "1.1", needs=("pumit-test-gamma",))

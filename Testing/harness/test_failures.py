@@ -101,6 +101,7 @@ def test_after_it(scene):
 """
 
 
+@pytest.mark.slow
 def test_a_failure_fails_the_test_that_caused_it(scene, repository, tmp_path) -> None:
     shutil.copy(repository / "Testing" / "conftest.py", tmp_path)
     (tmp_path / "test_failing.py").write_text(TESTS)

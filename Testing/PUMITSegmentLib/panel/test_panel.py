@@ -369,6 +369,7 @@ def test_the_test_button_says_that_nobody_answers(panel: Panel) -> None:
 # --- export ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_export_says_what_is_missing_before_it_writes(panel: Panel, tmp_path: Path) -> None:
     from Qt import QtTest
 

@@ -81,6 +81,7 @@ def test_a_hidden_segment_is_exported(exporting: Exporting) -> None:
     assert exporting.written() == ["Liver", "Spleen"]
 
 
+@pytest.mark.slow
 def test_hidden_segments_are_left_out_by_a_checkbox_that_names_them(exporting: Exporting) -> None:
     assert not exporting.ui.exportVisibleCheckBox.checked
     exporting.hide("Spleen")

@@ -55,6 +55,7 @@ def test_models_are_listed_when_the_section_is_opened(panel: ModelPanel) -> None
     assert {"organs", "slow", "fake"} <= set(names)
 
 
+@pytest.mark.slow
 def test_the_chosen_model_stays_chosen_when_the_worker_starts_anew(panel: ModelPanel) -> None:
     panel.chooseModel("slow")
     assert panel.logic.parameters.automaticModel == "slow"
@@ -67,6 +68,7 @@ def test_the_chosen_model_stays_chosen_when_the_worker_starts_anew(panel: ModelP
     assert panel.logic.parameters.automaticModel == "organs"
 
 
+@pytest.mark.slow
 def test_an_automatic_model_adds_its_structures_in_one_step(panel: ModelPanel) -> None:
     from PUMITSegmentLib.segments.provenance import provenanceOf
 
@@ -81,6 +83,7 @@ def test_an_automatic_model_adds_its_structures_in_one_step(panel: ModelPanel) -
     assert panel.segmentNames() == []
 
 
+@pytest.mark.slow
 def test_a_region_limits_where_the_model_looks(panel: ModelPanel) -> None:
     import slicer
 
@@ -96,6 +99,7 @@ def test_a_region_limits_where_the_model_looks(panel: ModelPanel) -> None:
     assert where.max() <= 14
 
 
+@pytest.mark.slow
 def test_a_region_without_a_size_is_said(panel: ModelPanel) -> None:
     import slicer
 
@@ -106,6 +110,7 @@ def test_a_region_without_a_size_is_said(panel: ModelPanel) -> None:
     assert "no size" in panel.ui.statusLabel.text
 
 
+@pytest.mark.slow
 def test_a_long_run_shows_progress_and_is_cancelled(panel: ModelPanel) -> None:
     panel.chooseModel("slow")
     panel.press(panel.ui.automaticButton)
@@ -118,6 +123,7 @@ def test_a_long_run_shows_progress_and_is_cancelled(panel: ModelPanel) -> None:
     assert panel.logic.segmentationNode is None
 
 
+@pytest.mark.slow
 def test_closing_the_scene_during_a_run_adds_nothing(panel: ModelPanel) -> None:
     import slicer
 
@@ -128,6 +134,7 @@ def test_closing_the_scene_during_a_run_adds_nothing(panel: ModelPanel) -> None:
     assert slicer.util.getNodesByClass("vtkMRMLSegmentationNode") == []
 
 
+@pytest.mark.slow
 def test_prompts_correct_what_a_model_found(panel: ModelPanel) -> None:
     from pumit.prompts import MaskPrompt, PointPrompt
 
@@ -141,6 +148,7 @@ def test_prompts_correct_what_a_model_found(panel: ModelPanel) -> None:
     assert np.array_equal(prompts[0].mask, found)
 
 
+@pytest.mark.slow
 def test_the_tokenizer_view_shows_what_comes_back(panel: ModelPanel) -> None:
     import slicer
 

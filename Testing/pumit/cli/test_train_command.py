@@ -50,6 +50,7 @@ def test_what_is_trained_can_predict(run: Any, tmp_path: Path) -> None:
     assert answer.is_file()
 
 
+@pytest.mark.slow
 def test_folds_can_be_chosen(run: Any, tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 3)
     held = []

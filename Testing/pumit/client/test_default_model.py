@@ -48,6 +48,7 @@ def ask(session, scan):
 
 
 @pytest.mark.usefixtures("weights")
+@pytest.mark.slow
 def test_masks_over_http_equal_those_of_the_library(scan):
     expected = ask(pumit.InteractiveSession(pumit.load_segmenter("default", device="cpu")), scan)
     assert all(np.any(mask) for mask in expected)

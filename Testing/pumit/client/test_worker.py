@@ -54,6 +54,7 @@ def test_a_whole_session_through_a_worker(fake_worker, volume):
     assert worker.ended.is_set()
 
 
+@pytest.mark.slow
 def test_the_token_is_in_no_argument_and_new_each_time(fake_worker):
     tokens = set()
     for _ in range(2):
@@ -66,6 +67,7 @@ def test_the_token_is_in_no_argument_and_new_each_time(fake_worker):
 
 
 @posix_only
+@pytest.mark.slow
 def test_a_killed_worker_is_noticed_and_its_session_rebuilt(fake_worker, volume):
     statuses = []
     worker = fake_worker(on_exit=statuses.append)
@@ -92,6 +94,7 @@ def test_a_killed_worker_is_noticed_and_its_session_rebuilt(fake_worker, volume)
 
 
 @posix_only
+@pytest.mark.slow
 def test_a_worker_killed_while_it_predicts_is_noticed_within_two_seconds(fake_worker, volume):
     with fake_worker() as worker, RemoteSession(worker.client()) as session:
         session.set_volume(volume)
@@ -109,6 +112,7 @@ def test_a_worker_killed_while_it_predicts_is_noticed_within_two_seconds(fake_wo
 
 
 @posix_only
+@pytest.mark.slow
 def test_closing_ends_the_whole_process_tree_even_while_it_computes(fake_worker, volume):
     worker = fake_worker("--with-child")
     worker.start()
@@ -140,6 +144,7 @@ def test_what_a_killed_worker_started_ends_with_it(fake_worker):
 
 @posix_only
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks processes up in /proc")
+@pytest.mark.slow
 def test_a_killed_client_leaves_no_process_behind():
     script = textwrap.dedent(
         """
@@ -171,6 +176,7 @@ def test_a_damaged_model_is_told_as_what_it_is(fake_worker):
     assert not worker.is_alive
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_is_told(fake_worker):
     with pytest.raises(ServiceError, match="could not start"):
         fake_worker("--silent").start()

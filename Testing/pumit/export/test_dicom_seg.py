@@ -294,6 +294,7 @@ def chaos_ct(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Vol
     return Volume.read(archive)
 
 
+@pytest.mark.slow
 def test_chaos_series_comes_back_voxel_exact(chaos_ct, shared_data, tmp_path):
     import SimpleITK
 

@@ -20,6 +20,7 @@ def assert_same_grid(a: Volume, b: Volume, atol_mm: float = 1e-3) -> None:
     np.testing.assert_allclose(a.index_to_world(corners), b.index_to_world(corners), atol=atol_mm)
 
 
+@pytest.mark.slow
 def test_every_case_is_what_itk_reads(shared_data: Path) -> None:
     cases = sorted((shared_data / "cases").iterdir())
     assert len(cases) == 37

@@ -119,6 +119,7 @@ def site(tmp_path_factory):
         worker.close()
 
 
+@pytest.mark.slow
 def test_a_session_of_ours_goes_through(site, volume):
     with site.client() as client:
         session = RemoteSession(client)

@@ -125,6 +125,7 @@ def _one_process(rank: int, port: int, cells: Tensor, splits: tuple[int, int]) -
     torch.testing.assert_close(gradient / 2, expected_gradient.split(splits)[rank])
 
 
+@pytest.mark.slow
 def test_means_and_gradients_run_over_all_processes_even_of_unequal_size() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

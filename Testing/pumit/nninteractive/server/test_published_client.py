@@ -142,6 +142,7 @@ def test_an_expired_lease_is_told_and_a_new_one_goes_on(serving, connect, image)
     assert again.target_buffer[2, 4, 4]
 
 
+@pytest.mark.slow
 def test_a_killed_server_is_told_and_the_mask_goes_on_at_the_next(fake_worker, connect, image):
     with fake_worker() as worker:
         session = connect(worker.url, image, api_key=worker.token)
@@ -174,6 +175,7 @@ def test_its_heartbeat_keeps_a_lease_alive(serving, connect, image, monkeypatch)
         session.add_point_interaction([6, 20, 18], True)
 
 
+@pytest.mark.slow
 def test_masks_equal_those_of_the_library(connect, image):
     """Every kind of prompt, with the model that ships."""
     if not Path(pumit.__file__).with_name("models").joinpath("default.safetensors").is_file():

@@ -53,6 +53,7 @@ def test_a_watchdog_that_is_not_ours_is_left_alone(given):
     assert ServiceNotice.from_environment(dict(given)).watchdog_s is None
 
 
+@pytest.mark.slow
 def test_a_server_says_ready_alive_and_stopping(manager, fake_worker):
     variables = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "300000"}
     with fake_worker("--drain-seconds", "5", environment={**os.environ, **variables}) as worker:

@@ -46,6 +46,7 @@ def pretended(
 
 
 @forks
+@pytest.mark.slow
 def test_networks_are_trained_alike_and_go_on_after_a_kill(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ def test_the_model_is_loaded_by_a_session_and_tells_its_origin(lab: Path, part: 
     assert session.predict().shape == volume.shape
 
 
+@pytest.mark.slow
 def test_validation_clicks_before_and_after_and_tries_blends(lab: Path) -> None:
     data = {**RECIPE["data"], "validation": ["case_2", "case_3"]}
     best = run(
@@ -138,6 +139,7 @@ def test_a_run_that_ended_stays_as_it_is(lab: Path) -> None:
     assert run(lab).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_weights(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

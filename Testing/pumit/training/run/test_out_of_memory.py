@@ -52,6 +52,7 @@ def test_a_real_allocation_that_cannot_be_is_understood() -> None:
     assert memory_short(caught.value) is not None
 
 
+@pytest.mark.slow
 def test_settings_become_smaller_until_they_fit_or_cannot(tmp_path: Path) -> None:
     tried: list[int] = []
 

@@ -99,6 +99,7 @@ for write in (
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of the size of a file are POSIX's")
+@pytest.mark.slow
 def test_the_systems_own_refusal_is_one_line(tmp_path: Path) -> None:
     """What safetensors reports is no OSError; here the system allows no larger file."""
     path = tmp_path / "last.safetensors"

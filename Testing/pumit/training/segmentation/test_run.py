@@ -91,6 +91,7 @@ def test_trained_model_predicts_other_scans(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "made_last.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_stopped_run_goes_on(tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 2)
     schedule = {"learning_rate": 1e-3, "log_every": 1}
