@@ -15,7 +15,7 @@ def sentenceOf(error: Exception) -> str:
     if isinstance(error, PumitError):
         return str(error)
     if isinstance(error, FileNotFoundError):
-        return _("The file is not there any more; choose another one.")
+        return _("The file no longer exists; choose another one.")
     logger.error("Work failed", exc_info=error)
     return _("Something went wrong inside ({kind}); the log says what.").format(
         kind=type(error).__name__

@@ -43,17 +43,20 @@ def is_running(mark: str) -> bool | None:
     Returns:
         None where nobody can say: for a mark of an earlier version, or without psutil.
     """
-    try:
-        pid, start = mark.split(" ")
-        number, began = int(pid), float(start)
-    except ValueError:
+    pid, _, start = mark.partition(" ")
+    if not pid.isdigit():
         return None
     try:
         import psutil  # noqa: F401
     except ImportError:
         return None
-    now = process_mark(number)
-    return now is not None and abs(float(now.split(" ")[1]) - began) <= SAME_START_S
+    now = process_mark(int(pid))
+    if now is None:
+        return False
+    try:
+        return abs(float(now.split(" ")[1]) - float(start)) <= SAME_START_S
+    except ValueError:  # of an earlier version: it may be another process of this number
+        return None
 
 
 def process_bytes() -> int:

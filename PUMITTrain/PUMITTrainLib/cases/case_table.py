@@ -223,7 +223,7 @@ class CaseTable:
         def refuse(error: Exception) -> None:
             self._status.problem(sentenceOf(error))
 
-        self._status.working(_("Looking into {name}...").format(name=bundle.name))
+        self._status.working(_("Reading {name}...").format(name=bundle.name))
         self._background.submit(lambda: bundlePairs(bundle), take, refuse)
 
     def setFolder(self, folder: str | Path) -> None:

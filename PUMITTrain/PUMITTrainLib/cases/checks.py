@@ -69,7 +69,7 @@ class CaseCheck:
 
         def read(complete: dict[str, Any]) -> None:
             if not complete.get("cases") and not complete.get("folders"):
-                self._fail(_("There is no case yet; add one."))
+                self._fail(_("Add a case first."))
                 return
             self._read(complete)
 

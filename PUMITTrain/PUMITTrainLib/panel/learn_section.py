@@ -121,7 +121,7 @@ class LearnSection:
             lines = [_("Cases or choices changed since; plan again.")]
         lines += [_("Note: {text}").format(text=text) for text in planning.warnings]
         if planning.isPlanning:
-            lines = [_("It is being planned...")]
+            lines = [_("Planning...")]
         elif not lines:
             lines = [_("Press Plan to see time and memory before anything is trained.")]
         ui.estimateLabel.text = "\n".join(lines)
@@ -178,7 +178,9 @@ class LearnSection:
 def goalText(goal: Goal) -> str:
     """What comes of it, in a sentence."""
     if goal is Goal.AUTOMATIC:
-        return _("The model finds every class in a new scan by itself: section 4 of PUMIT Segment.")
+        return _(
+            "The model finds every class in a new scan automatically: section 4 of PUMIT Segment."
+        )
     return _("Clicks in PUMIT Segment then know this anatomy; nothing is found without a click.")
 
 
@@ -209,7 +211,7 @@ def presetTexts() -> dict[Preset, str]:
     return {
         Preset.QUICK: _("Quick: a first look"),
         Preset.BALANCED: _("Balanced: usually good enough"),
-        Preset.THOROUGH: _("Thorough: as good as it gets"),
+        Preset.THOROUGH: _("Thorough: the best result"),
     }
 
 

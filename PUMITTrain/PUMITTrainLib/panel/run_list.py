@@ -53,9 +53,9 @@ class RunList:
         canRemove = runs.selected is not None and runs.selected.canRemove
         ui.removeRunButton.enabled = canRemove
         ui.removeRunButton.toolTip = (
-            _("Delete the folder of the selected run with its checkpoints; asked again before")
+            _("Delete the folder of the selected run with its checkpoints, after a question")
             if canRemove
-            else _("Select a run that has ended; one that goes on has to be stopped first")
+            else _("Select a run that has ended, or stop the running one first")
         )
 
     def _select(self, view: RunView | None) -> None:

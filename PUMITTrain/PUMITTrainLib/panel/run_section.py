@@ -87,12 +87,12 @@ class RunSection:
             return
         if view.isComputing:
             if before.state is RunState.PAUSED:
-                status.done(_("The training runs; it goes on when Slicer is closed."))
+                status.done(_("Training; it continues when Slicer is closed."))
         elif view.state is RunState.PAUSED:
             status.waiting(sentenceOf(view))
         elif view.state is RunState.FINISHED:
             status.done(
-                _("{name} is trained; section 4 says how good it is.").format(name=view.name)
+                _("{name} is finished; section 4 shows how good it is.").format(name=view.name)
             )
         elif view.state is RunState.STOPPED:
             status.done(sentenceOf(view))
@@ -104,7 +104,7 @@ class RunSection:
         reason = runs.whyNoStart
         ui.startButton.enabled = not reason
         ui.startButton.toolTip = reason or _(
-            "Train in a process of its own; it goes on when this panel, or Slicer, is closed"
+            "Train in a separate process, which continues when this panel or Slicer is closed"
         )
         canPause = view is not None and view.canPause
         canResume = view is not None and (view.canResume or view.canTakeUp)
@@ -116,7 +116,7 @@ class RunSection:
         ui.stopButton.toolTip = (
             _("Save, and end the process; it can be resumed later exactly where it was")
             if canStop
-            else _("Nothing of the selected run can be stopped")
+            else _("The selected run is not running")
         )
         self._showFinish(view)
         ui.runFolderButton.enabled = view is not None
@@ -206,9 +206,7 @@ class RunSection:
         if runs.whyNoStart:
             return
         if runs.needsInsisting:
-            self._question.ask(
-                runs.whyBusy, _("Start all the same"), lambda: runs.start(evenIfBusy=True)
-            )
+            self._question.ask(runs.whyBusy, _("Start anyway"), lambda: runs.start(evenIfBusy=True))
         else:
             runs.start()
 
@@ -223,7 +221,7 @@ class RunSection:
             runs.pause()
         elif view.canTakeUp and runs.needsInsisting:
             self._question.ask(
-                runs.whyBusy, _("Resume all the same"), lambda: runs.takeUp(evenIfBusy=True)
+                runs.whyBusy, _("Resume anyway"), lambda: runs.takeUp(evenIfBusy=True)
             )
         elif view.canTakeUp:
             runs.takeUp()
@@ -254,5 +252,5 @@ def _pauseTooltip(view: RunView | None, canPause: bool, canResume: bool) -> str:
     if view is None:
         return _("Start a run, or select one, first")
     if view.isAlive:
-        return _("It was asked already; wait a moment")
+        return _("Already requested; wait a moment")
     return _("This run is finished")

@@ -51,7 +51,7 @@ class SetupSection:
         ui.setupInstallButton.toolTip = (
             _("Install the missing packages into Slicer's Python")
             if canInstall
-            else why or _("It is being looked for what is missing")
+            else why or _("Checking what is missing")
         )
 
     def _onPlan(self, plan: InstallationPlan) -> None:

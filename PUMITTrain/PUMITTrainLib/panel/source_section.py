@@ -100,7 +100,7 @@ class SourceSection:
             ):
                 if not edit.hasFocus():
                     edit.text = text
-                edit.placeholderText = _("found by itself")
+                edit.placeholderText = _("found automatically")
         reason = self._whyNot()
         ui.addCasesButton.enabled = not reason
         ui.addCasesButton.toolTip = reason or _(

@@ -202,7 +202,7 @@ class Planning:
 
         def end(status: int, complaint: str) -> None:
             if status != 0:
-                self._fail(complaint or _("No plan can be made."))
+                self._fail(complaint or _("No plan could be made."))
                 return
             try:
                 text = draft.recipe.read_text(encoding="utf-8")
@@ -227,7 +227,7 @@ class Planning:
         self.recipeText = self._planned = text
         self._key = key
         self._checking.accept()
-        self._status.done(_("The plan is made; section 2 says what it takes."))
+        self._status.done(_("The plan is ready; section 2 shows what it takes."))
         self._end(True)
 
     def _fail(self, sentence: str) -> None:

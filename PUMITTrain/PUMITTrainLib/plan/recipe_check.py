@@ -97,9 +97,11 @@ def yamlProblem(text: str) -> RecipeProblem | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 0
-        return RecipeProblem(line, _("No YAML: {what}.").format(what=error.problem or error))
+        return RecipeProblem(line, _("Not valid YAML: {what}.").format(what=error.problem or error))
     except yaml.YAMLError as error:
-        return RecipeProblem(0, _("No YAML: {what}.").format(what=" ".join(str(error).split())))
+        return RecipeProblem(
+            0, _("Not valid YAML: {what}.").format(what=" ".join(str(error).split()))
+        )
     if not isinstance(content, dict):
         return RecipeProblem(1, _("A recipe needs keys, such as data and schedule."))
     return None

@@ -60,7 +60,7 @@ class DetachedLauncher:
                 process = _started(command, output, folder, environment)
         except OSError as error:
             raise ServiceError(
-                _("The training cannot be started: {reason}.").format(reason=error.strerror)
+                _("The training could not start: {reason}.").format(reason=error.strerror)
             ) from error
         # A child that ended stays in the system's table until somebody asks for its status.
         threading.Thread(target=process.wait, name="pumit-training", daemon=True).start()

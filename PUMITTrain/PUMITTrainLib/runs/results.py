@@ -118,7 +118,7 @@ class Results:
             )
             return
         self._goToSegment(model, isAutomatic(view.task))
-        self._status.done(_("PUMIT Segment computes with {model} now.").format(model=model))
+        self._status.done(_("PUMIT Segment now uses {model}.").format(model=model))
 
     @staticmethod
     def _goToSegment(model: str, isAutomatic: bool) -> None:
@@ -203,7 +203,7 @@ class Results:
             if status == 0:
                 self._status.done(done)
             elif not repair(complaint):
-                self._status.problem(complaint or _("That did not work."))
+                self._status.problem(complaint or _("That failed."))
             self._onChanged()
 
         self._status.working(doing, None, self.cancel)

@@ -163,11 +163,11 @@ def viewOf(folder: Path, status: RunStatus) -> RunView:
 
 def _diedSentence(folder: Path, status: RunStatus) -> str:
     if status.step == 0:
-        sentence = _("Its process ended before the first step was saved. Take it up again.")
+        sentence = _("Its process ended before the first step was saved. Resume it.")
     else:
         sentence = _(
             "Its process ended at about step {step}, without saying why: it was killed, the "
-            "machine was switched off, or its memory did not suffice. Take it up again: at most "
+            "machine was switched off, or its memory did not suffice. Resume it: at most "
             "the last minute is lost."
         ).format(step=status.step)
     words = last_words(folder)

@@ -180,7 +180,7 @@ class Runs:
             return ""
         return _(
             "{name} is being trained on this machine; two at a time are slower than one after "
-            "the other, and may not fit into memory. Pause it, or start all the same."
+            "the other, and may not fit into memory. Pause it, or start anyway."
         ).format(name=busy[0].name)
 
     def start(self, *, evenIfBusy: bool = False) -> None:
@@ -247,7 +247,7 @@ class Runs:
             pid = self._parts.launcher.launch(folder, ["train", RECIPE, "-o", ".", *options])
             # Until it writes itself, and for good where it ends before that.
             status = read_status(folder) or RunStatus("preparing", name=folder.name)
-            status.state, status.sentence = "preparing", _("It starts.")
+            status.state, status.sentence = "preparing", _("Starting.")
             status.pid, status.host = pid, socket.gethostname()
             status.mark = process_mark(pid)
             write_status(folder, status)
@@ -256,7 +256,7 @@ class Runs:
             self._noteFailed(folder, str(error))
             return
         self.select(folder)
-        self._status.done(said or _("The training runs; it goes on when Slicer is closed."))
+        self._status.done(said or _("Training; it continues when Slicer is closed."))
         self.look()
 
     def _noteFailed(self, folder: Path, sentence: str) -> None:
@@ -270,7 +270,7 @@ class Runs:
         """Delete the folder of a run that has ended; its entry in the model index stays."""
         view = next((view for view in self.all if view.folder == folder), None)
         if view is None or not view.canRemove:
-            self._status.problem(_("A run that goes on cannot be deleted; stop it first."))
+            self._status.problem(_("A running training cannot be deleted; stop it first."))
             return
         if folder == self._folder:
             self.select(None)

@@ -82,7 +82,7 @@ def test_a_folder_is_read_with_the_patterns_that_are_shown(
     shown.choose(shown.ui.sourceSelector, "folder")
     shown.ui.sourcePathEdit.currentPath = str(tmp_path)
     shown.tell()
-    assert shown.ui.imagePatternEdit.placeholderText == "found by itself"
+    assert shown.ui.imagePatternEdit.placeholderText == "found automatically"
     shown.type(shown.ui.imagePatternEdit, "scans/{case}.nrrd")
     assert shown.logic.parameters.imagePattern == "scans/{case}.nrrd"
     shown.press(shown.ui.addCasesButton)

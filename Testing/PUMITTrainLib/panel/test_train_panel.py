@@ -124,7 +124,7 @@ def test_nothing_is_cut_at_a_narrow_width(
     shown.ui.showValuesButton.checked = True
     for name in SECTIONS:
         getattr(shown.ui, name).collapsed = False
-    shown.panel.runSection._question.ask("Start all the same?", "Start all the same", lambda: None)
+    shown.panel.runSection._question.ask("Start anyway?", "Start anyway", lambda: None)
     for place in range(shown.ui.sourceSelector.count):
         shown.ui.sourceSelector.currentIndex = place
         shown.panel.widget.resize(WIDTH, 2600)

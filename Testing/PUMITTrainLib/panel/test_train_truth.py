@@ -185,7 +185,7 @@ def test_while_a_run_pauses_nobody_says_that_it_runs(module: TrainModule) -> Non
     say(module, folder, "paused", sentence="Paused; resume it to go on.")
     assert module.ui.statusLabel.text == "mine: Paused; resume it to go on."
     say(module, folder, step=11)
-    assert module.ui.statusLabel.text.startswith("The training runs")
+    assert module.ui.statusLabel.text.startswith("Training;")
 
 
 def test_the_panel_says_on_opening_what_to_do(module: TrainModule) -> None:

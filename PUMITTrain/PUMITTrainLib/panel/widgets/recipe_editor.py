@@ -44,7 +44,7 @@ class RecipeEditor:
             self._isShowing = True
             ui.recipeEdit.setPlainText(planning.recipeText)
             self._isShowing = False
-        ui.recipeEdit.placeholderText = _("Press Plan; every value then stands here.")
+        ui.recipeEdit.placeholderText = _("Press Plan to fill in every value.")
         problem = planning.recipeProblem
         ui.recipeProblemLabel.visible = problem is not None
         if problem is not None:
@@ -56,7 +56,7 @@ class RecipeEditor:
         ui.goToLineButton.visible = self._shownLine > 0
         ui.resetRecipeButton.enabled = planning.isEdited
         ui.resetRecipeButton.toolTip = (
-            _("Forget what was edited; the planned values stand again")
+            _("Discard the edits and go back to the planned values")
             if planning.isEdited
             else _("Nothing was edited")
         )
