@@ -36,7 +36,7 @@ class Prediction:
         estimatedIou: The model's own estimate of the IoU of the mask, 0 to 1; None where what
             computes makes none.
         seconds: From the request to the answer.
-        stages: Seconds of each part: `wait`, `open`, `prompts`, `predict`, `prepare`.
+        stages: Seconds of each part: `wait`, `open`, `predict`, `prepare`.
         prepared: What the request's `prepare` made of the mask.
         expectedDice: Overlap with the truth to expect of the mask, 0 to 1; None where the model
             does not know.
@@ -84,7 +84,7 @@ class Predictor:
     """Answers one request at a time, always the newest.
 
     A request that is overtaken, or cancelled, is never answered. The volume is sent once for each
-    key; after that only the prompts that differ.
+    key; after that a request carries the prompts alone.
 
     Args:
         compute: Who computes.
@@ -233,23 +233,20 @@ class Predictor:
         clock.lap("open")
         stop_if_cancelled()
         tell(_("Looking"))
-        session.set_prompts(request.prompts, request.segmentID)
-        clock.lap("prompts")
-        mask = session.predict(
+        answer = session.answer(
+            request.prompts,
             request.segmentID,
+            place_count=request.placeCount,
             cancelled=request.isCancelled.is_set,
             progress=lambda fraction: tell(_("Looking"), fraction),
         )
-        estimate = session.estimated_iou(request.segmentID)
-        count = request.placeCount
-        places = session.doubtful_places(request.segmentID, count=count) if count else []
         clock.lap("predict")
+        mask, estimate, dice = answer.mask, answer.estimated_iou, answer.expected_dice
         prepared = request.prepare(mask) if request.prepare is not None else None
         clock.lap("prepare")
         seconds = time.monotonic() - request.requestedAt
-        dice = session.expected_dice(request.segmentID)
         return Prediction(
-            *(request.segmentID, mask, estimate, seconds, stages, prepared, dice, tuple(places))
+            *(request.segmentID, mask, estimate, seconds, stages, prepared, dice, answer.places)
         )
 
     def _succeed(self, request: _Request, prediction: Prediction) -> None:
