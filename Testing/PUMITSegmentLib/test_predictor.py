@@ -75,8 +75,6 @@ def test_prompts_are_answered_by_a_mask_on_the_volumes_grid(asker):
     assert prediction.segmentID == "Segment_1"
     assert prediction.estimatedIou == pytest.approx(0.5)
     assert 0 < prediction.seconds <= time.monotonic() - start
-    assert set(prediction.stages) == {"wait", "open", "predict", "prepare"}
-    assert sum(prediction.stages.values()) <= prediction.seconds + 0.01
     texts = [text for text, _fraction in asker.progress]
     assert texts[0] == "Starting what computes"
     assert "Opening the scan" in texts
