@@ -127,48 +127,12 @@ def prompt_from_dict(data: Mapping[str, Any]) -> Prompt:
     raise PromptError(f"Unknown prompt kind {kind!r}; known are point, box and scribble.")
 
 
-def is_same_prompt(a: Prompt, b: Prompt) -> bool:
-    """Whether two prompts say the same; masks are compared voxel by voxel."""
-    if isinstance(a, MaskPrompt) and isinstance(b, MaskPrompt):
-        return a is b or np.array_equal(a.mask, b.mask)
-    return a == b
-
-
 class PromptMethods(ABC):
     """The ways to prompt, in terms of a few; local and remote sessions share them."""
 
     @abstractmethod
-    def prompts(self, segment: str = "1") -> list[Prompt]:
-        """Prompts of a segment in the order they were given."""
-
-    @abstractmethod
     def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
         """Add any prompt to a segment."""
-
-    @abstractmethod
-    def keep_prompts(self, count: int, segment: str = "1") -> None:
-        """Keep the first `count` prompts of a segment; the others and all history are gone."""
-
-    def set_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
-        """Make a segment's prompts equal to a list, touching only what differs.
-
-        For callers who keep the prompts themselves: prompts that both lists begin with stay, and
-        with them the answers to them. Where something has to go, what was done before cannot be
-        undone here any more.
-
-        Raises:
-            PromptError: If the volume cannot hold a prompt; those before it are set.
-        """
-        present = self.prompts(segment)
-        pairs = zip(present, prompts, strict=False)
-        kept = next(
-            (i for i, (a, b) in enumerate(pairs) if not is_same_prompt(a, b)),
-            min(len(present), len(prompts)),
-        )
-        if kept < len(present):
-            self.keep_prompts(kept, segment)
-        for prompt in prompts[kept:]:
-            self.add_prompt(prompt, segment)
 
     def add_point(
         self, point_lps: Sequence[float], positive: bool = True, segment: str = "1"

@@ -278,3 +278,21 @@ class DoubtfulPlace:
     doubt: float
     reach_mm: float
     expected_error_ml: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class PromptAnswer:
+    """The answer to a segment's prompts.
+
+    Attributes:
+        mask: bool, (D, H, W), on the volume's own grid.
+        estimated_iou: The IoU to expect of it, 0 to 1; None where the model makes no estimate.
+        expected_dice: The overlap with the truth to expect of it, 0 to 1; None where the model
+            does not know.
+        places: Where to check it, worst first, as many as were requested.
+    """
+
+    mask: Mask
+    estimated_iou: float | None
+    expected_dice: float | None
+    places: tuple[DoubtfulPlace, ...] = ()

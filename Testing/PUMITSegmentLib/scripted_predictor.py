@@ -12,7 +12,7 @@ SEGMENT_EDITOR = "SegmentEditor"
 
 
 class ScriptedPredictor:
-    """Keeps what was asked.
+    """Keeps what was asked; as in the real one, a request that is overtaken is never answered.
 
     Attributes:
         asked: Segment ID, prompts and callbacks of each request.
@@ -38,12 +38,17 @@ class ScriptedPredictor:
         prepare=None,
         placeCount=0,
     ) -> None:
+        self._overtake()
+
+        def unlessOvertaken(callback):
+            return lambda *told: None if request.isOvertaken else callback(*told)
+
         request = Request(
             segmentID,
             list(prompts),
-            onMask,
-            onError,
-            onProgress,
+            unlessOvertaken(onMask),
+            unlessOvertaken(onError),
+            unlessOvertaken(onProgress),
             prepare,
             key,
             readVolume,
@@ -53,9 +58,14 @@ class ScriptedPredictor:
 
     def cancel(self) -> None:
         self.cancelled += 1
+        self._overtake()
 
     def forget(self) -> None:
-        self.cancelled += 1
+        self.cancel()
+
+    def _overtake(self) -> None:
+        for request in self.asked:
+            request.isOvertaken = True
 
     def close(self) -> None:
         self.isClosed = True
@@ -78,6 +88,7 @@ class Request:
     key: Any
     readVolume: Any
     placeCount: int = 0
+    isOvertaken: bool = False
 
     def answer(self, mask: np.ndarray | None = None, places: tuple[Any, ...] = ()) -> None:
         from PUMITSegmentLib.masks.predictor import Prediction

@@ -36,7 +36,6 @@ class Prediction:
         estimatedIou: The model's own estimate of the IoU of the mask, 0 to 1; None where what
             computes makes none.
         seconds: From the request to the answer.
-        stages: Seconds of each part: `wait`, `open`, `prompts`, `predict`, `prepare`.
         prepared: What the request's `prepare` made of the mask.
         expectedDice: Overlap with the truth to expect of the mask, 0 to 1; None where the model
             does not know.
@@ -47,7 +46,6 @@ class Prediction:
     mask: npt.NDArray[np.bool_]
     estimatedIou: float | None
     seconds: float
-    stages: dict[str, float] = field(default_factory=dict)
     prepared: Any = None
     expectedDice: float | None = None
     places: tuple[DoubtfulPlace, ...] = ()
@@ -83,8 +81,9 @@ class _Lost(Exception):
 class Predictor:
     """Answers one request at a time, always the newest.
 
-    A request that is overtaken, or cancelled, is never answered. The volume is sent once for each
-    key; after that only the prompts that differ.
+    The newest wins: a request that is overtaken, or cancelled, is never answered, and nothing is
+    said of it any more. The volume is sent once for each
+    key; after that a request carries the prompts alone.
 
     Args:
         compute: Who computes.
@@ -220,8 +219,6 @@ class Predictor:
             if request.isCancelled.is_set():
                 raise Cancelled("Overtaken by a newer request.")
 
-        stages = {"wait": time.monotonic() - request.requestedAt}
-        clock = _Clock(stages)
         if request.session is None:
             request.session = self._compute.openSession()
         session = request.session
@@ -230,26 +227,23 @@ class Predictor:
             stop_if_cancelled()
             session.set_volume(request.volume)
             request.sessionKey = request.volumeKey
-        clock.lap("open")
         stop_if_cancelled()
         tell(_("Looking"))
-        session.set_prompts(request.prompts, request.segmentID)
-        clock.lap("prompts")
-        mask = session.predict(
+        answer = session.answer(
+            request.prompts,
             request.segmentID,
+            place_count=request.placeCount,
             cancelled=request.isCancelled.is_set,
             progress=lambda fraction: tell(_("Looking"), fraction),
         )
-        estimate = session.estimated_iou(request.segmentID)
-        count = request.placeCount
-        places = session.doubtful_places(request.segmentID, count=count) if count else []
-        clock.lap("predict")
-        prepared = request.prepare(mask) if request.prepare is not None else None
-        clock.lap("prepare")
-        seconds = time.monotonic() - request.requestedAt
-        dice = session.expected_dice(request.segmentID)
         return Prediction(
-            *(request.segmentID, mask, estimate, seconds, stages, prepared, dice, tuple(places))
+            segmentID=request.segmentID,
+            mask=answer.mask,
+            estimatedIou=answer.estimated_iou,
+            prepared=request.prepare(answer.mask) if request.prepare is not None else None,
+            expectedDice=answer.expected_dice,
+            places=answer.places,
+            seconds=time.monotonic() - request.requestedAt,
         )
 
     def _succeed(self, request: _Request, prediction: Prediction) -> None:
@@ -295,16 +289,6 @@ class Predictor:
     def _closeSession(self, session: Session | None) -> None:
         if session is not None:
             self._background.submit(session.close)
-
-
-class _Clock:
-    def __init__(self, stages: dict[str, float]) -> None:
-        self._stages = stages
-        self._at = time.monotonic()
-
-    def lap(self, stage: str) -> None:
-        now = time.monotonic()
-        self._stages[stage], self._at = now - self._at, now
 
 
 def _progress(request: _Request, text: str, fraction: float | None = None) -> None:

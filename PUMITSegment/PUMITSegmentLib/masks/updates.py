@@ -42,8 +42,9 @@ class Target:
 class SegmentUpdates:
     """Asks for masks, one at a time.
 
-    A newer request displaces the one that runs; where they are of different segments, the
-    displaced one is asked again afterwards, so that every segment ends up answering its prompts.
+    A newer request displaces the one that runs, which the predictor then never answers; where they
+    are of different segments, the displaced one is computed afterwards, so that every segment ends
+    up answering its prompts.
 
     Args:
         predictor: Computes masks.
@@ -71,8 +72,6 @@ class SegmentUpdates:
         # Whether a mask is awaited, rather than places to check.
         self._isForMask = True
         self._displaced: list[str] = []
-        # Answers to anything older than this are late.
-        self._ticket = 0
 
     @property
     def running(self) -> str | None:
@@ -95,11 +94,11 @@ class SegmentUpdates:
             self._displaced.append(self._running)
         self._displaced = [other for other in self._displaced if other != segmentID]
         self._running, self._isForMask = segmentID, onPlaces is None
-        self._ticket += 1
         try:
-            self._ask(target, segmentID, self._ticket, onPlaces)
+            self._ask(target, segmentID, onPlaces)
         except PumitError as error:
             self._running = None
+            self._predictor.cancel()
             self._status.problem(str(error))
             self._next()
 
@@ -116,7 +115,6 @@ class SegmentUpdates:
             self._next()
 
     def _stop(self) -> None:
-        self._ticket += 1
         if self._running is not None:
             self._running = None
             self._predictor.cancel()
@@ -126,7 +124,7 @@ class SegmentUpdates:
                 else _("Cancelled; nothing was changed.")
             )
 
-    def _ask(self, target: Target, segmentID: str, ticket: int, onPlaces: OnPlaces | None) -> None:
+    def _ask(self, target: Target, segmentID: str, onPlaces: OnPlaces | None) -> None:
         segment = target.segmentationNode.GetSegmentation().GetSegment(segmentID)
         name = segment.GetName()
         key = volumeKey(target.volumeNode)
@@ -137,16 +135,11 @@ class SegmentUpdates:
             raise PumitError(whereBeside(beside[0], target.volumeNode))
         excluded = excludedBoxes(target.segmentationNode, segmentID, target.volumeNode)
 
-        def isLate() -> bool:
-            return ticket != self._ticket
-
         def prepare(mask: Mask) -> object:  # on a thread
             allowed = withoutBoxes(mask, excluded)
             return self._prepare(allowed) if self._prepare is not None else allowed
 
         def onMask(prediction: Prediction) -> None:
-            if isLate():
-                return
             self._running = None
             if onPlaces is not None:
                 onPlaces(_outside(excluded, prediction.places, target.volumeNode))
@@ -156,16 +149,13 @@ class SegmentUpdates:
             self._next()
 
         def onError(error: object) -> None:
-            if isLate():
-                return
             self._running = None
             self._status.problem(_("{name}: {error}").format(name=name, error=error))
             self._next()
 
         def onProgress(text: str, fraction: float | None) -> None:
-            if not isLate():
-                words = _("{name}: {doing}...").format(name=name, doing=text)
-                self._status.working(words, fraction, self.cancel)
+            words = _("{name}: {doing}...").format(name=name, doing=text)
+            self._status.working(words, fraction, self.cancel)
 
         onProgress(_("computing"), None)
         self._predictor.request(

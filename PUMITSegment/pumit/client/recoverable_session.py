@@ -5,22 +5,21 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
 from types import TracebackType
 from typing import TypeVar
 
 from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import Client
-from pumit.errors import PromptError, ServiceError, VolumeError
-from pumit.prompts import Prompt, PromptMethods
+from pumit.errors import ServiceError, VolumeError
+from pumit.inference.interactive.prompt_history import PromptHistory
+from pumit.inference.interactive.prompted_session import PromptedSession
 from pumit.volume import Volume
 from pumit.wire import protocol
-from pumit.wire.change_log import Change, ChangeLog, Removed, Reset
 
 Session = TypeVar("Session", bound="KeptSession")
 
 
-class KeptSession(PromptMethods):
+class KeptSession(PromptedSession):
     """One volume and its prompts, which a lost server cannot lose.
 
     Args:
@@ -32,10 +31,10 @@ class KeptSession(PromptMethods):
     """
 
     def __init__(self, client: Client, *, heartbeat_s: float) -> None:
+        super().__init__()
         self._client = client
         self._heartbeat_s = heartbeat_s
         self._volume: Volume | None = None
-        self._log = ChangeLog()
         self._is_in_doubt = False
         self._lock = threading.RLock()
         self._lease = ""
@@ -65,41 +64,9 @@ class KeptSession(PromptMethods):
         return self._volume
 
     @property
-    def segments(self) -> list[str]:
-        """Names of the segments that have prompts."""
-        return self._log.segments
-
-    @property
     def is_server_alive(self) -> bool:
         """Whether the server answered its last heartbeat."""
         return self._heartbeat.is_server_alive
-
-    def prompts(self, segment: str = "1") -> list[Prompt]:
-        """Prompts of a segment in the order they were given."""
-        return self._log.prompts(segment)
-
-    def remove_prompt(self, position: int, segment: str = "1") -> None:
-        """Remove one prompt of a segment by its place in `prompts`.
-
-        Raises:
-            PromptError: If there is no such prompt.
-        """
-        if not 0 <= position < len(self.prompts(segment)):
-            raise PromptError(f"Segment {segment!r} has no prompt {position}.")
-        self._change(Removed(segment, position))
-
-    def set_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
-        """Make a segment's prompts equal to a list, touching only what differs.
-
-        Raises:
-            PromptError: If the volume cannot hold a prompt; those before it are set.
-        """
-        with self._lock:
-            super().set_prompts(prompts, segment)
-
-    def reset(self, segment: str | None = None) -> None:
-        """Remove the prompts of one segment, or of all. Can be undone."""
-        self._change(Reset(segment))
 
     def close(self) -> None:
         """Free the session on the server; nothing is raised if the server is gone."""
@@ -108,10 +75,10 @@ class KeptSession(PromptMethods):
         with contextlib.suppress(ServiceError):
             self._client.call("POST", protocol.PATH_RELEASE, lease=self._lease, timeout_s=2.0)
 
+    def _begin(self, volume: Volume) -> None:
+        """Go on with a volume that the server has; prompts of an earlier one are gone."""
+        self._volume, self._history = volume, PromptHistory()
+
     @abstractmethod
     def _claim(self) -> None:
         """Get a lease and begin to beat for it."""
-
-    @abstractmethod
-    def _change(self, change: Change) -> None:
-        """Make and note a change."""

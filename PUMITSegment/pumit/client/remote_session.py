@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -15,16 +14,17 @@ from pumit.client.http_client import PUMIT, Client, Unreachable
 from pumit.client.recoverable_session import KeptSession
 from pumit.client.remote_models import ModelMethods
 from pumit.client.watched_call import call_watched
-from pumit.errors import PromptError, ServiceError
-from pumit.prompts import MaskPrompt, Prompt
-from pumit.segmentation import DoubtfulPlace
+from pumit.errors import ServiceError
+from pumit.inference.interactive.index_prompts import check_prompt
+from pumit.inference.interactive.packed_mask import PackedMaskPrompt, packed
+from pumit.prompts import Prompt
+from pumit.segmentation import DoubtfulPlace, PromptAnswer
 from pumit.volume import Volume
 from pumit.wire import protocol
 from pumit.wire.arrays import PackedArray, pack_array_in_parts
-from pumit.wire.change_log import Added, Change, Removed
-from pumit.wire.masks import pack_mask, unpack_mask
-from pumit.wire.places import unpack_places
-from pumit.wire.protocol import LeaseExpired, TooLarge
+from pumit.wire.masks import pack_mask
+from pumit.wire.prompt_answer import unpack_answer
+from pumit.wire.protocol import LeaseExpired, TooLarge, UnknownMask
 
 Answer = TypeVar("Answer")
 # A prediction has no deadline of its own: it is cancelled, or the server is found dead.
@@ -34,10 +34,11 @@ _VOLUME_TIMEOUT_S = 900.0
 
 
 class RemoteSession(KeptSession, ModelMethods):
-    """One volume and its prompts, kept here too, so that a lost server loses nothing.
+    """One volume and its prompts, kept here, so that a lost server loses nothing.
 
-    The same methods as `pumit.InteractiveSession`. A session that the server has let expire is
-    opened again by itself; where the server is gone, `rebuild` continues on another.
+    The same methods as `pumit.InteractiveSession`. A prediction is one request that carries the
+    segment's prompts; changing, undoing and redoing them needs none. A session that the server has
+    let expire is opened again by itself; where the server is gone, `rebuild` continues on another.
 
     Args:
         client: The server.
@@ -49,7 +50,9 @@ class RemoteSession(KeptSession, ModelMethods):
 
     def __init__(self, client: Client, *, heartbeat_s: float = 1.0) -> None:
         self._channel = 0
-        self._estimates: dict[str, tuple[float, float | None]] = {}
+        # What the latest answer to each segment said, and to which prompts.
+        self._latest: dict[str, tuple[tuple[Prompt, ...], float | None, float | None]] = {}
+        self._sent_masks: set[str] = set()
         super().__init__(client, heartbeat_s=heartbeat_s)
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
@@ -64,44 +67,14 @@ class RemoteSession(KeptSession, ModelMethods):
             ServiceError: If it is larger than the server takes, or cannot be sent.
         """
         with self._lock:
-            self._keeping(lambda: self._upload(volume, channel))
-            self._volume, self._channel = volume, channel
-            self._log.clear()
-            self._estimates.clear()
-
-    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
-        """Add any prompt to a segment; a prediction of it that still runs is cancelled.
-
-        Raises:
-            PromptError: If the volume cannot hold it; nothing changes then.
-        """
-        self._change(Added(segment, prompt))
-
-    def keep_prompts(self, count: int, segment: str = "1") -> None:
-        """Keep the first `count` prompts of a segment; the others and all history are gone."""
-        with self._lock:
-            place = {"segment": segment, "count": count}
-            self._keeping(lambda: self._post(protocol.PATH_KEEP_PROMPTS, place))
-            self._log.keep(count, segment)
-            self._estimates.clear()
-
-    def undo(self) -> bool:
-        """Take back the last change; False where there is none."""
-        with self._lock:
-            changed = self._keeping(lambda: self._post(protocol.PATH_UNDO))
-            if changed:
-                self._log.undo()
-                self._estimates.clear()
-            return changed
-
-    def redo(self) -> bool:
-        """Repeat what was taken back; False where there is nothing."""
-        with self._lock:
-            changed = self._keeping(lambda: self._post(protocol.PATH_REDO))
-            if changed:
-                self._log.redo()
-                self._estimates.clear()
-            return changed
+            try:
+                self._keeping(lambda: self._upload(volume, channel))
+            except Unreachable:
+                # It may have arrived or not: only a new session is sure to have the right one.
+                self._is_in_doubt = True
+                raise
+            self._begin(volume)
+            self._channel = channel
 
     def predict(
         self,
@@ -125,9 +98,56 @@ class RemoteSession(KeptSession, ModelMethods):
             PromptError: If there is no prompt yet, or only negative ones.
             ServiceError: If the server is gone; `rebuild` continues on another.
         """
-        return self._watching(lambda: self._ask_mask(segment), segment, cancelled, progress)
+        prompts = self.prompts(segment)
+        return self.answer(prompts, segment, cancelled=cancelled, progress=progress).mask
 
-    def estimated_iou(self, segment: str = "1") -> float:
+    def answer(
+        self,
+        prompts: Sequence[Prompt],
+        segment: str = "1",
+        *,
+        place_count: int = 0,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> PromptAnswer:
+        """Answer prompts that the caller keeps, in one request; those kept here stay as they are.
+
+        Args:
+            prompts: All prompts of a segment in their order.
+            segment: Whose prompts these are; a newer request for it cancels an older one.
+            place_count: How many places to check are wanted at most.
+            cancelled: Called often, from this thread; True stops the computation.
+            progress: Given the finished share, 0 to 1, from this thread.
+
+        Raises:
+            Cancelled: If it was stopped, here or by a newer request; the session stays usable.
+            PromptError: If the volume cannot hold a prompt, there is none, or only negative ones.
+            ServiceError: If the server is gone; `rebuild` continues on another.
+        """
+        volume = self.volume
+        kept = tuple(packed(prompt) for prompt in prompts)
+        body = {
+            "segment": segment,
+            "prompts": [prompt.to_dict() for prompt in kept],
+            "places": place_count,
+        }
+        masks = {p.sha256: p for p in kept if isinstance(p, PackedMaskPrompt)}
+
+        def ask() -> bytes:
+            self._send_masks(masks)
+            try:
+                return self._post(protocol.PATH_PREDICT, body)
+            except UnknownMask:
+                # It has been forgotten there, such as in favour of newer ones.
+                self._sent_masks.clear()
+                self._send_masks(masks)
+                return self._post(protocol.PATH_PREDICT, body)
+
+        answer = unpack_answer(self._watching(ask, segment, cancelled, progress), volume.shape)
+        self._latest[segment] = (kept, answer.estimated_iou, answer.expected_dice)
+        return answer
+
+    def estimated_iou(self, segment: str = "1") -> float | None:
         """The IoU to expect of its answer, 0 to 1."""
         return self._expected(segment)[0]
 
@@ -140,11 +160,9 @@ class RemoteSession(KeptSession, ModelMethods):
 
         Raises:
             PromptError: If there is no prompt yet, or only negative ones.
-            ServiceError: If the server is gone, or knows no such places.
+            ServiceError: If the server is gone.
         """
-        body = {"segment": segment, "count": count}
-        path, job = protocol.PATH_DOUBTFUL_PLACES, protocol.DOUBT_JOB
-        return unpack_places(self._ask_job(path, body, job=job, cancelled=None, progress=None))
+        return list(self.answer(self.prompts(segment), segment, place_count=count).places)
 
     def cancel(self, segment: str | None = None) -> None:
         """Stop a segment's prediction, or all, from any thread; they raise `Cancelled`."""
@@ -153,7 +171,7 @@ class RemoteSession(KeptSession, ModelMethods):
         )
 
     def rebuild(self, client: Client | None = None) -> None:
-        """Open the session again, with its volume, its prompts and what can be redone.
+        """Open the session again, with its volume; prompts come with each request.
 
         Args:
             client: Another server; the same one where None.
@@ -168,10 +186,6 @@ class RemoteSession(KeptSession, ModelMethods):
             self._claim()
             if self._volume is not None:
                 self._upload(self._volume, self._channel)
-                for change in self._log.changes:
-                    self._send(change)
-                for _ in range(self._log.undone):
-                    self._post(protocol.PATH_UNDO)
             self._is_in_doubt = False
 
     def _claim(self) -> None:
@@ -185,14 +199,8 @@ class RemoteSession(KeptSession, ModelMethods):
         self._lease = str(self._client.call_json("POST", protocol.PATH_CLAIM)["lease_token"])
         self._heartbeat = Heartbeat(self._client, self._lease, interval_s=self._heartbeat_s)
 
-    def _change(self, change: Change) -> None:
-        with self._lock:
-            self._keeping(lambda: self._send(change))
-            self._log.append(change)
-            self._estimates.clear()
-
     def _keeping(self, call: Callable[[], Answer]) -> Answer:
-        """Call the server, with the session as it is known here, whatever happened there."""
+        """Call the server, in a session that holds the volume, whatever happened there."""
         if self._is_in_doubt:
             self.rebuild()
         try:
@@ -200,10 +208,6 @@ class RemoteSession(KeptSession, ModelMethods):
         except LeaseExpired:
             self.rebuild()
             return call()
-        except Unreachable:
-            # The change may have been made or not: only a new session is sure to be right.
-            self._is_in_doubt = True
-            raise
 
     def _watching(
         self,
@@ -213,6 +217,8 @@ class RemoteSession(KeptSession, ModelMethods):
         progress: Callable[[float], None] | None,
     ) -> Answer:
         """Ask for something long, which is stopped by its segment's or its job's name."""
+        if not self.is_server_alive:
+            self._heartbeat.beat()  # it may have come back since the last beat
         return self._keeping(
             lambda: call_watched(
                 ask,
@@ -233,36 +239,22 @@ class RemoteSession(KeptSession, ModelMethods):
         cancelled: Callable[[], bool] | None,
         progress: Callable[[float], None] | None,
     ) -> bytes:
-        def ask() -> bytes:
-            return self._client.call(
-                "POST", path, lease=self._lease, body=body, timeout_s=_PREDICT_TIMEOUT_S
-            ).content
+        return self._watching(lambda: self._post(path, body), job, cancelled, progress)
 
-        return self._watching(ask, job, cancelled, progress)
+    def _post(self, path: str, body: dict[str, Any]) -> bytes:
+        """Ask for something long."""
+        return self._client.call(
+            "POST", path, lease=self._lease, body=body, timeout_s=_PREDICT_TIMEOUT_S
+        ).content
 
-    def _send(self, change: Change) -> None:
-        if isinstance(change, Added):
-            self._send_prompt(change.prompt, change.segment)
-        elif isinstance(change, Removed):
-            place = {"segment": change.segment, "position": change.position}
-            self._post(protocol.PATH_REMOVE_PROMPT, place)
-        else:
-            self._post(protocol.PATH_RESET, {"segment": change.segment})
-
-    def _send_prompt(self, prompt: Prompt, segment: str) -> None:
-        if not isinstance(prompt, MaskPrompt):
-            self._post(protocol.PATH_ADD_PROMPT, {"segment": segment, "prompt": prompt.to_dict()})
-            return
-        if prompt.mask.shape != self.volume.shape:
-            raise PromptError(
-                f"A mask prior must lie on the volume's grid {self.volume.shape}, "
-                f"got shape {prompt.mask.shape}."
-            )
-        box, bits = pack_mask(prompt.mask)
-        if box is None:
-            raise PromptError("The mask prior is empty; draw something first.")
-        meta = {"segment": segment, "bbox": box}
-        self._send_array(protocol.PATH_MASK_PRIOR, bits, meta)
+    def _send_masks(self, masks: Mapping[str, PackedMaskPrompt]) -> None:
+        """Send those mask priors, by their hash, that the server does not hold yet."""
+        for sha256, prompt in masks.items():
+            if sha256 not in self._sent_masks:
+                check_prompt(prompt, self.volume)
+                box, bits = pack_mask(prompt.mask)
+                self._send_array(protocol.PATH_MASK_PRIOR, bits, {"bbox": box})
+                self._sent_masks.add(sha256)
 
     def _upload(self, volume: Volume, channel: int) -> None:
         if volume.array.nbytes > self._max_array_bytes:
@@ -279,6 +271,7 @@ class RemoteSession(KeptSession, ModelMethods):
         # Nothing on its way within a machine needs to be small.
         codec: Literal["lz4", "zstd"] = "lz4" if self._client.is_loopback else "zstd"
         array = pack_array_in_parts(volume.array, codec=codec)
+        self._sent_masks.clear()  # the server holds those of one volume
         self._send_array(protocol.PATH_VOLUME, array, meta)
 
     def _send_array(self, path: str, array: bytes | PackedArray, meta: dict[str, Any]) -> None:
@@ -286,34 +279,11 @@ class RemoteSession(KeptSession, ModelMethods):
             "POST", path, lease=self._lease, array=array, meta=meta, timeout_s=_VOLUME_TIMEOUT_S
         )
 
-    def _post(self, path: str, body: object = None) -> bool:
-        answer = self._client.call_json(
-            "POST", path, lease=self._lease, body=body, timeout_s=_VOLUME_TIMEOUT_S
-        )
-        return bool(answer.get("changed"))
-
-    def _expected(self, segment: str) -> tuple[float, float | None]:
-        if segment not in self._estimates:
+    def _expected(self, segment: str) -> tuple[float | None, float | None]:
+        prompts = tuple(self.prompts(segment))
+        if not prompts or self._latest.get(segment, ((),))[0] != prompts:
             self.predict(segment)
-        return self._estimates[segment]
-
-    def _ask_mask(self, segment: str) -> npt.NDArray[np.bool_]:
-        shape = self.volume.shape
-        response = self._client.call(
-            "POST",
-            protocol.PATH_PREDICT,
-            lease=self._lease,
-            body={"segment": segment},
-            timeout_s=_PREDICT_TIMEOUT_S,
-        )
-        try:
-            meta = json.loads(response.headers[protocol.META_HEADER])
-            dice = meta.get("expected_dice")  # earlier servers do not tell it
-            expected = None if dice is None else float(dice)
-            self._estimates[segment] = (float(meta["estimated_iou"]), expected)
-            return unpack_mask(meta["bbox"], response.content, shape)
-        except (KeyError, ValueError, TypeError) as error:
-            raise ServiceError(f"The server's answer cannot be read: {error}.") from None
+        return self._latest[segment][1:]
 
     def _stop(self, segment: str) -> None:
         # A server that has gone has stopped too.

@@ -34,6 +34,7 @@ LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 
 _STATUS: dict[type[PumitError], HTTPStatus] = {
     protocol.LeaseExpired: HTTPStatus.GONE,
+    protocol.UnknownMask: HTTPStatus.FAILED_DEPENDENCY,
     protocol.BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
     protocol.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     MemoryFull: HTTPStatus.INSUFFICIENT_STORAGE,
@@ -47,6 +48,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
         (HTTPStatus.CONFLICT, "Cancelled, or superseded by a newer request"),
         (HTTPStatus.GONE, "The lease is unknown or has expired"),
         (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Larger than the server allows"),
+        (HTTPStatus.FAILED_DEPENDENCY, "A mask prior is not held; send it, then ask again"),
         (HTTPStatus.SERVICE_UNAVAILABLE, "Sessions or memory are taken, or too much is waiting"),
         (HTTPStatus.INSUFFICIENT_STORAGE, "More memory than the server may ever give"),
     )
@@ -151,11 +153,10 @@ async def _answer_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     if status is HTTPStatus.NOT_FOUND:
-        sentence = (
-            f"No such endpoint; this server (pumit {__version__}) speaks version "
-            f"{protocol.API_VERSION} of the API."
-        )
-        return refusal(status, sentence)
+        path = request.url.path
+        if path.startswith("/pumit/v") and not path.startswith(f"{protocol.PREFIX}/"):
+            return refusal(status, protocol.OTHER_VERSION)
+        return refusal(status, f"No such endpoint. {protocol.OUR_VERSION}.")
     return refusal(status, str(error.detail), **dict(error.headers or {}))
 
 

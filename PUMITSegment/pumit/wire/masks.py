@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pumit.wire.arrays import pack_array, unpack_array
+from pumit.wire.arrays import Array, pack_array, unpack_array
 from pumit.wire.protocol import ArrayError
 
 Mask = npt.NDArray[np.bool_]
@@ -34,13 +34,40 @@ def bounding_box(mask: Mask) -> BoundingBox | None:
     return box
 
 
-def pack_mask(mask: Mask) -> tuple[BoundingBox | None, bytes]:
-    """Encode a mask, shape (D, H, W), as its bounding box and the bits inside."""
+def packed_bits(mask: Mask) -> tuple[BoundingBox | None, npt.NDArray[np.uint8] | None]:
+    """A mask, shape (D, H, W), as its bounding box and the packed bits inside."""
     box = bounding_box(mask)
     if box is None:
-        return None, b""
-    inside = mask[tuple(slice(start, stop) for start, stop in box)]
-    return box, pack_array(np.packbits(inside, axis=None))
+        return None, None
+    return box, np.packbits(mask[tuple(slice(start, stop) for start, stop in box)], axis=None)
+
+
+def unpacked_bits(
+    box: Sequence[Sequence[int]] | None, bits: Array | None, shape: tuple[int, int, int]
+) -> Mask:
+    """A mask on the whole grid `shape` (D, H, W) from what `packed_bits` returned.
+
+    Raises:
+        ArrayError: If the box does not lie in the grid, or the bits do not fill it.
+    """
+    mask = np.zeros(shape, dtype=bool)
+    if box is None:
+        if bits is not None:
+            raise ArrayError("A mask without a bounding box has no voxels to send.")
+        return mask
+    count = _box_size(box, shape)
+    if bits is None or bits.dtype != np.uint8 or bits.shape != ((count + 7) // 8,):
+        raise ArrayError(f"A mask box of {count} voxels needs {(count + 7) // 8} packed bytes.")
+    extent = [stop - start for start, stop in box]
+    inside = np.unpackbits(bits, count=count).reshape(extent).view(bool)
+    mask[tuple(slice(start, stop) for start, stop in box)] = inside
+    return mask
+
+
+def pack_mask(mask: Mask) -> tuple[BoundingBox | None, bytes]:
+    """Encode a mask, shape (D, H, W), as its bounding box and an envelope of the bits inside."""
+    box, bits = packed_bits(mask)
+    return box, b"" if bits is None else pack_array(bits)
 
 
 def unpack_mask(
@@ -59,20 +86,16 @@ def unpack_mask(
     Raises:
         ArrayError: If the box does not lie in the grid, or the bits do not fill it.
     """
-    mask = np.zeros(shape, dtype=bool)
     if box is None:
-        if body:
-            raise ArrayError("A mask without a bounding box has no voxels to send.")
-        return mask
+        return unpacked_bits(None, np.zeros(0, np.uint8) if body else None, shape)
+    most = (_box_size(box, shape) + 7) // 8
+    return unpacked_bits(box, unpack_array(body, max_bytes=most, axes=(1,)), shape)
+
+
+def _box_size(box: Sequence[Sequence[int]], shape: tuple[int, int, int]) -> int:
+    """Voxels of a box that lies in the grid."""
     if len(box) != 3 or not all(
         0 <= start < stop <= size for (start, stop), size in zip(box, shape, strict=True)
     ):
         raise ArrayError(f"The mask's box {box} does not lie in the volume's grid {shape}.")
-    extent = [stop - start for start, stop in box]
-    count = math.prod(extent)
-    bits = unpack_array(body, max_bytes=(count + 7) // 8, axes=(1,))
-    if bits.dtype != np.uint8 or bits.size != (count + 7) // 8:
-        raise ArrayError(f"A mask box of {extent} voxels needs {(count + 7) // 8} packed bytes.")
-    inside = np.unpackbits(bits, count=count).reshape(extent).view(bool)
-    mask[tuple(slice(start, stop) for start, stop in box)] = inside
-    return mask
+    return math.prod(stop - start for start, stop in box)

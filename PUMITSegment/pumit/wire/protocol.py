@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from pumit import errors
+from pumit import __version__, errors
 
-API_VERSION = 1
+API_VERSION = 2
 PREFIX = f"/pumit/v{API_VERSION}"
+OUR_VERSION = f"This server (pumit {__version__}) speaks version {API_VERSION} of the API"
+OTHER_VERSION = f"{OUR_VERSION}, the client another one; update the older of the two."
 
 # Headers.
 META_HEADER = "X-Meta"
@@ -44,17 +46,10 @@ PATH_VIEWER_PREDICT = "/predict"
 
 # Our own.
 PATH_VOLUME = f"{PREFIX}/volume"
-PATH_ADD_PROMPT = f"{PREFIX}/add_prompt"
-PATH_REMOVE_PROMPT = f"{PREFIX}/remove_prompt"
-PATH_KEEP_PROMPTS = f"{PREFIX}/keep_prompts"
 PATH_MASK_PRIOR = f"{PREFIX}/mask_prior"
 PATH_PREDICT = f"{PREFIX}/predict"
-PATH_DOUBTFUL_PLACES = f"{PREFIX}/doubtful_places"
 PATH_PROGRESS = f"{PREFIX}/progress"
 PATH_CANCEL = f"{PREFIX}/cancel"
-PATH_UNDO = f"{PREFIX}/undo"
-PATH_REDO = f"{PREFIX}/redo"
-PATH_RESET = f"{PREFIX}/reset"
 
 PATH_SEGMENT_AUTOMATICALLY = f"{PREFIX}/segment_automatically"
 PATH_RECONSTRUCT = f"{PREFIX}/reconstruct"
@@ -62,7 +57,6 @@ PATH_RECONSTRUCT = f"{PREFIX}/reconstruct"
 # Work that is no segment's prediction is cancelled, like one, by these names.
 AUTOMATIC_JOB = "pumit:automatic"
 RECONSTRUCTION_JOB = "pumit:reconstruction"
-DOUBT_JOB = "pumit:doubtful_places"
 VIEWER_JOB = "pumit:viewer"
 
 # Paths whose body is an array; every other body is small JSON.
@@ -110,6 +104,10 @@ class LeaseExpired(errors.ServiceError):
     """The session on the server is gone: idle for too long, or the server was started again."""
 
 
+class UnknownMask(errors.ServiceError):
+    """A mask prior that the server does not hold, or holds no more; it has to be sent (again)."""
+
+
 def error_name(error: errors.PumitError) -> str:
     """Name under which an error travels; a class the client does not know becomes its base."""
     for kind in type(error).__mro__:
@@ -122,4 +120,6 @@ def error_from_name(name: str, message: str, status: int) -> errors.PumitError:
     """Rebuild, on the client, the error that a server answered with."""
     if status == HTTPStatus.GONE:
         return LeaseExpired(message)
+    if status == HTTPStatus.FAILED_DEPENDENCY:
+        return UnknownMask(message)
     return _ERRORS.get(name, errors.ServiceError)(message)

@@ -19,7 +19,7 @@ from pumit.wire.arrays import pack_array
 
 Case = Callable[[FaultServer], list[Outcome]]
 SMALL = pack_array(np.arange(1000, dtype=np.int16).reshape(10, 10, 10))
-CLICK = {"prompt": {"kind": "point", "point_lps": [4, 4, 4]}}
+CLICK = {"prompts": [{"kind": "point", "point_lps": [4, 4, 4]}]}
 
 
 def drip(server: FaultServer, start: bytes, *, byte: bytes = b"a", pause_s: float = 0.4) -> Outcome:
@@ -57,7 +57,7 @@ def slow_headers(server: FaultServer) -> list[Outcome]:
 def slow_bodies(server: FaultServer) -> list[Outcome]:
     """Bodies that stop, or bring a byte within every time that one may stall."""
     lease = server.claim()
-    json_head = head("POST", "/pumit/v1/predict", lease=lease, length=500)
+    json_head = head("POST", "/pumit/v2/predict", lease=lease, length=500)
     return [
         server.send(volume_head(lease, 1000), SMALL[:20]),
         drip(server, volume_head(lease, 100_000)),
@@ -101,7 +101,7 @@ def wrong_lengths(server: FaultServer) -> list[Outcome]:
         server.send(head("POST", "/claim", headers=["Content-Length: -1"])),
         server.send(head("POST", "/claim", headers=["Content-Length: 99999999999999999999"])),
         server.send(
-            head("POST", "/pumit/v1/predict", lease=lease, headers=["Transfer-Encoding: chunked"])
+            head("POST", "/pumit/v2/predict", lease=lease, headers=["Transfer-Encoding: chunked"])
             + b"zz\r\nx\r\n"
         ),
         server.send(chunked + b"f" * 40_000),
@@ -226,20 +226,20 @@ def json_bombs(server: FaultServer) -> list[Outcome]:
         b"[" * 4_000_000,
         b'{"a":' * 700_000,
         b"[" + b"[]," * 1_300_000 + b"[]]",
-        b'{"prompt":{"kind":"scribble","points_lps":[' + b"[]," * 1_300_000 + b"[]]}}",
-        b'{"prompt":{"kind":"scribble","points_lps":[' + b"[1,2,3]," * 500_000 + b"[1,2,3]]}}",
-        b'{"prompt":{"kind":"point","point_lps":[' + b"9" * 4_000_000 + b",1,1]}}",
+        b'{"prompts":[{"kind":"scribble","points_lps":[' + b"[]," * 1_300_000 + b"[]]}]}",
+        b'{"prompts":[{"kind":"scribble","points_lps":[' + b"[1,2,3]," * 500_000 + b"[1,2,3]]}]}",
+        b'{"prompts":[{"kind":"point","point_lps":[' + b"9" * 4_000_000 + b",1,1]}]}",
         b'{"segment":"' + b"\xf0\x9f\x92\xa9" * 1_000_000 + b'"}',
         b'{"segment":"\xff"}',
         b"{" + b",".join(b'"k%d":0' % i for i in range(300_000)) + b"}",
         b"{" + b",".join(b'"k%d":0' % i for i in range(900)) + b"}",
-        b'{"prompt":{"kind":"scribble","points_lps":[' + b"[]," * 49_000 + b"[]]}}",
+        b'{"prompts":[{"kind":"scribble","points_lps":[' + b"[]," * 120_000 + b"[]]}]}",
         bytes(5_000_000),
     ]
     outcomes = []
     for bomb in bombs:
         start = head(
-            *("POST", protocol.PATH_ADD_PROMPT),
+            *("POST", protocol.PATH_PREDICT),
             lease=lease,
             length=len(bomb),
             headers=["Content-Type: application/json"],
@@ -255,7 +255,7 @@ def leases(server: FaultServer) -> list[Outcome]:
     other = server.claim()
     wrong = [None, "", "x", "x" * 8000, lease, other[:-1], other.swapcase(), other + "A", "é"]
     outcomes = []
-    for path in (protocol.PATH_UNDO, protocol.PATH_HEARTBEAT):
+    for path in (protocol.PATH_CANCEL, protocol.PATH_HEARTBEAT):
         outcomes += [server.send(head("POST", path, lease=token)) for token in wrong]
     return outcomes
 
@@ -270,9 +270,8 @@ def lease_ends_meanwhile(server: FaultServer) -> list[Outcome]:
         outcomes = [receive(connection)]
     lease = server.claim()
     server.send(volume_head(lease, len(SMALL)) + SMALL)
-    _post(server, protocol.PATH_ADD_PROMPT, lease, {**CLICK, "segment": "slow"})
     with server.connect() as connection:
-        connection.sendall(_json(protocol.PATH_PREDICT, lease, {"segment": "slow"}))
+        connection.sendall(_json(protocol.PATH_PREDICT, lease, {**CLICK, "segment": "slow"}))
         time.sleep(0.2)
         server.send(head("POST", "/release", lease=lease))
         answered = receive(connection)
@@ -297,8 +296,7 @@ def hang_ups(server: FaultServer) -> list[Outcome]:
     lease = server.claim()
     volume = volume_head(lease, len(SMALL))
     server.send(volume + SMALL)
-    _post(server, protocol.PATH_ADD_PROMPT, lease, {**CLICK, "segment": "slow"})
-    slow = _json(protocol.PATH_PREDICT, lease, {"segment": "slow"})
+    slow = _json(protocol.PATH_PREDICT, lease, {**CLICK, "segment": "slow"})
     for sent in (volume[:50], volume + SMALL[:300], volume + SMALL, slow[:-3], slow, slow * 3):
         connection = server.connect()
         connection.sendall(sent)

@@ -54,12 +54,12 @@ def _server(model: str, *, port: int = 0, trace: Path | None = None) -> Iterator
 
 
 def server_killed(model: str) -> list[Outcome]:
-    """Kill the server idle, in an upload, in a prediction and in an undo; start it again.
+    """Kill the server idle, in an upload and in a prediction; start it again.
 
     The session of the same client has to go on with its volume, its prompts and what can be
     redone, and with the same masks.
     """
-    return [_killed_in(phase, model) for phase in ("idle", "upload", "prediction", "undo")]
+    return [_killed_in(phase, model) for phase in ("idle", "upload", "prediction")]
 
 
 def _killed_in(phase: str, model: str) -> Outcome:
@@ -75,12 +75,9 @@ def _killed_in(phase: str, model: str) -> Outcome:
             "idle": lambda: None,
             "upload": lambda: session.set_volume(scan(1)),
             "prediction": session.predict,
-            "undo": session.undo,
         }
         failed: list[PumitError] = []
         thread = threading.Thread(target=_note, args=(failed, works[phase]))
-        if phase == "undo":
-            server.kill()
         thread.start()
         server.kill()
         thread.join()
@@ -95,7 +92,7 @@ def _killed_in(phase: str, model: str) -> Outcome:
             is_same = mask is not None and np.array_equal(mask, two)
             is_redone = session.redo() and np.array_equal(session.predict(), three)
             is_known = is_same and is_redone and len(session.prompts()) == 3
-    if phase != "idle" and phase != "prediction" and not failed:
+    if phase == "upload" and not failed:
         return Outcome(-1, f"{phase}: the server was not killed in time")
     return Outcome(400 if is_known else -1, f"{phase}: the session goes on after {seconds:.1f} s")
 

@@ -143,9 +143,9 @@ def wrong_answers(users: Sequence[OwnUser], model: str) -> tuple[int, int]:
         if user.session.prompts():
             session = pumit.InteractiveSession(segmenter)
             session.set_volume(user.session.volume)
-            session.set_prompts(user.session.prompts())
+            expected = session.answer(user.session.prompts()).mask
             compared += 1
-            wrong += not np.array_equal(session.predict(), user.session.predict())
+            wrong += not np.array_equal(expected, user.session.predict())
     return compared, wrong
 
 

@@ -17,7 +17,7 @@ from pumit.gestures.prompts import (
     lasso_prompts,
     scribble_prompts,
 )
-from pumit.inference.interactive.field_prompts import check_prompt, to_index
+from pumit.inference.interactive.index_prompts import check_prompt, to_index
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
 from scipy import ndimage

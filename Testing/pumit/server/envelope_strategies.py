@@ -60,8 +60,8 @@ _FLAGS = ["run_prediction", "include_interaction", "override_capability_checks"]
 _WHOLE = [[0, 10]] * 3
 # What each endpoint cannot do without, and what it may be told.
 _FIELDS: dict[str, tuple[dict[str, object], list[str]]] = {
-    "/pumit/v1/volume": ({"spacing_mm": [1, 1, 1]}, ["origin_lps", "direction", "channel"]),
-    "/pumit/v1/mask_prior": ({"bbox": _WHOLE}, ["segment"]),
+    "/pumit/v2/volume": ({"spacing_mm": [1, 1, 1]}, ["origin_lps", "direction", "channel"]),
+    "/pumit/v2/mask_prior": ({"bbox": _WHOLE}, []),
     "/set_image": ({}, ["image_properties"]),
     "/add_initial_seg_interaction": ({}, _FLAGS),
     "/add_scribble_interaction": ({"include_interaction": True}, ["interaction_bbox", *_FLAGS]),

@@ -14,7 +14,7 @@ from pumit.inference.tokenizer.familiarity import Familiarity, Part
 from pumit.inference.tokenizer.token_use import Reconstruction, TokenUse
 from pumit.models.card import ModelCard
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt
-from pumit.segmentation import ClassLabel, DoubtfulPlace, LabelMap
+from pumit.segmentation import ClassLabel, DoubtfulPlace, LabelMap, PromptAnswer
 from pumit.server.sessions.engine import ModelInfo
 from pumit.volume import Volume
 
@@ -83,6 +83,7 @@ class FakeSession:
         self.state: State = {}
         self.past: list[State] = []
         self.future: list[State] = []
+        self.answered: list[tuple[str, tuple[Prompt, ...]]] = []
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
         if volume.array.min() == volume.array.max():
@@ -121,20 +122,16 @@ class FakeSession:
         self.add_prompts([prompt], segment)
 
     def add_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
+        self._check(prompts)
+        self._commit({**self.state, segment: (*self.state.get(segment, ()), *prompts)})
+
+    def _check(self, prompts: Sequence[Prompt]) -> None:
         assert self.volume is not None
         for prompt in prompts:
             if isinstance(prompt, PointPrompt) and not self.volume.contains(prompt.point_lps):
                 raise PromptError("The point lies outside the volume; click inside.")
             if isinstance(prompt, MaskPrompt) and prompt.mask.shape != self.volume.shape:
                 raise PromptError("The mask does not fit the volume.")
-        self._commit({**self.state, segment: (*self.state.get(segment, ()), *prompts)})
-
-    def remove_prompt(self, position: int, segment: str = "1") -> None:
-        prompts = self.state.get(segment, ())
-        if not 0 <= position < len(prompts):
-            raise PromptError("There is no such prompt.")
-        rest = prompts[:position] + prompts[position + 1 :]
-        self._commit({**self.state, segment: rest})
 
     def keep_prompts(self, count: int, segment: str = "1") -> None:
         rest = self.state.get(segment, ())[:count]
@@ -155,6 +152,39 @@ class FakeSession:
         cancelled: Callable[[], bool] | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> npt.NDArray[np.bool_]:
+        return self._mask(self.state.get(segment, ()), segment, cancelled, progress)
+
+    def answer(
+        self,
+        prompts: Sequence[Prompt],
+        segment: str = "1",
+        *,
+        place_count: int = 0,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> PromptAnswer:
+        """Paint prompts, and name two corners of the scan as places to check."""
+        self._check(prompts)
+        self.answered.append((segment, tuple(prompts)))
+        mask = self._mask(prompts, segment, cancelled, progress)
+        iou = 1 / (1 + len(prompts))
+        dice = None if segment == "unsure" else 2 * iou / (1 + iou)
+        assert self.volume is not None
+        corners = self.volume.index_to_world(np.array([[0, 0, 0], np.array(mask.shape) - 1]))
+        (a, b, c), (d, e, f) = corners.tolist()
+        places = (
+            DoubtfulPlace((a, b, c), 0.5, 2.0, 1.25),
+            DoubtfulPlace((d, e, f), 0.25, 2.0, None),
+        )
+        return PromptAnswer(mask, iou, dice, places[:place_count])
+
+    def _mask(
+        self,
+        prompts: Sequence[Prompt],
+        segment: str,
+        cancelled: Callable[[], bool] | None,
+        progress: Callable[[float], None] | None,
+    ) -> npt.NDArray[np.bool_]:
         assert self.volume is not None
         assert not self.is_asleep
         if segment == "broken":
@@ -162,7 +192,6 @@ class FakeSession:
         if segment == "exhausted":
             raise MemoryError(SECRET)
         mask = np.zeros(self.volume.shape, dtype=bool)
-        prompts = self.state.get(segment, ())
         if not prompts:
             raise PromptError("The segment has no prompts; add one first.")
         for step in range(2000 if segment == "slow" else 0):
@@ -174,25 +203,6 @@ class FakeSession:
         for prompt in prompts:
             self._paint(mask, prompt)
         return mask
-
-    def estimated_iou(self, segment: str = "1") -> float:
-        return 1 / (1 + len(self.state.get(segment, ())))
-
-    def expected_dice(self, segment: str = "1") -> float | None:
-        iou = self.estimated_iou(segment)
-        return None if segment == "unsure" else 2 * iou / (1 + iou)
-
-    def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
-        """Two corners of the scan."""
-        mask = self.predict(segment)
-        assert self.volume is not None
-        corners = self.volume.index_to_world(np.array([[0, 0, 0], np.array(mask.shape) - 1]))
-        (a, b, c), (d, e, f) = corners.tolist()
-        places = [
-            DoubtfulPlace((a, b, c), 0.5, 2.0, 1.25),
-            DoubtfulPlace((d, e, f), 0.25, 2.0, None),
-        ]
-        return places[:count]
 
     def undo(self) -> bool:
         if self.past:

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 import uvicorn
 from fake_engine import FakeEngine
+from fastapi import FastAPI
 from pumit.client.http_client import Client
 from pumit.server.app import create_app
 from pumit.server.http.connection import connection_class
 from pumit.server.sessions.limits import Limits
+from pumit.server.sessions.state import ServerState
 
 TOKEN = "a-token-for-tests-0123456789"
 
@@ -25,6 +27,13 @@ class Running:
     url: str
     engine: FakeEngine
     stop: Callable[[], None] = field(repr=False)
+    app: FastAPI = field(repr=False)
+
+    @property
+    def state(self) -> ServerState:
+        """Sessions and queue."""
+        state: ServerState = self.app.state.server
+        return state
 
     def client(self, token: str = TOKEN) -> Client:
         return Client(self.url, token)
@@ -53,4 +62,4 @@ def start_server(limits: Limits) -> Running:
         thread.join(10)
         listener.close()
 
-    return Running(f"http://127.0.0.1:{listener.getsockname()[1]}", engine, stop)
+    return Running(f"http://127.0.0.1:{listener.getsockname()[1]}", engine, stop, app)

@@ -96,9 +96,11 @@ def test_loopback_names_are_answered(http, host):
 
 
 def test_another_version_gets_a_sentence(http):
-    answer = http.get("/capabilities", headers={protocol.VERSION_HEADER: "99"})
-    assert refused(answer, 400, "speaks version 1", "update")
-    assert refused(http.post("/pumit/v99/predict"), 404, "speaks version 1")
+    answer = http.get("/capabilities", headers={protocol.VERSION_HEADER: "1"})
+    assert refused(answer, 400, "speaks version 2", "update")
+    for version in (1, 99):
+        answer = http.post(f"/pumit/v{version}/predict", json={"segment": "1"})
+        assert refused(answer, 404, "speaks version 2", "update")
     assert refused(http.post("/set_picture"), 404, "No such endpoint")
     assert refused(http.put("/claim"), 405)
 
@@ -152,27 +154,25 @@ def test_without_a_lease_no_work_is_done(http):
 
 
 def test_prompts_before_the_volume_are_refused(http, lease):
-    body = {"prompt": {"kind": "point", "point_lps": [1, 1, 1]}}
-    for path, sent in [
-        (protocol.PATH_ADD_PROMPT, body),
-        (protocol.PATH_PREDICT, {}),
-        (protocol.PATH_UNDO, None),
-        (protocol.PATH_RESET, {}),
-    ]:
-        assert refused(http.post(path, json=sent, headers=lease), 400, "No volume is open")
+    body = {"prompts": [{"kind": "point", "point_lps": [1, 1, 1]}]}
+    answer = http.post(protocol.PATH_PREDICT, json=body, headers=lease)
+    assert refused(answer, 400, "No volume is open")
+    headers = lease | {protocol.META_HEADER: '{"bbox": [[0, 4], [0, 4], [0, 4]]}'}
+    answer = http.post(protocol.PATH_MASK_PRIOR, content=b"", headers=headers)
+    assert refused(answer, 400, "No volume is open")
 
 
 def test_an_oversized_body_is_refused_by_its_header(http, lease):
     big = {"Content-Length": str(1 << 40)}
     answer = http.post(protocol.PATH_VOLUME, content=b"", headers=GEOMETRY | lease | big)
     assert refused(answer, 413, "1048576 bytes")
-    answer = http.post(protocol.PATH_ADD_PROMPT, content=b" " * 20_001, headers=lease)
+    answer = http.post(protocol.PATH_PREDICT, content=b" " * 20_001, headers=lease)
     assert refused(answer, 413, "20000 bytes")
 
 
 @pytest.mark.parametrize(("path", "size"), [(protocol.PATH_VOLUME, 2 << 20), ("prompts", 30_000)])
 def test_an_oversized_body_is_refused_as_it_streams(http, lease, path, size):
-    path = protocol.PATH_ADD_PROMPT if path == "prompts" else path
+    path = protocol.PATH_PREDICT if path == "prompts" else path
     pieces = (b"x" * 10_000 for _ in range(size // 10_000))
     answer = http.post(path, content=pieces, headers=GEOMETRY | lease)
     assert refused(answer, 413, "larger than the server's limit")
@@ -229,23 +229,24 @@ def test_malformed_geometry_is_refused(http, lease, meta, status):
         (b"{", 422),
         (b"\xff", 400),
         (b"[" * 10_000, 400),
-        (b'{"prompt": []}', 422),
-        (b'{"prompt": {"kind": "lasso"}}', 422),
-        (b'{"prompt": {"kind": "\\ud800"}}', 422),
-        (b'{"prompt": {"kind": "point", "point_lps": [1, 1]}}', 422),
-        (b'{"prompt": {"kind": "point", "point_lps": [NaN, 1, 1]}}', 422),
-        (b'{"prompt": {"kind": "point", "point_lps": [1e400, 1, 1]}}', 422),
-        (b'{"prompt": {"kind": "point", "point_lps": [' + b"9" * 5000 + b", 1, 1]}}", 400),
-        (b'{"prompt": {"kind": "point", "point_lps": [500, 1, 1]}}', 400),
-        (b'{"prompt": {"kind": "box", "corners_lps": [[0,0,0],[0,0,0],[0,0,0],[0,0,0]]}}', 400),
-        (b'{"segment": "", "prompt": {"kind": "point", "point_lps": [1, 1, 1]}}', 422),
+        (b'{"prompts": {}}', 422),
+        (b'{"prompts": [{"kind": "lasso"}]}', 422),
+        (b'{"prompts": [{"kind": "\\ud800"}]}', 422),
+        (b'{"prompts": [{"kind": "point", "point_lps": [1, 1]}]}', 422),
+        (b'{"prompts": [{"kind": "point", "point_lps": [NaN, 1, 1]}]}', 422),
+        (b'{"prompts": [{"kind": "point", "point_lps": [1e400, 1, 1]}]}', 422),
+        (b'{"prompts": [{"kind": "point", "point_lps": [' + b"9" * 5000 + b", 1, 1]}]}", 400),
+        (b'{"prompts": [{"kind": "point", "point_lps": [500, 1, 1]}]}', 400),
+        (b'{"prompts": [{"kind": "box", "corners_lps": [[0,0,0],[0,0,0],[0,0,0],[0,0,0]]}]}', 400),
+        (b'{"segment": "", "prompts": [{"kind": "point", "point_lps": [1, 1, 1]}]}', 422),
     ],
 )
 def test_a_malformed_prompt_is_refused_and_changes_nothing(http, loaded, body, status):
     headers = loaded | {"Content-Type": "application/json"}
-    answer = http.post(protocol.PATH_ADD_PROMPT, content=body, headers=headers)
+    answer = http.post(protocol.PATH_PREDICT, content=body, headers=headers)
     assert refused(answer, status)
-    assert refused(http.post(protocol.PATH_PREDICT, json={}, headers=loaded), 400, "no prompts")
+    answer = http.post(protocol.PATH_PREDICT, json={"prompts": []}, headers=loaded)
+    assert refused(answer, 400, "no prompts")
 
 
 def test_a_mask_prior_must_lie_in_the_volume(http, loaded):
@@ -261,23 +262,39 @@ def test_a_mask_prior_must_lie_in_the_volume(http, loaded):
         headers = loaded | {protocol.META_HEADER: json.dumps({"bbox": box})}
         answer = http.post(protocol.PATH_MASK_PRIOR, content=bits, headers=headers)
         assert answer.status_code == status, answer.text
+    nothing = pack_array(np.zeros(8, np.uint8))
+    headers = loaded | {protocol.META_HEADER: json.dumps({"bbox": [[0, 4]] * 3})}
+    answer = http.post(protocol.PATH_MASK_PRIOR, content=nothing, headers=headers)
+    assert refused(answer, 400, "empty")
 
 
-@pytest.mark.parametrize("count", [0, 101, "many", None])
+def test_a_mask_prior_is_named_by_the_hash_that_was_answered(http, loaded):
+    body = {"prompts": [{"kind": "mask", "sha256": "0" * 64}]}
+    assert refused(http.post(protocol.PATH_PREDICT, json=body, headers=loaded), 424, "send it")
+    bits = pack_array(np.packbits(np.ones(64, bool)))
+    headers = loaded | {protocol.META_HEADER: json.dumps({"bbox": [[0, 4]] * 3})}
+    told = http.post(protocol.PATH_MASK_PRIOR, content=bits, headers=headers).json()
+    body["prompts"][0].update(told)
+    assert http.post(protocol.PATH_PREDICT, json=body, headers=loaded).is_success
+    body["prompts"][0]["sha256"] = "../etc"
+    assert refused(http.post(protocol.PATH_PREDICT, json=body, headers=loaded), 422)
+
+
+@pytest.mark.parametrize("count", [-1, 101, "many", None])
 def test_no_senseless_number_of_doubtful_places_is_taken(http, loaded, count):
-    refused(http.post(protocol.PATH_DOUBTFUL_PLACES, json={"count": count}, headers=loaded), 422)
+    body = {"prompts": [{"kind": "point", "point_lps": [1, 1, 1]}], "places": count}
+    assert refused(http.post(protocol.PATH_PREDICT, json=body, headers=loaded), 422)
 
 
 def test_a_session_takes_only_so_many_prompts():
     with make_client(max_prompts=2) as http:
         lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
         http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=GEOMETRY | lease)
-        body = {"prompt": {"kind": "point", "point_lps": [1, 1, 1]}}
-        for status in (200, 200, 400):
-            answer = http.post(protocol.PATH_ADD_PROMPT, json=body, headers=lease)
+        point = {"kind": "point", "point_lps": [1, 1, 1]}
+        for count, status in ((1, 200), (3, 400), (2, 200), (2, 200)):
+            body = {"prompts": [point] * count}
+            answer = http.post(protocol.PATH_PREDICT, json=body, headers=lease)
             assert answer.status_code == status
-        http.post(protocol.PATH_RESET, json={}, headers=lease)
-        assert http.post(protocol.PATH_ADD_PROMPT, json=body, headers=lease).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -285,12 +302,14 @@ def test_a_session_takes_only_so_many_prompts():
 )
 def test_a_failing_model_is_told_without_its_message(http, loaded, caplog, segment, status, word):
     caplog.set_level(logging.DEBUG)
-    answer = http.post(protocol.PATH_PREDICT, json={"segment": segment}, headers=loaded)
+    body = {"segment": segment, "prompts": [{"kind": "point", "point_lps": [1, 1, 1]}]}
+    answer = http.post(protocol.PATH_PREDICT, json=body, headers=loaded)
     assert refused(answer, status, word)
     assert SECRET not in answer.text
     assert "request failed" in caplog.text
     assert SECRET not in caplog.text
-    assert http.post(protocol.PATH_UNDO, headers=loaded).status_code == 200
+    body["segment"] = "sound"
+    assert http.post(protocol.PATH_PREDICT, json=body, headers=loaded).status_code == 200
 
 
 def test_a_body_that_stalls_is_given_up(serving):
@@ -313,8 +332,8 @@ def test_a_client_that_hangs_up_stops_its_prediction(server, volume):
     host, port = server.url.removeprefix("http://").split(":")
     with server.client() as client, RemoteSession(client) as session:
         session.set_volume(volume)
-        session.add_point(tuple(volume.index_to_world((4, 10, 10))), segment="slow")
-        body = b'{"segment":"slow"}'
+        point = {"kind": "point", "point_lps": volume.index_to_world((4, 10, 10)).tolist()}
+        body = json.dumps({"segment": "slow", "prompts": [point]}).encode()
         with socket.create_connection((host, int(port)), timeout=5) as connection:
             connection.sendall(
                 f"POST {protocol.PATH_PREDICT} HTTP/1.1\r\nHost: localhost\r\n"

@@ -194,7 +194,7 @@ def test_a_large_header_passes_and_a_large_body_gets_the_servers_own_sentence(si
     answer = site.ask("POST", protocol.PATH_VOLUME, headers=headers, data=b"1")
     assert answer.status_code in (400, 422), answer.text
     for path, authorization, status in (
-        (protocol.PATH_ADD_PROMPT, AUTH, 413),
+        (protocol.PATH_PREDICT, AUTH, 413),
         (protocol.PATH_VOLUME, {}, 401),
     ):
         sent = authorization | {protocol.LEASE_HEADER: lease}
@@ -221,9 +221,7 @@ def test_a_client_that_goes_stops_its_prediction(site):
     scan = pack_array(np.arange(1000, dtype=np.int16).reshape(10, 10, 10))
     site.ask("POST", protocol.PATH_VOLUME, headers=lease | geometry, data=scan)
     point = {"kind": "point", "point_lps": [5, 5, 5]}
-    body = {"segment": "slow", "prompt": point}
-    assert site.ask("POST", protocol.PATH_ADD_PROMPT, headers=lease, json=body).status_code == 200
-    body = {"segment": "slow"}
+    body = {"segment": "slow", "prompts": [point]}
     with pytest.raises(requests.ReadTimeout):
         site.ask("POST", protocol.PATH_PREDICT, headers=lease, json=body, timeout=0.5)
     monitoring = {"Authorization": f"Bearer {METRICS_TOKEN}"}

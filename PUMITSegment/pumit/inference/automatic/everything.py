@@ -25,8 +25,9 @@ from torch import Tensor
 from pumit.errors import Cancelled
 from pumit.inference.automatic.region import Region
 from pumit.inference.interactive.field_planner import face_contact
-from pumit.inference.interactive.field_prompts import IndexPrompts, for_network
+from pumit.inference.interactive.field_prompts import for_network
 from pumit.inference.interactive.grid_transfer import to_volume
+from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.preprocessing.fields import Field

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pumit.inference.interactive.field_prompts import IndexPrompts
+from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.preprocessing.fields import Field
 
 

@@ -1,126 +1,14 @@
-"""World prompts as volume indices, and in one field as the network wants them."""
+"""Prompts in one field as the network wants them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pumit.errors import PromptError
-from pumit.inference.interactive.flat_box import extrude_flat_box
+from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.networks.promptable.prompt_encoder import NEGATIVE, NO_LABEL, POSITIVE, PromptBatch
 from pumit.preprocessing.fields import Field
-from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
-from pumit.volume import Volume
-
-SCRIBBLE_POINTS = 8  # a scribble becomes this many points along its length
-
-
-@dataclass
-class IndexPrompts:
-    """Prompts of one segment as volume indices (d, h, w), depth axis first.
-
-    Attributes:
-        points: Clicks, (d, h, w, is_positive).
-        box: Lower and upper corner of the box, or None.
-        mask: Mask to start from, or None.
-    """
-
-    points: list[tuple[float, float, float, bool]] = field(default_factory=list)
-    box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
-    mask: npt.NDArray[np.bool_] | None = None
-
-    @property
-    def positives(self) -> npt.NDArray[np.float64]:
-        """Positive clicks, (n, 3)."""
-        return np.array([p[:3] for p in self.points if p[3]], dtype=np.float64).reshape(-1, 3)
-
-    @property
-    def is_answerable(self) -> bool:
-        """Whether anything says where the segment is."""
-        return len(self.positives) > 0 or self.box is not None or self.mask is not None
-
-
-def along(points: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
-    """Points at equal distances along a polyline, (count, 3) of (N, 3)."""
-    steps = np.linalg.norm(np.diff(points, axis=0), axis=1)
-    length = np.concatenate(([0.0], np.cumsum(steps)))
-    if length[-1] <= 0:
-        return points[:1]
-    at = np.linspace(0, length[-1], min(count, 2 + int(length[-1] // 2)))
-    return np.stack([np.interp(at, length, points[:, i]) for i in range(3)], axis=1)
-
-
-def to_index(
-    prompts: Sequence[Prompt], volume: Volume, order: tuple[int, int, int]
-) -> IndexPrompts:
-    """Map world prompts to indices of the volume with its axes in `order`.
-
-    The last box and the last mask count; a mask replaces what was asked before it.
-
-    Raises:
-        PromptError: If a box lies outside of the volume.
-    """
-    out = IndexPrompts()
-
-    def index_of(points_lps: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        index = volume.world_to_index(points_lps)
-        if volume.is_planar:
-            index[..., 0] = 0.0
-        return np.asarray(index[..., list(order)])
-
-    for prompt in prompts:
-        if isinstance(prompt, PointPrompt):
-            d, h, w = index_of(prompt.point_lps)
-            out.points.append((float(d), float(h), float(w), prompt.is_positive))
-        elif isinstance(prompt, ScribblePrompt):
-            for d, h, w in along(index_of(prompt.points_lps), SCRIBBLE_POINTS):
-                out.points.append((float(d), float(h), float(w), prompt.is_positive))
-        elif isinstance(prompt, BoxPrompt):
-            corners = (
-                prompt.corners_lps if volume.is_planar else extrude_flat_box(prompt.corners_lps)
-            )
-            corners = index_of(corners)
-            limit = np.array([volume.shape[a] for a in order]) - 1.0
-            low, high = corners.min(0), corners.max(0)
-            if (high < -0.5).any() or (low > limit + 0.5).any():
-                raise PromptError(
-                    "The box lies outside of the volume; remove it and draw it around a structure."
-                )
-            out.box = (np.clip(low, 0, limit), np.clip(high, 0, limit))
-        elif isinstance(prompt, MaskPrompt):
-            out.mask = prompt.mask.transpose(order)
-            out.points.clear()
-            out.box = None
-    return out
-
-
-def check_prompt(prompt: Prompt, volume: Volume) -> None:
-    """Refuse a prompt that the volume cannot hold.
-
-    Raises:
-        PromptError: If a point lies outside of the volume or a mask is not on its grid.
-    """
-    if isinstance(prompt, PointPrompt) and not volume.contains(prompt.point_lps):
-        raise PromptError(
-            f"The point {tuple(round(c, 1) for c in prompt.point_lps)} mm (LPS) lies outside of "
-            "the volume; remove it and click inside the image."
-        )
-    if isinstance(prompt, ScribblePrompt) and not all(map(volume.contains, prompt.points_lps)):
-        raise PromptError("The scribble leaves the volume; remove it and draw it inside the image.")
-    if isinstance(prompt, BoxPrompt):
-        to_index([prompt], volume, (0, 1, 2))
-    if isinstance(prompt, MaskPrompt):
-        if prompt.mask.shape != volume.shape:
-            raise PromptError(
-                f"A prior mask needs the volume's grid {volume.shape}, got {prompt.mask.shape}."
-            )
-        if not prompt.mask.any():
-            raise PromptError("The prior mask is empty; draw something first.")
 
 
 def for_network(prompts: IndexPrompts, where: Field, prior: Tensor | None) -> PromptBatch:

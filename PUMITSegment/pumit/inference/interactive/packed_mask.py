@@ -1,23 +1,28 @@
-"""A prior mask that takes little memory while nobody looks at it."""
+"""A prior mask that takes little memory while it is not used, and is known by a hash."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import weakref
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.prompts import MaskPrompt
+from pumit.errors import PromptError
+from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 
 Mask = npt.NDArray[np.bool_]
 
 
 class PackedMaskPrompt(MaskPrompt):
-    """A `MaskPrompt` kept as the bits of its bounding box.
+    """A `MaskPrompt` kept as the bits of its bounding box; equal masks are equal prompts.
 
     Args:
         mask: bool (D, H, W) with at least one true voxel.
+
+    Raises:
+        PromptError: If it has none.
     """
 
     def __init__(self, mask: Mask) -> None:
@@ -25,6 +30,8 @@ class PackedMaskPrompt(MaskPrompt):
         for axis in range(mask.ndim):
             others = tuple(a for a in range(mask.ndim) if a != axis)
             hits = np.flatnonzero(mask.any(axis=others))
+            if not len(hits):
+                raise PromptError("The prior mask is empty; draw something first.")
             box.append(slice(int(hits[0]), int(hits[-1]) + 1))
         inside = mask[tuple(box)]
         self.__dict__.update(
@@ -46,7 +53,44 @@ class PackedMaskPrompt(MaskPrompt):
         return mask
 
     @property
+    def sha256(self) -> str:
+        """Hash of the grid, the box and the packed bits; the same for equal masks alone."""
+        own = self.__dict__
+        if "_sha256" not in own:
+            bounds = [(axis.start, axis.stop) for axis in own["_box"]]
+            place = repr((tuple(map(int, own["_shape"])), bounds)).encode()
+            own["_sha256"] = hashlib.sha256(place + own["_bits"].tobytes()).hexdigest()
+        return str(own["_sha256"])
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another prompt is the same mask on the same grid."""
+        return self is other or (
+            isinstance(other, PackedMaskPrompt) and self.sha256 == other.sha256
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    def to_dict(self) -> dict[str, str]:
+        """JSON form: the hash, for a reader who has the mask."""
+        return {"kind": "mask", "sha256": self.sha256}
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the bits."""
         bits: npt.NDArray[np.uint8] = self.__dict__["_bits"]
         return int(bits.nbytes)
+
+
+KeptPrompt = PointPrompt | BoxPrompt | ScribblePrompt | PackedMaskPrompt
+
+
+def packed(prompt: Prompt) -> KeptPrompt:
+    """A prompt as it is kept: a mask as the bits of its box.
+
+    Raises:
+        PromptError: If it is an empty mask.
+    """
+    if isinstance(prompt, PackedMaskPrompt):
+        return prompt
+    return PackedMaskPrompt(prompt.mask) if isinstance(prompt, MaskPrompt) else prompt

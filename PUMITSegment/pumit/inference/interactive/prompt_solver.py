@@ -20,8 +20,9 @@ from pumit.errors import Cancelled
 from pumit.inference.interactive.answer_checks import bounds_of, box_fit, contradicted
 from pumit.inference.interactive.field_consensus import consensus
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
-from pumit.inference.interactive.field_prompts import IndexPrompts, for_network
+from pumit.inference.interactive.field_prompts import for_network
 from pumit.inference.interactive.grid_transfer import Patch, to_field, to_volume
+from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.local_change import change_at, take_over
 from pumit.inference.interactive.refinement import Window, agreement, merge, uncertain_windows
 from pumit.inference.interactive.segmenter import Segmenter

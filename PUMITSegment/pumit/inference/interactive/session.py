@@ -8,23 +8,24 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError, VolumeError
-from pumit.inference.interactive.field_prompts import check_prompt, to_index
-from pumit.inference.interactive.packed_mask import PackedMaskPrompt
-from pumit.inference.interactive.prompt_history import PromptHistory, State
+from pumit.inference.interactive.index_prompts import check_prompt, to_index
+from pumit.inference.interactive.packed_mask import packed
+from pumit.inference.interactive.prompt_history import PromptHistory
 from pumit.inference.interactive.prompt_solver import Answer, PromptSolver, SolverSettings
+from pumit.inference.interactive.prompted_session import PromptedSession
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.uncertainty import doubtful_places
 from pumit.inference.storage.image_store import ImageStore, OpenScan
 from pumit.models.card import calibration_of
-from pumit.prompts import BoxPrompt, MaskPrompt, Prompt, PromptMethods
-from pumit.segmentation import DoubtfulPlace
+from pumit.prompts import BoxPrompt, MaskPrompt, Prompt
+from pumit.segmentation import DoubtfulPlace, PromptAnswer
 from pumit.volume import Volume
 
 CACHED_ANSWERS = 64
 CACHED_ANSWER_BYTES = 1 << 29
 
 
-class InteractiveSession(PromptMethods):
+class InteractiveSession(PromptedSession):
     """Prompts in, masks out, on the volume's own grid.
 
     The image is embedded once per field; segments share the embeddings and may overlap. Every
@@ -49,13 +50,13 @@ class InteractiveSession(PromptMethods):
         *,
         images: ImageStore | None = None,
     ) -> None:
+        super().__init__()
         self.segmenter = segmenter
         self._calibration = calibration_of(segmenter.recipe)
         self._settings = settings
         self._images = images or ImageStore()
         self._scan: OpenScan | None = None
         self._solver: PromptSolver | None = None
-        self._history = PromptHistory()
         self._answers: dict[tuple[Prompt, ...], Answer] = {}
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
@@ -141,70 +142,6 @@ class InteractiveSession(PromptMethods):
         """Axes of the present volume as the solver has them, depth first."""
         return (0, 1, 2) if self._scan is None else self._scan.order
 
-    @property
-    def segments(self) -> list[str]:
-        """Names of the segments that have prompts."""
-        return list(self._history.state)
-
-    def prompts(self, segment: str = "1") -> list[Prompt]:
-        """Prompts of a segment in the order they were given."""
-        return list(self._history.state.get(segment, ()))
-
-    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
-        """Add any prompt to a segment.
-
-        Raises:
-            PromptError: If the volume cannot hold it; nothing changes then.
-        """
-        self.add_prompts([prompt], segment)
-
-    def add_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
-        """Add several prompts to a segment as one step, which one `undo` takes back.
-
-        Raises:
-            PromptError: If the volume cannot hold one of them; nothing changes then.
-        """
-        for prompt in prompts:
-            check_prompt(prompt, self.volume)
-        if prompts:
-            state = self._history.state
-            kept = (*state.get(segment, ()), *map(_packed, prompts))
-            self._history.commit({**state, segment: kept})
-
-    def remove_prompt(self, position: int, segment: str = "1") -> None:
-        """Remove one prompt of a segment by its place in `prompts`.
-
-        Raises:
-            PromptError: If there is no such prompt.
-        """
-        prompts = self._history.state.get(segment, ())
-        if not 0 <= position < len(prompts):
-            raise PromptError(f"Segment {segment!r} has no prompt {position}.")
-        rest = prompts[:position] + prompts[position + 1 :]
-        if rest:
-            self._history.commit({**self._history.state, segment: rest})
-        else:
-            self.reset(segment)
-
-    def keep_prompts(self, count: int, segment: str = "1") -> None:
-        """Keep the first `count` prompts of a segment; the others and all history are gone."""
-        self._history.replace(with_first(self._history.state, count, segment))
-
-    def undo(self) -> bool:
-        """Take back the last change of the prompts; False where there is none."""
-        return self._history.undo()
-
-    def redo(self) -> bool:
-        """Repeat what was taken back; False where there is nothing."""
-        return self._history.redo()
-
-    def reset(self, segment: str | None = None) -> None:
-        """Remove the prompts of one segment, or of all. Can be undone."""
-        state = self._history.state
-        rest = {} if segment is None else {k: v for k, v in state.items() if k != segment}
-        if rest != state:
-            self._history.commit(rest)
-
     def predict(
         self,
         segment: str = "1",
@@ -226,19 +163,42 @@ class InteractiveSession(PromptMethods):
             PromptError: If there is no prompt yet, or only negative ones.
             Cancelled: If `cancelled` said so; the session stays usable.
         """
-        answer = self._answer(segment, cancelled, progress)
-        mask = np.zeros(tuple(self.volume.shape[a] for a in self.order), dtype=bool)
-        if answer.patch is not None:
-            mask[answer.patch.window] = (answer.patch.logits > 0).numpy()
-        return mask.transpose(np.argsort(self.order))
+        return self._mask(self._answer(self.prompts(segment), cancelled, progress))
+
+    def answer(
+        self,
+        prompts: Sequence[Prompt],
+        segment: str = "1",
+        *,
+        place_count: int = 0,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> PromptAnswer:
+        """Answer prompts that the caller keeps; those of the session stay as they are.
+
+        Args:
+            prompts: All prompts of a segment in their order.
+            segment: Whose prompts these are; the answer does not depend on it.
+            place_count: How many places to check are wanted at most.
+            cancelled: Called between the steps; True stops.
+            progress: Given the finished share, 0 to 1.
+
+        Raises:
+            PromptError: If the volume cannot hold a prompt, there is none, or only negative ones.
+            Cancelled: If `cancelled` said so; the session stays usable.
+        """
+        kept = [packed(prompt) for prompt in prompts]
+        answer = self._answer(kept, cancelled, progress)
+        places = self._places(answer, place_count) if place_count else []
+        iou = self._iou(answer)
+        return PromptAnswer(self._mask(answer), iou, self._dice(iou, kept), tuple(places))
 
     def estimated_iou(self, segment: str = "1") -> float:
         """The IoU to expect of the answer, 0 to 1.
 
         The model's own estimate, read as the model's calibration says where it has one.
         """
-        estimate = float(np.clip(self._answer(segment, None, None).iou, 0, 1))
-        return estimate if self._calibration is None else self._calibration(estimate)
+        return self._iou(self._answer(self.prompts(segment), None, None))
 
     def expected_dice(self, segment: str = "1") -> float | None:
         """The overlap (Dice) with the truth to expect of the answer, 0 to 1.
@@ -246,11 +206,10 @@ class InteractiveSession(PromptMethods):
         None where the model has no calibration that was found near enough to the truth for
         prompts of this kind.
         """
-        has_box = any(isinstance(prompt, BoxPrompt) for prompt in self.prompts(segment))
-        if self._calibration is None or not self._calibration.is_honest(has_box):
+        prompts = self.prompts(segment)
+        if not self._is_calibrated_for(prompts):
             return None
-        iou = self.estimated_iou(segment)
-        return 2 * iou / (1 + iou)
+        return self._dice(self.estimated_iou(segment), prompts)
 
     def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
         """Where to check the answer: places on its border that may well be wrong, worst first.
@@ -260,7 +219,26 @@ class InteractiveSession(PromptMethods):
         Raises:
             PromptError: If there is no prompt yet, or only negative ones.
         """
-        answer = self._answer(segment, None, None)
+        return self._places(self._answer(self.prompts(segment), None, None), count)
+
+    def _mask(self, answer: Answer) -> npt.NDArray[np.bool_]:
+        mask = np.zeros(tuple(self.volume.shape[a] for a in self.order), dtype=bool)
+        if answer.patch is not None:
+            mask[answer.patch.window] = (answer.patch.logits > 0).numpy()
+        return mask.transpose(np.argsort(self.order))
+
+    def _iou(self, answer: Answer) -> float:
+        estimate = float(np.clip(answer.iou, 0, 1))
+        return estimate if self._calibration is None else self._calibration(estimate)
+
+    def _dice(self, iou: float, prompts: Sequence[Prompt]) -> float | None:
+        return 2 * iou / (1 + iou) if self._is_calibrated_for(prompts) else None
+
+    def _is_calibrated_for(self, prompts: Sequence[Prompt]) -> bool:
+        has_box = any(isinstance(prompt, BoxPrompt) for prompt in prompts)
+        return self._calibration is not None and self._calibration.is_honest(has_box)
+
+    def _places(self, answer: Answer, count: int) -> list[DoubtfulPlace]:
         volume = self.volume
         d, h, w = (volume.spacing_mm[a] for a in self.order)
         places = []
@@ -274,28 +252,30 @@ class InteractiveSession(PromptMethods):
 
     def _answer(
         self,
-        segment: str,
+        given: Sequence[Prompt],
         cancelled: Callable[[], bool] | None,
         progress: Callable[[float], None] | None,
     ) -> Answer:
-        volume, solver = self.volume, self.solver
-        prompts = self._history.state.get(segment, ())
+        volume, solver, prompts = self.volume, self.solver, tuple(given)
         if not prompts:
             raise PromptError("There is no prompt yet; click a point or draw a box.")
-        if not to_index(prompts, volume, self.order).is_answerable:
-            raise PromptError("There are only negative points; add one inside the structure.")
         # The longest beginning that is answered already: earlier answers may be forgotten.
         counts = range(len(prompts), 0, -1)
         known = next((n for n in counts if prompts[:n] in self._answers), 0)
+        # What is answered was checked before.
+        for prompt in prompts[known:]:
+            check_prompt(prompt, volume)
+        if not to_index(prompts, volume, self.order).is_answerable:
+            raise PromptError("There are only negative points; add one inside the structure.")
         answer: Answer | None = None
         if known:
             answer = self._answers.pop(prompts[:known])
             self._answers[prompts[:known]] = answer  # the latest used is forgotten last
         for count in range(known + 1, len(prompts) + 1):
-            asked = to_index(prompts[:count], volume, self.order)
-            if asked.is_answerable:
+            beginning = to_index(prompts[:count], volume, self.order)
+            if beginning.is_answerable:
                 is_new_mask = isinstance(prompts[count - 1], MaskPrompt)
-                answer = solver.answer(asked, None if is_new_mask else answer, cancelled)
+                answer = solver.answer(beginning, None if is_new_mask else answer, cancelled)
                 self._answers[prompts[:count]] = answer
             if progress is not None:
                 progress(count / len(prompts))
@@ -319,18 +299,3 @@ class InteractiveSession(PromptMethods):
             raise VolumeError("No volume is open; call set_volume first.")
         self.wake()
         return self._scan
-
-
-def _packed(prompt: Prompt) -> Prompt:
-    """A prompt as it is kept: a mask as the bits of its box."""
-    if isinstance(prompt, MaskPrompt) and not isinstance(prompt, PackedMaskPrompt):
-        return PackedMaskPrompt(prompt.mask)
-    return prompt
-
-
-def with_first(state: State, count: int, segment: str) -> State:
-    """The prompts by segment with only the first `count` of one segment."""
-    rest = state.get(segment, ())[: max(count, 0)]
-    if rest:
-        return {**state, segment: rest}
-    return {name: prompts for name, prompts in state.items() if name != segment}

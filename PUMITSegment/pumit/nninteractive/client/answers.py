@@ -15,8 +15,8 @@ _MAX_BYTES = 1 << 26
 class AnswerCache:
     """Masks by the prompts that they answer; those not looked at for longest are forgotten.
 
-    A mask follows from its segment's prompts alone, whatever the segment's name. Mask prompts
-    count as the same only where they are the same object. May be used from several threads.
+    A mask follows from its segment's prompts alone, whatever the segment's name. May be used from
+    several threads.
     """
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from pumit.errors import Cancelled
 from pumit.nninteractive.client.interactions import interactions_of
 from pumit.nninteractive.client.wire import ForeignWire
 from pumit.nninteractive.remote_capabilities import ForeignOffer
-from pumit.prompts import MaskPrompt, Prompt, is_same_prompt
+from pumit.prompts import MaskPrompt, Prompt
 from pumit.volume import Volume
 
 
@@ -121,5 +121,5 @@ class ForeignObject:
 def _common(sent: Sequence[Prompt], wanted: Sequence[Prompt]) -> int:
     """How many prompts both begin with."""
     pairs = zip(sent, wanted, strict=False)
-    different = (i for i, (a, b) in enumerate(pairs) if not is_same_prompt(a, b))
+    different = (i for i, (a, b) in enumerate(pairs) if a != b)
     return next(different, min(len(sent), len(wanted)))

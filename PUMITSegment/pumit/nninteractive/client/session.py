@@ -7,7 +7,7 @@ not waited for any more, prompts that outlive the server, and no further depende
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from pumit.client.recoverable_session import KeptSession
 from pumit.client.remote_models import AutomaticAnswer, Reconstruction
 from pumit.client.watched_call import call_watched
 from pumit.errors import PromptError, PumitError, ServiceError
+from pumit.inference.interactive.packed_mask import packed
 from pumit.nninteractive.client.answers import AnswerCache
 from pumit.nninteractive.client.interaction_object import ForeignObject
 from pumit.nninteractive.client.interactions import interactions_of
@@ -26,10 +27,9 @@ from pumit.nninteractive.client.wire import ForeignWire, claim
 from pumit.nninteractive.remote_capabilities import read_offer
 from pumit.preprocessing.channels import check_contrast, grey
 from pumit.prompts import BoxPrompt, MaskPrompt, Prompt
-from pumit.segmentation import DoubtfulPlace
+from pumit.segmentation import DoubtfulPlace, PromptAnswer
 from pumit.volume import Volume
 from pumit.wire.arrays import Array
-from pumit.wire.change_log import Added, Change
 from pumit.wire.protocol import LeaseExpired
 
 Answer = TypeVar("Answer")
@@ -78,39 +78,10 @@ class ForeignSession(KeptSession):
             except PumitError:
                 self._is_in_doubt = True  # the earlier volume may be gone there
                 raise
-            self._volume, self._image = volume, image
-            self._log.clear()
+            self._begin(volume)
+            self._image = image
             # Not cleared: an answer about the earlier volume may still be on its way into it.
             self._answers = AnswerCache()
-
-    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
-        """Add any prompt to a segment.
-
-        Raises:
-            PromptError: If the volume cannot hold it, or the server does not take its kind;
-                nothing changes then.
-        """
-        interactions_of(prompt, self.volume, self._offer)
-        self._change(Added(segment, prompt))
-
-    def keep_prompts(self, count: int, segment: str = "1") -> None:
-        """Keep the first `count` prompts of a segment; the others and all history are gone."""
-        with self._lock:
-            self._log.keep(count, segment)
-
-    def undo(self) -> bool:
-        """Take back the last change; False where there is none."""
-        with self._lock:
-            can_undo = self._log.undone < len(self._log.changes)
-            self._log.undo()
-            return can_undo
-
-    def redo(self) -> bool:
-        """Repeat what was taken back; False where there is nothing."""
-        with self._lock:
-            can_redo = self._log.undone > 0
-            self._log.redo()
-            return can_redo
 
     def predict(
         self,
@@ -135,7 +106,39 @@ class ForeignSession(KeptSession):
             PromptError: If there is no prompt yet, or only negative ones.
             ServiceError: If the server is gone; `rebuild` continues on another.
         """
-        prompts, shape = self._log.prompts(segment), self.volume.shape
+        prompts = self.prompts(segment)
+        return self.answer(prompts, segment, cancelled=cancelled, progress=progress).mask
+
+    def answer(
+        self,
+        prompts: Sequence[Prompt],
+        segment: str = "1",
+        *,
+        place_count: int = 0,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> PromptAnswer:
+        """Answer prompts that the caller keeps; those kept here stay as they are.
+
+        The same arguments as those of `RemoteSession`. Of the mask nothing more is known.
+
+        Raises:
+            Cancelled: If it was stopped; the session stays usable.
+            PromptError: If there is no prompt, only negative ones, or one that the volume cannot
+                hold or the server does not take.
+            ServiceError: If the server is gone; `rebuild` continues on another.
+        """
+        kept = [packed(prompt) for prompt in prompts]
+        return PromptAnswer(self._mask(kept, segment, cancelled, progress), None, None)
+
+    def _mask(
+        self,
+        prompts: Sequence[Prompt],
+        segment: str,
+        cancelled: Callable[[], bool] | None,
+        progress: Callable[[float], None] | None,
+    ) -> npt.NDArray[np.bool_]:
+        shape = self.volume.shape
         if not prompts:
             raise PromptError("There is no prompt yet; click a point or draw a box.")
         if not any(map(_is_positive, prompts)):
@@ -146,6 +149,8 @@ class ForeignSession(KeptSession):
             if progress is not None:
                 progress(1.0)
             return known
+        for prompt in prompts:
+            self._check_prompt(prompt)
         question = _Question(segment)
         self._asking.add(question)
 
@@ -241,12 +246,12 @@ class ForeignSession(KeptSession):
         wire.set_volume(image)
         self._object = ForeignObject(wire, self._offer, volume, is_empty=is_empty)
 
-    def _change(self, change: Change) -> None:
-        with self._lock:
-            self._log.append(change)
+    def _check_prompt(self, prompt: Prompt) -> None:
+        """Refuse a prompt that the volume cannot hold, or the server does not take."""
+        interactions_of(prompt, self.volume, self._offer)
 
     def _ask(
-        self, prompts: list[Prompt], question: _Question, answers: AnswerCache
+        self, prompts: Sequence[Prompt], question: _Question, answers: AnswerCache
     ) -> npt.NDArray[np.bool_]:
         """On a thread of its own, which a cancelled prediction leaves behind."""
 

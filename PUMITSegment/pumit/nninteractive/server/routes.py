@@ -80,7 +80,7 @@ async def set_image(
 
     def work(session: PromptSession) -> ImageOut:
         session.set_volume(volume)
-        lease.shape, lease.prompt_count, lease.viewer = volume.shape, 0, None
+        lease.begin(volume.shape)
         return ImageOut(original_image_shape=[volume.channels, *volume.shape])
 
     return await state.set_up(lease, work)

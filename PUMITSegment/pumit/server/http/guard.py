@@ -19,10 +19,16 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pumit import __version__
 from pumit.server.sessions.limits import Limits
 from pumit.system.out_of_memory import is_out_of_memory
-from pumit.wire.protocol import API_VERSION, ARRAY_PATHS, PATH_HEALTHZ, VERSION_HEADER
+from pumit.wire.protocol import (
+    API_VERSION,
+    ARRAY_PATHS,
+    OTHER_VERSION,
+    PATH_HEALTHZ,
+    PATH_PREDICT,
+    VERSION_HEADER,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,10 +46,10 @@ def refusal(
 IS_KNOWN = "pumit_is_known"
 # Headers of a request, bytes: the longest `X-Meta`, and room for what proxies add.
 _MAX_HEADER_BYTES = 32 * 1024
-# The longest scribble has 20 000 points of three numbers; no body has more than a few names.
-# Small JSON can be dear: a name costs two hundred times its bytes until it is refused.
-_MAX_JSON_ITEMS = 100_000
-_MAX_JSON_NAMES = 1_000
+# Small JSON can be dear: a name costs two hundred times its bytes until it is refused. Only a
+# segment's prompts have more than a few: three names each, and the points of all its scribbles.
+_MAX_JSON_ITEMS, _MAX_JSON_NAMES = 1_000, 1_000
+_MAX_PROMPT_ITEMS, _MAX_PROMPT_NAMES = 250_000, 40_000
 
 
 class Guard:
@@ -95,7 +101,11 @@ class Guard:
             scope.setdefault("state", {})[IS_KNOWN] = True
         has_started = False
         is_array = scope["path"] in ARRAY_PATHS
-        body = _Body(receive, self._limits, self._limit(scope["path"]), is_json=not is_array)
+        most = _MAX_JSON_ITEMS, _MAX_JSON_NAMES
+        if scope["path"] == PATH_PREDICT:
+            most = _MAX_PROMPT_ITEMS, _MAX_PROMPT_NAMES
+        limit = self._limit(scope["path"])
+        body = _Body(receive, self._limits, limit, most_json=None if is_array else most)
 
         async def watched_send(message: Message) -> None:
             nonlocal has_started
@@ -128,11 +138,7 @@ class Guard:
             )
         version = headers.get(VERSION_HEADER, str(API_VERSION))
         if version != str(API_VERSION):
-            return refusal(
-                HTTPStatus.BAD_REQUEST,
-                f"This server (pumit {__version__}) speaks version {API_VERSION} of the API, the "
-                "client another one; update the older of the two.",
-            )
+            return refusal(HTTPStatus.BAD_REQUEST, OTHER_VERSION)
         if sum(len(name) + len(value) for name, value in headers.raw) > _MAX_HEADER_BYTES:
             return refusal(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request's headers are too long."
@@ -170,11 +176,13 @@ class _Body:
     now and then would keep a session's memory for ever.
     """
 
-    def __init__(self, receive: Receive, limits: Limits, limit: int, *, is_json: bool) -> None:
+    def __init__(
+        self, receive: Receive, limits: Limits, limit: int, *, most_json: tuple[int, int] | None
+    ) -> None:
         self._receive = receive
         self._limits = limits
         self._limit = limit
-        self._is_json = is_json
+        self._most_json = most_json
         self._seen = self._items = self._names = 0
         self._waited_s = 0.0  # only what the client made us wait
         self.is_complete = False
@@ -199,13 +207,14 @@ class _Body:
         self.is_complete = not message.get("more_body", False)
         if self._seen > self._limit:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _too_large_text(self._limit))
-        if self._is_json:
+        if self._most_json is not None:
+            most_items, most_names = self._most_json
             self._items += piece.count(b",") + piece.count(b"[")
             self._names += piece.count(b":")
-            if self._items > _MAX_JSON_ITEMS or self._names > _MAX_JSON_NAMES:
+            if self._items > most_items or self._names > most_names:
                 raise HTTPException(
                     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                    f"The body has more than {_MAX_JSON_ITEMS} items or {_MAX_JSON_NAMES} names; "
+                    f"The body has more than {most_items} items or {most_names} names; "
                     "send less at once.",
                 )
         return message

@@ -68,7 +68,7 @@ async def capabilities(state: State) -> CapabilitiesOut:
         "memory": asdict(state.memory()),
         "protocols": {"nninteractive": protocol.NNINTERACTIVE_VERSION},
         "prompts": ["point", "box", "scribble", "mask"],
-        "answers": ["mask", "estimated_iou", "doubtful_places"],
+        "answers": ["mask", "estimated_iou", "expected_dice", "doubtful_places"],
     }
     return CapabilitiesOut(**shared, pumit=pumit)
 

@@ -6,8 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pumit.prompts import Prompt, prompt_from_dict
-
 # A coordinate far outside any scan; a planar image's slice spacing is 1e8 mm.
 _FAR_MM = 1e9
 # No microscope's voxels are smaller than 1 nm; far below, arithmetic on them comes to no end.
@@ -47,46 +45,19 @@ class ScribbleIn(_Body):
     positive: bool = True
 
 
-class PromptIn(_Body):
-    """One prompt for one segment."""
+class MaskIn(_Body):
+    """A mask prior by its hash, as `/mask_prior` answered it."""
+
+    kind: Literal["mask"]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class PredictIn(_Body):
+    """A segment with all its prompts in their order, and how many places to check are wanted."""
 
     segment: Segment = "1"
-    prompt: Annotated[PointIn | BoxIn | ScribbleIn, Field(discriminator="kind")]
-
-    def to_prompt(self) -> Prompt:
-        """The library's own prompt.
-
-        Raises:
-            PromptError: If it cannot be used.
-        """
-        return prompt_from_dict(self.prompt.model_dump())
-
-
-class PlaceIn(_Body):
-    """One prompt of a segment, by its place."""
-
-    segment: Segment = "1"
-    position: Index
-
-
-class KeepIn(_Body):
-    """How many of a segment's prompts stay."""
-
-    segment: Segment = "1"
-    count: Index
-
-
-class SegmentIn(_Body):
-    """One segment."""
-
-    segment: Segment = "1"
-
-
-class DoubtIn(_Body):
-    """One segment, and how many places of it to name at most."""
-
-    segment: Segment = "1"
-    count: Annotated[int, Field(ge=1, le=100)] = 5
+    prompts: list[Annotated[PointIn | BoxIn | ScribbleIn | MaskIn, Field(discriminator="kind")]]
+    places: Annotated[int, Field(ge=0, le=100)] = 0
 
 
 class OptionalSegmentIn(_Body):
@@ -127,23 +98,13 @@ class VolumeMeta(_Body):
 class MaskMeta(_Body):
     """Place of an uploaded mask, in `X-Meta`: half-open ranges along D, H and W."""
 
-    segment: Segment = "1"
     bbox: tuple[Range, Range, Range]
 
 
-class DoubtfulPlaceOut(BaseModel):
-    """A place on a segment's border, as `pumit.segmentation` has it."""
+class MaskOut(BaseModel):
+    """Answer of `/mask_prior`: the hash by which prompts name the mask."""
 
-    point_lps: tuple[float, float, float]
-    doubt: float
-    reach_mm: float
-    expected_error_ml: float | None
-
-
-class PlacesOut(BaseModel):
-    """Answer of `/doubtful_places`, the most doubtful first."""
-
-    places: list[DoubtfulPlaceOut]
+    sha256: str
 
 
 class ClaimOut(BaseModel):

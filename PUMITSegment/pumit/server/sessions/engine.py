@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pumit.errors import CheckpointError
 from pumit.prompts import Prompt
-from pumit.segmentation import DoubtfulPlace, LabelMap
+from pumit.segmentation import LabelMap, PromptAnswer
 from pumit.server.sessions.model_cache import ModelShelf
 from pumit.volume import Volume
 
@@ -51,14 +51,19 @@ class PromptSession(Protocol):
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
         """Start on a volume, or on one channel of it; earlier prompts are gone."""
 
-    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
-        """Add a prompt to a segment."""
+    def answer(
+        self,
+        prompts: Sequence[Prompt],
+        segment: str = "1",
+        *,
+        place_count: int = 0,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> PromptAnswer:
+        """Answer prompts that the caller keeps; the session's own are those of a viewer."""
 
     def add_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
         """Add several prompts to a segment as one step of `undo`."""
-
-    def remove_prompt(self, position: int, segment: str = "1") -> None:
-        """Remove one prompt of a segment by its place."""
 
     def keep_prompts(self, count: int, segment: str = "1") -> None:
         """Keep the first prompts of a segment; the others and all history are gone."""
@@ -78,15 +83,6 @@ class PromptSession(Protocol):
         progress: Callable[[float], None] | None = None,
     ) -> npt.NDArray[np.bool_]:
         """Mask of a segment, (D, H, W), on the volume's own grid."""
-
-    def estimated_iou(self, segment: str = "1") -> float:
-        """The IoU to expect of its last answer, 0 to 1."""
-
-    def expected_dice(self, segment: str = "1") -> float | None:
-        """The overlap to expect of it, 0 to 1; None where that cannot be told."""
-
-    def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
-        """Where to check the answer, the most doubtful place first."""
 
     def undo(self) -> bool:
         """Take back the last change; False where there is none."""

@@ -220,9 +220,10 @@ class Sleepers:
         return min(idle, key=lambda lease: lease.active_at, default=None)
 
     def _kept_bytes(self) -> int:
-        """Prompts and answers of all sessions, and what their viewers can undo."""
+        """Prompts, mask priors and answers of all sessions, and what their viewers can undo."""
         leases = self._leases()
         own = sum(lease.session.kept_bytes for lease in leases if lease.session)
+        own += sum(lease.priors.nbytes for lease in leases)
         return own + sum(lease.viewer.nbytes for lease in leases if lease.viewer)
 
     def _total(self, kept: int) -> int:

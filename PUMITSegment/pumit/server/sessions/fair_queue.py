@@ -2,7 +2,7 @@
 
 A model on one device does one thing at a time. Every session has its own line; the thread takes
 one job from each in rotation, so that one busy client never keeps the others waiting for more
-than a job each; what takes a millisecond goes before. Within a session order is kept, but a newer
+than a job each. Within a session order is kept, but a newer
 request makes an older prediction of the same segment pointless, which is then cancelled: dropped
 while it waits, told to stop while it runs.
 
@@ -37,8 +37,6 @@ Outcome = Literal["done", "cancelled", "failed"]
 LONG_KINDS: frozenset[Kind] = frozenset({"automatic", "reconstruction"})
 # A click that replays many prompts is long as well, which shows only when it runs.
 _PATIENCE_S = 2.0
-# Adding a prompt takes a millisecond: so many may go before a click that waits.
-_QUICK_IN_ROW = 16
 _SUPERSEDED = "The prediction was cancelled."
 _ENDING = "The server is ending."
 _NO_ROOM = "The server has no room for this now; try again later."
@@ -159,7 +157,6 @@ class FairQueue:
         self._lines: OrderedDict[str, deque[Job]] = OrderedDict()
         self._running: list[Job] = []  # the outer one, and the one it gave way to
         self._postponed: set[Job] = set()
-        self._quick_in_row = 0
         self._is_closed = False
         self._changed = threading.Condition()
         self.on_done: Callable[[Done], None] | None = None
@@ -274,35 +271,19 @@ class FairQueue:
     def _loop(self) -> None:
         while (job := self._next()) is not None:
             self._run(job)
-            self._quick_in_row = self._quick_in_row + 1 if job.kind == "change" else 0
             del job  # its result may be a whole mask
             self._postponed.clear()
 
     def _next(self) -> Job | None:
         with self._changed:
             while True:
-                for owner in self._in_turn():
+                for owner in list(self._lines):
                     job = self._take(owner)
                     if job is not None:
                         return job
                 if self._is_closed:
                     return None
                 self._changed.wait()
-
-    def _in_turn(self) -> list[str]:
-        """Sessions in the order of their turns; those whose next job is quick go before.
-
-        A prompt and the click that follows it then wait for one turn, not for two; and not many
-        quick ones in a row, so that nobody holds up the clicks with them. The lock is held.
-        """
-        owners = list(self._lines)
-        if self._quick_in_row < _QUICK_IN_ROW:
-            owners.sort(key=self._begins_with_work)
-        return owners
-
-    def _begins_with_work(self, owner: str) -> bool:
-        line = self._lines[owner]
-        return not (line and line[0].kind == "change")
 
     def _take(self, owner: str, *, is_short: bool = False) -> Job | None:
         """First job of a line, which goes to the end of the rotation; the lock is held."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from pumit.server.sessions.engine import PromptSession
 from pumit.server.sessions.limits import Limits
+from pumit.server.sessions.mask_priors import MaskPriors
 from pumit.server.sessions.viewer_object import ViewerObject
 from pumit.wire.protocol import BusyError, LeaseExpired
 
@@ -29,7 +30,8 @@ class Lease:
         token: What the client sends with each request. Secret.
         session: Opened by the first job; touched in the queue's thread only.
         shape: Grid (D, H, W) of the volume, None before there is one.
-        prompt_count: Prompts added since the last reset, for the limit.
+        priors: Mask priors of the volume, which prompts name by their hash.
+        prompt_count: Prompts of a viewer of the nnInteractive protocol, for the limit.
         uploads: Bodies on their way right now.
         is_resting: Whether its user did nothing for long enough to let it sleep.
         viewer: What a viewer of the nnInteractive protocol holds, once it has told its buffer.
@@ -40,10 +42,15 @@ class Lease:
     seen_at: float
     session: PromptSession | None = field(default=None, repr=False)
     shape: tuple[int, int, int] | None = None
+    priors: MaskPriors = field(default_factory=MaskPriors, repr=False)
     prompt_count: int = 0
     uploads: int = 0
     is_resting: bool = False
     viewer: ViewerObject | None = field(default=None, repr=False)
+
+    def begin(self, shape: tuple[int, int, int]) -> None:
+        """Start on a new volume: nothing of an earlier one is left."""
+        self.shape, self.priors, self.prompt_count, self.viewer = shape, MaskPriors(), 0, None
 
 
 class LeaseRegistry:

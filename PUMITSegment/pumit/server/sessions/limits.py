@@ -20,7 +20,7 @@ class Limits:
         max_array_bytes: Bytes of one array after decompression.
         max_body_bytes: Bytes of one array body as it is sent.
         max_json_bytes: Bytes of any other body.
-        max_prompts: Prompts of one session.
+        max_prompts: Prompts of one request, or of a viewer's object.
         max_queued: Requests of one session that wait at one time.
         idle_timeout_s: A session without a user's action for this long is freed.
         liveness_timeout_s: A session without any request, not even a heartbeat, for this long
@@ -35,7 +35,7 @@ class Limits:
         max_memory_bytes: What the scans and embeddings of all sessions may take together; half
             of the machine's memory where nobody says, more of a small one's.
         sleep_after_s: A session without a user's action for this long keeps its scan packed, and
-            nothing else but its prompts, until it is asked again.
+            nothing else but a viewer's prompts, until it is asked again.
     """
 
     max_sessions: int = 16

@@ -7,12 +7,12 @@ import pytest
 import torch
 from ball_scan import OBLIQUE, at, box_of
 from pumit.errors import PromptError
-from pumit.inference.interactive.field_prompts import (
+from pumit.inference.interactive.field_prompts import for_network
+from pumit.inference.interactive.index_prompts import (
     SCRIBBLE_POINTS,
     IndexPrompts,
     along,
     check_prompt,
-    for_network,
     to_index,
 )
 from pumit.networks.promptable.prompt_encoder import NEGATIVE, NO_LABEL, POSITIVE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.field_prompts import to_index
 from pumit.inference.interactive.flat_box import extrude_flat_box
+from pumit.inference.interactive.index_prompts import to_index
 from pumit.prompts import BoxPrompt
 from pumit.volume import Volume
 
@@ -29,7 +29,7 @@ def test_flat_box_is_as_deep_as_its_sides_mean(order: tuple[int, ...], seed: int
 
 
 @pytest.mark.parametrize("axis", range(3))
-def test_flat_box_of_two_corners_is_extrude_flat_box_as_well(axis: int) -> None:
+def test_flat_box_of_two_corners_is_extruded_as_well(axis: int) -> None:
     upper = np.array([20.0, 20.0, 20.0])
     upper[axis] = 0.0
     found = extrude_flat_box(BoxPrompt.from_bounds((0, 0, 0), upper).corners_lps)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from ball_scan import BALL, scan
-from pumit.inference.interactive.field_prompts import IndexPrompts
+from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.prompt_solver import PromptSolver, SolverSettings
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 from pumit.errors import CheckpointError, PumitError
-from pumit.inference.interactive.field_prompts import IndexPrompts, for_network
+from pumit.inference.interactive.field_prompts import for_network
+from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.inference.loading import pick_device, pick_precision
 from pumit.models.checkpoint import save_checkpoint

@@ -12,7 +12,7 @@ from pumit.errors import PromptError, VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.prompts import PointPrompt
+from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.volume import Volume
 
 
@@ -248,19 +248,47 @@ def test_voxels_that_are_no_numbers_are_refused_wherever_they_lie(
         InteractiveSession(tiny_segmenter).set_volume(Volume(array))
 
 
-def test_set_prompts_keeps_what_both_lists_begin_with(
+def test_prompts_that_the_caller_keeps_are_answered_as_those_of_the_session(
     opened: tuple[InteractiveSession, Volume], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, volume = opened
     a, b, c = (PointPrompt(at(volume, i)) for i in (BALL, (6, 18, 26), (2, 5, 6)))
-    session.set_prompts([a, b])
-    first = session.predict()
-    session.set_prompts([a, c])
-    assert session.prompts() == [a, c]
-    session.predict()
-    session.set_prompts([a, b])
-    monkeypatch.setattr(session._solver, "answer", None)  # nothing is computed again
-    np.testing.assert_array_equal(session.predict(), first)
-    session.set_prompts([], "unknown")
-    session.set_prompts([])
+    first = session.answer([a, b], place_count=3)
+    session.answer([a, c])
     assert session.segments == []
+    monkeypatch.setattr(session._solver, "answer", None)  # nothing is computed again
+    again = session.answer([a, b], "other")
+    np.testing.assert_array_equal(again.mask, first.mask)
+    assert again.places == ()
+    session.add_prompts([a, b])
+    np.testing.assert_array_equal(session.predict(), first.mask)
+    assert session.estimated_iou() == first.estimated_iou
+    assert session.expected_dice() == first.expected_dice
+    assert tuple(session.doubtful_places(count=3)) == first.places
+
+
+def test_equal_masks_are_answered_once(
+    opened: tuple[InteractiveSession, Volume], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _ = opened
+    mask = ball()
+    first = session.answer([MaskPrompt(mask)])
+    monkeypatch.setattr(session._solver, "answer", None)
+    np.testing.assert_array_equal(session.answer([MaskPrompt(mask.copy())]).mask, first.mask)
+
+
+def test_prompts_of_the_caller_are_checked_too(
+    opened: tuple[InteractiveSession, Volume],
+) -> None:
+    session, volume = opened
+    inside = PointPrompt(at(volume, BALL))
+    refused = {
+        "outside": [inside, PointPrompt((1e6, 0.0, 0.0))],
+        "empty": [MaskPrompt(np.zeros(volume.shape, bool))],
+        "grid": [MaskPrompt(np.ones((2, 2, 2), bool))],
+        "only negative": [PointPrompt(at(volume, BALL), False)],
+        "no prompt": [],
+    }
+    for message, prompts in refused.items():
+        with pytest.raises(PromptError, match=message):
+            session.answer(prompts)

@@ -163,18 +163,16 @@ def test_a_refused_initial_segmentation_changes_nothing(http, engine, monkeypatc
     assert len(engine.sessions[0].prompts("1")) == 1
 
 
-@pytest.mark.parametrize("path", [protocol.PATH_KEEP_PROMPTS, protocol.PATH_ADD_PROMPT])
-def test_a_viewer_undoes_nothing_that_another_endpoint_did(http, engine, path):
+def test_our_own_predictions_leave_a_viewers_object_alone(http, engine):
     load(http)
     buffer = Buffer()
     buffer.take(click(http, 4, 5, 4))
-    point = {"prompt": {"kind": "point", "point_lps": [1, 1, 1]}}
-    told = point if path == protocol.PATH_ADD_PROMPT else {"count": 0}
-    assert http.post(path, json={"segment": "other", **told}).is_success
-    others = engine.sessions[0].prompts("other")
-    assert buffer.take(http.post("/undo", json={})) == {"ran_prediction": False, "bbox": None}
+    point = {"kind": "point", "point_lps": [1, 1, 1]}
+    for segment in ("1", "other"):
+        body = {"segment": segment, "prompts": [point]}
+        assert http.post(protocol.PATH_PREDICT, json=body).is_success
     assert len(engine.sessions[0].prompts("1")) == 1
-    assert engine.sessions[0].prompts("other") == others
+    assert engine.sessions[0].prompts("other") == []
     assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is False
     buffer.take(click(http, 4, 5, 8))
     assert buffer.take(http.post("/undo", json={}))["ran_prediction"] is True
@@ -198,21 +196,6 @@ def test_a_box_that_leaves_the_image_is_cut(http):
     buffer.take(http.post("/add_bbox_interaction", json=body))
     assert buffer.array[:, 9, 0:3].all()
     assert buffer.array.sum() == 9 * 3
-
-
-def test_our_own_redo_and_segments_work_in_the_same_session(http):
-    load(http)
-    buffer = Buffer()
-    buffer.take(click(http, 4, 5, 4))
-    buffer.take(http.post("/undo", json={}))
-    assert not buffer.array.any()
-    assert http.post(protocol.PATH_REDO).json() == {"changed": True}
-    assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is True
-    assert buffer.array.sum() == 125
-    point = {"kind": "point", "point_lps": [1, 1, 1], "positive": True}
-    http.post(protocol.PATH_ADD_PROMPT, json={"segment": "other", "prompt": point})
-    assert http.post(protocol.PATH_PREDICT, json={"segment": "other"}).status_code == 200
-    assert buffer.take(http.post("/predict", json={}))["ran_prediction"] is False
 
 
 def test_a_negative_spacing_is_one_of_an_axis_that_is_shown_reversed(http, engine):

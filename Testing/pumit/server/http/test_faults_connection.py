@@ -7,6 +7,7 @@ import socket
 
 import pytest
 from app_client import AUTH, GEOMETRY, SCAN, make_client, refused
+from pumit.server.sessions.limits import Limits
 from pumit.wire import protocol
 from pumit.wire.arrays import pack_array
 from raw_requests import (
@@ -160,22 +161,41 @@ def test_headers_have_a_length_to_keep(http):
 @pytest.mark.parametrize(
     "bomb",
     [
-        b"[" + b"[]," * 200_000 + b"[]]",
-        b"[" * 200_000,
-        b'{"prompt":{"kind":"scribble","points_lps":[' + b"[1,2,3]," * 40_000 + b"[1,2,3]]}}",
-        b"{" + b",".join(b'"%d":0' % i for i in range(2_000)) + b"}",
+        b"[" + b"[]," * 300_000 + b"[]]",
+        b"[" * 300_000,
+        b'{"prompts":[{"kind":"scribble","points_lps":[' + b"[1,2,3]," * 70_000 + b"[1,2,3]]}]}",
+        b"{" + b",".join(b'"%d":0' % i for i in range(50_000)) + b"}",
     ],
 )
 def test_json_that_costs_more_than_it_weighs_is_refused_unread(http, bomb):
     headers = AUTH | {"Content-Type": "application/json"}
     lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
-    answer = http.post(protocol.PATH_ADD_PROMPT, content=bomb, headers=headers | lease)
-    assert refused(answer, 413, "items", "names")
+    for path in (protocol.PATH_PREDICT, protocol.PATH_CANCEL):
+        answer = http.post(path, content=bomb, headers=headers | lease)
+        assert refused(answer, 413, "items", "names")
+
+
+def test_only_prompts_may_be_many(http):
+    lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+    body = {str(i): 0 for i in range(2_000)}
+    assert refused(http.post(protocol.PATH_CANCEL, json=body, headers=lease), 413, "1000 names")
+    assert refused(http.post(protocol.PATH_PREDICT, json=body, headers=lease), 422)
+
+
+def test_as_many_prompts_as_a_segment_takes_are_taken(http):
+    lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
+    http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=GEOMETRY | lease)
+    points = [
+        {"kind": "point", "point_lps": [i % 10, 1 / 3, 1 / 7], "positive": True}
+        for i in range(Limits().max_prompts)
+    ]
+    body = {"prompts": points}
+    assert http.post(protocol.PATH_PREDICT, json=body, headers=lease).status_code == 200
 
 
 def test_the_longest_scribble_is_taken(http):
     lease = {protocol.LEASE_HEADER: http.post("/claim").json()["lease_token"]}
     http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=GEOMETRY | lease)
     points = [[i % 10 + 1e-15, 1 / 3, 1 / 7] for i in range(20_000)]
-    body = {"segment": "a, [b]: c", "prompt": {"kind": "scribble", "points_lps": points}}
-    assert http.post(protocol.PATH_ADD_PROMPT, json=body, headers=lease).status_code == 200
+    body = {"segment": "a, [b]: c", "prompts": [{"kind": "scribble", "points_lps": points}]}
+    assert http.post(protocol.PATH_PREDICT, json=body, headers=lease).status_code == 200

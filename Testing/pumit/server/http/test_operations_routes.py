@@ -52,10 +52,8 @@ def work(http, lease):
     answer = http.post(protocol.PATH_VOLUME, content=pack_array(SCAN), headers=GEOMETRY | lease)
     assert answer.status_code == 200, answer.text
     point = {"kind": "point", "point_lps": [5, 5, 5]}
-    body = {"segment": NAME, "prompt": point}
-    answer = http.post(protocol.PATH_ADD_PROMPT, json=body, headers=lease)
-    assert answer.status_code == 200, answer.text
-    answer = http.post(protocol.PATH_PREDICT, json={"segment": NAME}, headers=lease)
+    body = {"segment": NAME, "prompts": [point]}
+    answer = http.post(protocol.PATH_PREDICT, json=body, headers=lease)
     assert answer.status_code == 200, answer.text
 
 
@@ -151,7 +149,7 @@ def test_what_users_do_is_counted(http):
     assert value(text, "pumit_ready") == 1
     assert value(text, "pumit_requests_in_flight") == 0
     assert value(text, "pumit_model_info", name="fake", version="1", sha256="0" * 64) == 1
-    assert value(text, "pumit_build_info", api_version="1") == 1
+    assert value(text, "pumit_build_info", api_version=str(protocol.API_VERSION)) == 1
     assert value(text, "pumit_memory_bytes", of="limit") > 0
 
 

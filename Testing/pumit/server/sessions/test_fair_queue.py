@@ -100,27 +100,3 @@ def test_closing_refuses_what_waits_and_what_comes(queue):
     with pytest.raises(BusyError):
         queue.submit("a", lambda job: None)
     go.set()
-
-
-def test_quick_changes_go_before_clicks_but_not_for_ever(queue):
-    has_begun, goes_on, order = threading.Event(), threading.Event(), []
-
-    def note(name):
-        return lambda job: order.append(name)
-
-    def hold(job):
-        has_begun.set()
-        goes_on.wait(10)
-
-    queue.submit("0", hold, kind="click")
-    assert has_begun.wait(10)
-    jobs = [queue.submit("a", note("click a"), kind="click")]
-    owners = [owner for owner in "bcdef" for _ in range(8)]
-    jobs += [queue.submit(owner, note(owner), kind="change") for owner in owners]
-    jobs += [queue.submit("g", note("click g"), kind="click")]
-    goes_on.set()
-    for job in jobs:
-        job.future.result(10)
-    assert order.index("click a") == 16
-    assert order.index("click g") <= 33
-    assert sorted(name for name in order if len(name) == 1) == owners

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fake_engine import FakeHoldings, FakeSession
+from pumit.inference.interactive.packed_mask import PackedMaskPrompt
 from pumit.prompts import PointPrompt
 from pumit.server.sessions.evictor import Held, Sleepers
 from pumit.server.sessions.fair_queue import NotNow
@@ -178,6 +179,16 @@ def test_prompts_count():
     with sessions.sleepers.using(lease):
         lease.session.add_prompt(PointPrompt((1.0, 1.0, 1.0)))
     assert sessions.sleepers.held.scan_bytes == before + 10
+
+
+def test_mask_priors_count():
+    sessions = Sessions(limit=5 * PLAIN)
+    lease = sessions.open()
+    before = sessions.sleepers.held.scan_bytes
+    with sessions.sleepers.using(lease):
+        lease.priors.add(PackedMaskPrompt(np.ones((10, 10, 8), bool)))
+        lease.priors.add(PackedMaskPrompt(np.ones((10, 10, 8), bool)))
+    assert sessions.sleepers.held.scan_bytes == before + 100
 
 
 def test_what_a_viewer_can_undo_counts():

@@ -1,0 +1,101 @@
+"""The prompts of a session: added, removed, undone and redone, wherever masks are computed."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from pumit.errors import PromptError
+from pumit.inference.interactive.index_prompts import check_prompt
+from pumit.inference.interactive.packed_mask import packed
+from pumit.inference.interactive.prompt_history import PromptHistory, State
+from pumit.prompts import Prompt, PromptMethods
+from pumit.volume import Volume
+
+
+class PromptedSession(PromptMethods):
+    """Prompts of one volume by segment, with every state of them that can be undone or redone."""
+
+    def __init__(self) -> None:
+        self._history = PromptHistory()
+
+    @property
+    @abstractmethod
+    def volume(self) -> Volume:
+        """The present volume."""
+
+    @property
+    def segments(self) -> list[str]:
+        """Names of the segments that have prompts."""
+        return list(self._history.state)
+
+    def prompts(self, segment: str = "1") -> list[Prompt]:
+        """Prompts of a segment in the order they were given."""
+        return list(self._history.state.get(segment, ()))
+
+    def add_prompt(self, prompt: Prompt, segment: str = "1") -> None:
+        """Add any prompt to a segment.
+
+        Raises:
+            PromptError: If the volume cannot hold it; nothing changes then.
+        """
+        self.add_prompts([prompt], segment)
+
+    def add_prompts(self, prompts: Sequence[Prompt], segment: str = "1") -> None:
+        """Add several prompts to a segment as one step, which one `undo` takes back.
+
+        Raises:
+            PromptError: If the volume cannot hold one of them; nothing changes then.
+        """
+        for prompt in prompts:
+            self._check_prompt(prompt)
+        if prompts:
+            state = self._history.state
+            kept = (*state.get(segment, ()), *map(packed, prompts))
+            self._history.commit({**state, segment: kept})
+
+    def remove_prompt(self, position: int, segment: str = "1") -> None:
+        """Remove one prompt of a segment by its place in `prompts`.
+
+        Raises:
+            PromptError: If there is no such prompt.
+        """
+        prompts = self._history.state.get(segment, ())
+        if not 0 <= position < len(prompts):
+            raise PromptError(f"Segment {segment!r} has no prompt {position}.")
+        rest = prompts[:position] + prompts[position + 1 :]
+        if rest:
+            self._history.commit({**self._history.state, segment: rest})
+        else:
+            self.reset(segment)
+
+    def keep_prompts(self, count: int, segment: str = "1") -> None:
+        """Keep the first `count` prompts of a segment; the others and all history are gone."""
+        self._history.replace(with_first(self._history.state, count, segment))
+
+    def undo(self) -> bool:
+        """Take back the last change of the prompts; False where there is none."""
+        return self._history.undo()
+
+    def redo(self) -> bool:
+        """Repeat what was taken back; False where there is nothing."""
+        return self._history.redo()
+
+    def reset(self, segment: str | None = None) -> None:
+        """Remove the prompts of one segment, or of all. Can be undone."""
+        state = self._history.state
+        rest = {} if segment is None else {k: v for k, v in state.items() if k != segment}
+        if rest != state:
+            self._history.commit(rest)
+
+    def _check_prompt(self, prompt: Prompt) -> None:
+        """Refuse a prompt that the volume cannot hold."""
+        check_prompt(prompt, self.volume)
+
+
+def with_first(state: State, count: int, segment: str) -> State:
+    """The prompts by segment with only the first `count` of one segment."""
+    rest = state.get(segment, ())[: max(count, 0)]
+    if rest:
+        return {**state, segment: rest}
+    return {name: prompts for name, prompts in state.items() if name != segment}

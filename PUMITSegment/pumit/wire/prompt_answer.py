@@ -1,0 +1,61 @@
+"""The answer to a segment's prompts on the wire: one bundle of JSON and the packed mask."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+
+import numpy as np
+
+from pumit.errors import PromptError, ServiceError
+from pumit.prompts import PointPrompt
+from pumit.segmentation import DoubtfulPlace, PromptAnswer
+from pumit.wire.bundle import pack_bundle, unpack_bundle
+from pumit.wire.masks import packed_bits, unpacked_bits
+from pumit.wire.protocol import ArrayError
+
+
+def pack_answer(answer: PromptAnswer) -> bytes:
+    """Encode an answer; of its mask the bits of the bounding box are sent."""
+    box, bits = packed_bits(np.asarray(answer.mask, dtype=bool))
+    meta = {
+        "bbox": box,
+        "shape": answer.mask.shape,
+        "estimated_iou": answer.estimated_iou,
+        "expected_dice": answer.expected_dice,
+        "places": [asdict(place) for place in answer.places],
+    }
+    return pack_bundle(meta, {} if bits is None else {"mask": bits}, codec="zstd")
+
+
+def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
+    """Decode what `pack_answer` wrote.
+
+    Args:
+        body: The whole body.
+        shape: The volume's grid (D, H, W).
+
+    Raises:
+        ServiceError: If it cannot be read.
+    """
+    meta, arrays = unpack_bundle(body, max_bytes=(math.prod(shape) + 7) // 8)
+    try:
+        return PromptAnswer(
+            unpacked_bits(meta["bbox"], arrays.get("mask"), shape),
+            float(meta["estimated_iou"]),
+            None if meta["expected_dice"] is None else float(meta["expected_dice"]),
+            tuple(
+                DoubtfulPlace(
+                    # A point that is checked: three finite numbers.
+                    PointPrompt(tuple(row["point_lps"])).point_lps,
+                    float(row["doubt"]),
+                    float(row["reach_mm"]),
+                    None if row["expected_error_ml"] is None else float(row["expected_error_ml"]),
+                )
+                for row in meta["places"]
+            ),
+        )
+    except ArrayError:
+        raise
+    except (KeyError, TypeError, ValueError, PromptError) as error:
+        raise ServiceError(f"The server's answer cannot be read: {error}.") from None
