@@ -19,7 +19,7 @@ from pumit.training.pretrain import start_processes
 from pumit.training.recipes.reader import check_keys, read_yaml, schedule_kinds
 from pumit.training.recipes.schedule import DEFAULT_SCHEDULE, TASK_SCHEDULES, Schedule
 from pumit.training.result import write_result
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import plain, take_up, whole_schedule, with_absolute_paths
 from pumit.training.run.resume_state import LAST
 from pumit.training.run.session import run_session
@@ -81,20 +81,20 @@ def finetune(
             )
 
         return cross_validate(asked, train_part)
-    with run_session(output, since=since) as desk:
-        if finish and desk.journal is not None:
+    with run_session(output, since=since) as reporter:
+        if finish and reporter.journal is not None:
             ask(output, "finish")
-        recipe = _read(path, data or {}, overrides or {}, desk)
+        recipe = _read(path, data or {}, overrides or {}, reporter)
         recipe = {k: v for k, v in recipe.items() if k not in PARTS} | dict(part or {})
         changes = {"device": device, "workers": workers}
         recipe |= {key: value for key, value in changes.items() if value is not None}
         check_keys({"workers": recipe.get("workers", 0)}, COMMON_KINDS, "the command line")
-        run, work = _prepared(recipe, path, output, folder or path.parent, desk)
+        run, work = _prepared(recipe, path, output, folder or path.parent, reporter)
         best = work(run)
         if run.is_first:
             registers = bool(run.recipe.get("register", True))
-            write_result(desk, output, best, registers=registers)
-            desk.finish(f"Finished. The model is {best.name}.")
+            write_result(reporter, output, best, registers=registers)
+            reporter.finish(f"Finished. The model is {best.name}.")
         if dist.is_initialized():
             dist.destroy_process_group()
     return best
@@ -124,14 +124,14 @@ def _has_model(folder: Path) -> bool:
 
 
 def _read(
-    path: Path, data: Mapping[str, Any], overrides: Mapping[str, Any], desk: RunDesk
+    path: Path, data: Mapping[str, Any], overrides: Mapping[str, Any], reporter: RunReporter
 ) -> dict[str, Any]:
     """The recipe with what the caller replaces, checked as far as all tasks are alike."""
     recipe = read_yaml(path)
     task = str(recipe.get("task", DEFAULT_TASK))
     name = str(recipe.get("name", "model"))
-    if desk.journal is not None:
-        desk.journal.tell(name=name, task=task)
+    if reporter.journal is not None:
+        reporter.journal.tell(name=name, task=task)
     if task not in TASKS:
         raise PumitError(f"task in {path.name} must be {' or '.join(TASKS)}, got {task!r}.")
     common = {k: v for k, v in recipe.items() if k in COMMON_KINDS}
@@ -148,7 +148,7 @@ def _read(
 
 
 def _prepared(
-    recipe: dict[str, Any], path: Path, output: Path, folder: Path, desk: RunDesk
+    recipe: dict[str, Any], path: Path, output: Path, folder: Path, reporter: RunReporter
 ) -> tuple[TrainingRun, Callable[[TrainingRun], Path]]:
     """The run that a recipe asks for, or that the output folder holds, and what does it."""
 
@@ -174,7 +174,7 @@ def _prepared(
         device,
         int(followed.get("workers", 0)),
         seed,
-        desk,
+        reporter,
         plain(given),
     )
     return run, trainer_of(str(followed.get("task", DEFAULT_TASK)))

@@ -69,13 +69,13 @@ def train_classifier(run: TrainingRun) -> Path:
     sizes["position_table"] = [n // p for n, p in zip(form.size, sizes["fixed_patch"], strict=True)]
     start = _start(run, sizes)
     run.report({"classes": list(data.classes), "cases": data.counts()})
-    images = run.desk.written(lambda: _prepare(run, data, form))
+    images = run.reporter.written(lambda: _prepare(run, data, form))
     origin = _origin(run)
     return as_memory_allows(
         lambda now: _train(_Trial(now, data, form, sizes, images, start, origin)),
         run,
         _smaller,
-        run.desk,
+        run.reporter,
     )
 
 
@@ -225,7 +225,7 @@ class _Trial:
             validate=validate,
             # Of several rates none is the best before all are tried.
             on_best=run.keeping(keep, target) if folder == run.output else keep,
-            desk=run.desk,
+            reporter=run.reporter,
         )
         if not run.is_first:
             return 0.0, 0.0, target

@@ -17,7 +17,7 @@ from pumit.training.recipes import reader as recipe_file
 from pumit.training.recipes.reader import Kinds
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run import resolved_recipe as run_recipe
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 
 # Keys that mean the same whatever `pumit train` trains; each task adds its own.
 COMMON_KINDS: Kinds = {
@@ -43,7 +43,7 @@ class TrainingRun:
         device: Where the network is trained.
         workers: Processes that draw batches ahead.
         seed: Of everything random.
-        desk: Where the run reports, and hears that it shall pause or stop.
+        reporter: Where the run reports, and hears that it shall pause or stop.
         given: The recipe as the user gave it, to know a changed one.
     """
 
@@ -55,7 +55,7 @@ class TrainingRun:
     device: torch.device
     workers: int
     seed: int
-    desk: RunDesk = field(default_factory=RunDesk)
+    reporter: RunReporter = field(default_factory=RunReporter)
     given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -75,14 +75,14 @@ class TrainingRun:
 
     def report(self, record: dict[str, Any]) -> None:
         """Write one JSON line to standard output and to `log.jsonl`, in the first process."""
-        self.desk.report(record)
+        self.reporter.report(record)
 
     def keeping(self, keep: OnBest, target: Path) -> OnBest:
         """What keeps the best model so far in a file, and says that it is there."""
 
         def kept(state: State, step: int, found: dict[str, float]) -> None:
             keep(state, step, found)
-            self.desk.best(target, step)
+            self.reporter.best(target, step)
 
         return kept
 
@@ -94,7 +94,7 @@ class TrainingRun:
         """
         if self.is_first:
             full = run_recipe.full_recipe(self.recipe, self.schedule, planned)
-            self.desk.written(lambda: run_recipe.settle(self.output, self.given, full))
+            self.reporter.written(lambda: run_recipe.settle(self.output, self.given, full))
             circumstances = {
                 "pumit": __version__,
                 "torch": torch.__version__,
@@ -106,7 +106,7 @@ class TrainingRun:
                 "processes": world(),
             }
             told = ", ".join(f"{key} {value}" for key, value in circumstances.items())
-            self.desk.event("set up", f"Set up: {told}.", **circumstances)
+            self.reporter.event("set up", f"Set up: {told}.", **circumstances)
 
     def at_case(self, doing: str, number: int) -> None:
         """Between two cases that are prepared: say which one is next; pause or stop here.
@@ -118,6 +118,6 @@ class TrainingRun:
         Raises:
             RunStopped: If the run shall end.
         """
-        self.desk.state("preparing", f"{doing} case {number}.")
+        self.reporter.state("preparing", f"{doing} case {number}.")
         if world() == 1:  # several have to agree, which they do between steps
-            self.desk.check()
+            self.reporter.check()

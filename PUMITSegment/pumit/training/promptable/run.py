@@ -67,7 +67,7 @@ def train_clicks(run: TrainingRun) -> Path:
     _tell(run, plan)
     scans = scans_of(plan, progress=lambda number: run.at_case("Preparing", number))
     return as_memory_allows(
-        lambda settings: _train(*settings, scans), (run, plan), _smaller, run.desk
+        lambda settings: _train(*settings, scans), (run, plan), _smaller, run.reporter
     )
 
 
@@ -75,11 +75,11 @@ def _train(run: TrainingRun, plan: ClickPlan, scans: Sequence[RealScan]) -> Path
     """Train with a plan, and judge the best; returns its checkpoint."""
     run.settle(**_decided(run, plan))
     validation = build_validation(plan, run.device)
-    validation.before_click = run.desk.check
-    pictures = OverlayPictures(run.desk, run.output, plan.data.classes)
+    validation.before_click = run.reporter.check
+    pictures = OverlayPictures(run.reporter, run.output, plan.data.classes)
     initial = {k: v.float() for k, v in plan.initial.state.items()}
     if run.is_first:
-        run.desk.state("validating", "Clicking with the initial model, to compare with.")
+        run.reporter.state("validating", "Clicking with the initial model, to compare with.")
         is_new = not (run.output / LAST).is_file()  # else all of this is told already
         if is_new:
             validation.on_answer = pictures
@@ -103,11 +103,11 @@ def _train(run: TrainingRun, plan: ClickPlan, scans: Sequence[RealScan]) -> Path
         on_best=run.keeping(lambda state, step, found: keep(merged(state), step, found), best),
         device=run.device,
         workers=run.workers,
-        desk=run.desk,
+        reporter=run.reporter,
     )
     if run.is_first:
         if not best.is_file():  # no validation case has any class: none was better than another
-            run.desk.written(lambda: keep(merged(state), run.schedule.steps))
+            run.reporter.written(lambda: keep(merged(state), run.schedule.steps))
         _finish(run, plan, validation, initial, best, first_rows)
     return best
 
@@ -239,20 +239,20 @@ def _finish(
 
     tried: list[tuple[float, dict[str, float], list[ClickRow]]] = []
     for share in plan.settings.blend:
-        run.desk.state("validating", f"Clicking with {share:.0%} of what was learnt.")
+        run.reporter.state("validating", f"Clicking with {share:.0%} of what was learnt.")
         found = validation(blended(share))
         tried.append((share, found, validation.rows))
         run.report({"blend": {"tuned_share": share, **_finite(found)}})
     share, found, rows = tried[_chosen([found.get("score", math.nan) for _, found, _ in tried])]
     step = int(checkpoint.recipe["step"])
-    run.desk.written(lambda: _keeper(run, plan, best)(blended(share), step, found, share))
+    run.reporter.written(lambda: _keeper(run, plan, best)(blended(share), step, found, share))
     result = {
         "step": step,
         "tuned_share": share,
         "mean": _finite(found),
         "rows": [{**asdict(r), "before": b.clicks} for r, b in zip(rows, before, strict=True)],
     }
-    run.desk.written(lambda: _write(run.output / "validation.json", result))
+    run.reporter.written(lambda: _write(run.output / "validation.json", result))
     rounded = {k: round(v, 4) for k, v in _finite(found).items()}
     run.report({"best": {"step": step, "tuned_share": share, **rounded}})
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 
 from pumit.errors import TrainingError
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def as_memory_allows(
     attempt: Callable[[S], R],
     settings: S,
     smaller: Callable[[S, MemoryShortError], tuple[S, str] | None],
-    desk: RunDesk,
+    reporter: RunReporter,
 ) -> R:
     """Do something; where memory does not suffice, again with less of it.
 
@@ -63,7 +63,7 @@ def as_memory_allows(
         settings: To begin with.
         smaller: Settings that need less and the sentence that says which, or None where there
             are none.
-        desk: Where to tell.
+        reporter: Where to tell.
 
     Raises:
         TrainingError: If no settings need less.
@@ -88,7 +88,7 @@ def as_memory_allows(
             )
         settings, sentence = less
         kind = "fewer workers" if isinstance(short, WorkerLostError) else "smaller patch"
-        desk.event(kind, f"{short} {sentence} It goes on from the last save.")
+        reporter.event(kind, f"{short} {sentence} It goes on from the last save.")
 
 
 def fewer_workers(workers: int) -> tuple[int, str] | None:

@@ -78,7 +78,7 @@ def train_segmentation(run: TrainingRun) -> Path:
         run.report({"event": "initial", "sentence": told})
     del network
     plan = NetworkPlan.from_recipe({"plan": ready.plan.as_recipe()})
-    cases = run.desk.written(
+    cases = run.reporter.written(
         lambda: prepare_all(
             ready.cases(ready.split.training),
             ready.data.classes,
@@ -89,7 +89,7 @@ def train_segmentation(run: TrainingRun) -> Path:
         )
     )
     return as_memory_allows(
-        lambda settings: _train(*settings, cases), (run, ready), _smaller, run.desk
+        lambda settings: _train(*settings, cases), (run, ready), _smaller, run.reporter
     )
 
 
@@ -124,11 +124,11 @@ def _train(run: TrainingRun, ready: SegmentationPlan, cases: Sequence[PreparedCa
         on_best=run.keeping(keep, best),
         device=run.device,
         workers=run.workers,
-        desk=run.desk,
+        reporter=run.reporter,
     )
     if run.is_first:
         if not best.is_file():  # no validation case has any class: none was better than another
-            run.desk.written(lambda: keep(state, run.schedule.steps))
+            run.reporter.written(lambda: keep(state, run.schedule.steps))
         _judge(run, validation, best)
     return best
 
@@ -229,8 +229,8 @@ def _validation(run: TrainingRun, ready: SegmentationPlan) -> SegmentationValida
         overlap=float(settings["overlap"]),
         averages_flips=False,
     )
-    validation.before_window = run.desk.check
-    validation.on_answer = OverlayPictures(run.desk, run.output, ready.data.classes)
+    validation.before_window = run.reporter.check
+    validation.on_answer = OverlayPictures(run.reporter, run.output, ready.data.classes)
     return validation
 
 
@@ -272,7 +272,7 @@ def _keeper(run: TrainingRun, ready: SegmentationPlan, target: Path) -> Callable
 def _judge(run: TrainingRun, validation: SegmentationValidation, best: Path) -> None:
     """Write what the best checkpoint does on each validation case."""
     settings = {**VALIDATION, **run.recipe.get("validation", {})}
-    run.desk.state("validating", "Measuring the best model on the validation cases.")
+    run.reporter.state("validating", "Measuring the best model on the validation cases.")
     checkpoint = load_checkpoint(best)
     validation.overlap = float(settings["final_overlap"])
     validation.averages_flips = bool(settings["flips"])
@@ -291,7 +291,7 @@ def _judge(run: TrainingRun, validation: SegmentationValidation, best: Path) -> 
         "mean": summary,
         "rows": [asdict(row) for row in rows],
     }
-    run.desk.written(lambda: _write_json(run.output / "validation.json", result))
+    run.reporter.written(lambda: _write_json(run.output / "validation.json", result))
     short = {
         label: {k: round(m["mean"], 4) for k, m in metrics.items() if m["mean"] is not None}
         for label, metrics in summary.items()
