@@ -45,6 +45,7 @@ class TrainingRun:
         seed: Of everything random.
         reporter: Where the run reports, and hears that it shall pause or stop.
         given: The recipe as the user gave it, to know a changed one.
+        named_schedule: Keys of the schedule that the recipe's file names.
     """
 
     recipe: dict[str, Any]
@@ -57,11 +58,17 @@ class TrainingRun:
     seed: int
     reporter: RunReporter = field(default_factory=RunReporter)
     given: Mapping[str, Any] = field(default_factory=dict)
+    named_schedule: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Name of the model that is made."""
         return str(self.recipe.get("name", "model"))
+
+    @property
+    def model(self) -> Path:
+        """File of the model that is made."""
+        return self.output / f"{self.name}.safetensors"
 
     @property
     def is_first(self) -> bool:

@@ -66,6 +66,7 @@ class Run:
         device: Where to train.
         optimizer_of: Makes the optimiser of the network as it lies in this process.
         reporter: Where the run reports and hears what is wanted.
+        validates: Whether validations choose the model; else it is that of the last save.
 
     Attributes:
         position: How far it is.
@@ -85,9 +86,11 @@ class Run:
         device: torch.device,
         optimizer_of: Callable[[nn.Module], torch.optim.Optimizer],
         reporter: RunReporter | None = None,
+        validates: bool = True,
     ) -> None:
         self.network, self.schedule, self.device = network.to(device), schedule, device
         self.reporter = RunReporter() if reporter is None else reporter
+        self.validates = validates
         self.path = folder / LAST
         saved = read_run(self.path, schedule)
         if saved is not None:
@@ -159,7 +162,7 @@ class Run:
     def wanted(self) -> Wanted:
         """What is wanted of it now; to finish only where there is a model to finish with."""
         wanted = Wanted.of(self.reporter.wanted)
-        if wanted is Wanted.FINISH and self.position.best is None:
+        if wanted is Wanted.FINISH and not self.has_model:
             self.reporter.control.obeyed()
             self.reporter.event(
                 "no model", "There is no validated model yet; the training goes on."
@@ -167,12 +170,18 @@ class Run:
             return Wanted.NOTHING
         return wanted
 
+    @property
+    def has_model(self) -> bool:
+        """Whether there is a model to finish with."""
+        position = self.position
+        return position.best is not None if self.validates else position.step > 0
+
     def finishes(self) -> bool:
         """Whether it shall end with the best model that it has; all processes agree."""
-        has_model = self.position.best is not None
-        (is_so,) = self.meeting.any_of([has_model and self.reporter.wanted == "finish"])
+        (is_so,) = self.meeting.any_of([self.has_model and self.reporter.wanted == "finish"])
         if is_so:
-            self.reporter.event("finishing", f"Finishing with step {self.position.best_step}.")
+            step = self.position.best_step if self.validates else self.position.step
+            self.reporter.event("finishing", f"Finishing with step {step}.")
         return is_so
 
     @property

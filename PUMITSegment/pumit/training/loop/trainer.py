@@ -38,7 +38,7 @@ def train(
 ) -> State:
     """Train until the schedule ends, saving on the way and resuming from `folder`.
 
-    A run that is asked to finish ends at once where a validation has found a best model.
+    A run that is to finish ends at once with its best model; without validation that is the last.
 
     Every process of a `torchrun` draws its own fields, of the same degree at the same step. What
     is reported, validated and saved, the first process does.
@@ -77,7 +77,7 @@ def train(
             return optimizer_for(network, schedule)
         return optimizer_of_groups(groups(schedule), network, schedule)
 
-    run = Run(task.network, folder, schedule, device, optimizer_of, reporter)
+    run = Run(task.network, folder, schedule, device, optimizer_of, reporter, validate is not None)
     if run.finishes():
         return run.averaged()
     if run.position.owes_validation and validate is not None:

@@ -10,7 +10,6 @@ from pumit.errors import PumitError
 from pumit.training.data.volume_cache import VolumeCache
 from pumit.training.loop.distributed import rank, world
 from pumit.training.pretraining.image_source import Crop, ImageSource, degrees_of
-from pumit.training.pretraining.objective import BuildContext
 from pumit.training.pretraining.real_images import CACHE_SETTINGS, ImageFile, RealImages
 from pumit.training.recipes.reader import Kinds, check_keys
 
@@ -83,9 +82,7 @@ def check(recipe: Mapping[str, Any], name: str) -> None:
         raise PumitError(f"{name} has real_images but no real_folder; say where they lie.")
 
 
-def image_source(
-    recipe: Mapping[str, Any], setting: BuildContext, *, is_upright: bool = False
-) -> ImageSource:
+def image_source(recipe: Mapping[str, Any], *, is_upright: bool = False) -> ImageSource:
     """Where the images of a recipe come from.
 
     `real_images` are patterns below `real_folder`, or hold one with a `weight` and a `depth_axis`;
@@ -93,7 +90,6 @@ def image_source(
 
     Args:
         recipe: With keys of `KINDS`.
-        setting: Where the images lie, if not where the recipe says.
         is_upright: Whether all images are seen as bodies lie, never flipped or turned.
 
     Raises:
@@ -101,7 +97,7 @@ def image_source(
     """
     images = None
     if recipe.get("real_images"):
-        folder = setting.real_folder or Path(recipe["real_folder"]).expanduser()
+        folder = Path(recipe["real_folder"]).expanduser()
         if not folder.is_dir():
             raise PumitError(
                 f"real_folder {folder.name} is missing; remove real_images to go without."

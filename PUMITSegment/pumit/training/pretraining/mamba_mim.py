@@ -146,7 +146,7 @@ def check(recipe: Mapping[str, Any], name: str) -> None:
                 )
 
 
-def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
+def build(recipe: Mapping[str, Any], context: BuildContext) -> Objective:
     """Build network, data and task of a recipe.
 
     Raises:
@@ -158,7 +158,7 @@ def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
         begin_with(network, recipe["initial"], (name,))
     task = MambaMimTask(
         network,
-        image_recipe.image_source(recipe, setting),
+        image_recipe.image_source(recipe),
         mask_ratio=float(recipe.get("mask_ratio", MASK_RATIO)),
     )
     content = {

@@ -133,7 +133,7 @@ def check(recipe: Mapping[str, Any], name: str) -> None:
         raise PumitError(f"{name} has both initial and eva02; begin with one of them.")
 
 
-def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
+def build(recipe: Mapping[str, Any], context: BuildContext) -> Objective:
     """Build network, tokenizer, data and task of a recipe.
 
     Raises:
@@ -151,7 +151,7 @@ def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
         load_eva02(network, Path(recipe["eva02"]).expanduser())
     path = find_model(recipe.get("tokenizer", "tokenizer"))
     checkpoint = read_model(path, "tokenizer")
-    tokenizer = build_from(checkpoint, path, setting.device)
+    tokenizer = build_from(checkpoint, path, context.device)
     assert isinstance(tokenizer, VisualTokenizer)
     tokens = tokenizer.quantizer.codebook.shape[0]
     if tokens != sizes["num_tokens"]:
@@ -162,7 +162,7 @@ def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
     task = MimTask(
         network,
         tokenizer,
-        image_recipe.image_source(recipe, setting),
+        image_recipe.image_source(recipe),
         mask_ratio=float(recipe.get("mask_ratio", MASK_RATIO)),
     )
     content = {

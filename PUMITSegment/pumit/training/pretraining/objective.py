@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,12 +23,10 @@ class BuildContext:
     Attributes:
         device: Where the network is trained.
         workers: Processes that draw ahead.
-        real_folder: Where real scans lie, if not where the recipe says.
     """
 
     device: torch.device
     workers: int = 0
-    real_folder: Path | None = None
 
 
 @dataclass
@@ -49,9 +46,9 @@ class Objective:
     prefix: str = ""
 
     def model_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The model's weights among those that are trained, half precision, on the CPU."""
+        """The model's weights among those that are trained."""
         return {
-            name.removeprefix(self.prefix): (v.half() if v.is_floating_point() else v).cpu()
+            name.removeprefix(self.prefix): v
             for name, v in state.items()
             if name.startswith(self.prefix)
         }

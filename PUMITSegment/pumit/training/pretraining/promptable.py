@@ -47,13 +47,13 @@ def check(recipe: Mapping[str, Any], name: str) -> None:
         raise PumitError(f"real_shares in {name} must lie between 0 and 1, and come to 1 at most.")
 
 
-def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
+def build(recipe: Mapping[str, Any], context: BuildContext) -> Objective:
     """Build network, data and task of a recipe.
 
     Raises:
         PumitError: If its data are missing, or its keys do not fit together.
     """
-    scene_device = _scene_device(recipe, setting)
+    scene_device = _scene_device(recipe, context)
     sizes: dict[str, Any] = {**PROMPTABLE, **recipe.get("network_sizes", {})}
     network = build_network("promptable", **sizes)
     assert isinstance(network, PromptableNetwork)
@@ -61,7 +61,7 @@ def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
         begin_with(network, recipe["initial"], ("promptable",))
     scans = None
     if recipe.get("real_cases"):
-        folder = setting.real_folder or Path(recipe["real_folder"]).expanduser()
+        folder = Path(recipe["real_folder"]).expanduser()
         if not folder.is_dir():
             raise PumitError(
                 f"real_folder {folder.name} is missing; remove real_cases to go without."
@@ -76,7 +76,7 @@ def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
     task = PromptableTask(
         network,
         scans=scans,
-        label_maps=_label_maps(recipe, setting),
+        label_maps=_label_maps(recipe, context),
         map_share=float(recipe.get("map_share", 0.0)),
         field_sizes=recipe.get("field_sizes"),
         rounds=recipe.get("rounds", ROUNDS),
@@ -101,11 +101,11 @@ def _of_tiers(folder: Path, wanted: Mapping[str, Any]) -> list[str]:
     return sorted(case for case, facts in known.items() if not tiers or facts["tier"] in tiers)
 
 
-def _label_maps(recipe: Mapping[str, Any], setting: BuildContext) -> LabelMaps | None:
+def _label_maps(recipe: Mapping[str, Any], context: BuildContext) -> LabelMaps | None:
     """The recipe's label maps, each a path or a pattern below real_folder, or None."""
     if not recipe.get("label_maps"):
         return None
-    folder = setting.real_folder or Path(recipe["real_folder"]).expanduser()
+    folder = Path(recipe["real_folder"]).expanduser()
     paths: list[Path] = []
     for pattern in recipe["label_maps"]:
         found = sorted(glob(str(folder / pattern)))
@@ -115,11 +115,11 @@ def _label_maps(recipe: Mapping[str, Any], setting: BuildContext) -> LabelMaps |
     return LabelMaps(paths)
 
 
-def _scene_device(recipe: Mapping[str, Any], setting: BuildContext) -> torch.device:
+def _scene_device(recipe: Mapping[str, Any], context: BuildContext) -> torch.device:
     """Where scans are generated: where the recipe says, by default on the CPU."""
     chosen = recipe.get("scene_device", "cpu")
-    there = setting.device if chosen == "auto" else pick_device(chosen)
-    if there.type != "cpu" and setting.workers > 0:
+    there = context.device if chosen == "auto" else pick_device(chosen)
+    if there.type != "cpu" and context.workers > 0:
         raise PumitError("Worker processes draw on the CPU; set workers or scene_device, not both.")
     return there
 

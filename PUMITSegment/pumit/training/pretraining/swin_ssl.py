@@ -192,7 +192,7 @@ def check(recipe: Mapping[str, Any], name: str) -> None:
                 )
 
 
-def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
+def build(recipe: Mapping[str, Any], context: BuildContext) -> Objective:
     """Build network, data and task of a recipe.
 
     Raises:
@@ -206,7 +206,7 @@ def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
     assert isinstance(network, SwinSsl)
     if "initial" in recipe:
         begin_with(network, recipe["initial"], (name,))
-    task = SwinSslTask(network, image_recipe.image_source(recipe, setting, is_upright=True))
+    task = SwinSslTask(network, image_recipe.image_source(recipe, is_upright=True))
     content = {
         "network": name,
         "sizes": sizes,

@@ -212,7 +212,7 @@ def check(recipe: Mapping[str, Any], name: str) -> None:
     check_keys(recipe.get("loss", {}), LOSS_KINDS, "loss")
 
 
-def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
+def build(recipe: Mapping[str, Any], context: BuildContext) -> Objective:
     """Build networks, data and task of a recipe.
 
     Raises:
@@ -235,11 +235,11 @@ def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
         discriminator = built
     task = TokenizerTask(
         TokenizerTraining(tokenizer, discriminator),
-        image_recipe.image_source(recipe, setting),
+        image_recipe.image_source(recipe),
         loss=TokenizerLoss(**recipe.get("loss", {})),
         perceptual=build_perceptual(
             recipe.get("perceptual", "none"),
-            setting.device,
+            context.device,
             weights=recipe.get("perceptual_weights"),
         ),
     )
