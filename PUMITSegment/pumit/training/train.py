@@ -17,7 +17,7 @@ from pumit.runs import ask, read_status
 from pumit.training.cross_validation import PARTS, asked_for, cross_validate
 from pumit.training.loop.context import COMMON_KINDS, TrainingRun
 from pumit.training.loop.distributed import start_processes
-from pumit.training.loop.fit import fit
+from pumit.training.loop.fit import TrainingJob, fit
 from pumit.training.recipes.reader import check_keys, read_yaml, schedule_kinds
 from pumit.training.recipes.schedule import Schedule, usual_schedule
 from pumit.training.result import write_result
@@ -95,7 +95,7 @@ def finetune(
         run = _prepared(recipe, path, output, folder or path.parent, reporter)
         run = replace(run, named_schedule=named_schedule)
         task = _task_of(run.recipe)
-        best = trainer_of(task)(run)
+        best = fit(job_of(task)(run))
         if run.is_first:
             # What is pre-trained is there for further trainings.
             registers = bool(run.recipe.get("register", task != "pretraining"))
@@ -106,23 +106,23 @@ def finetune(
     return best
 
 
-def trainer_of(task: str) -> Callable[[TrainingRun], Path]:
-    """What trains a task of `TASKS`; each is imported only when it is needed."""
+def job_of(task: str) -> Callable[[TrainingRun], TrainingJob]:
+    """The kind of job of a task of `TASKS`; each is imported only when it is needed."""
     if task == "classification":
-        from pumit.training.classification.run import train_classifier
+        from pumit.training.classification.run import ClassificationJob
 
-        return train_classifier
+        return ClassificationJob
     if task == "pretraining":
         from pumit.training.pretraining.run import PretrainingJob
 
-        return lambda run: fit(PretrainingJob(run))
+        return PretrainingJob
     if task == "promptable":
-        from pumit.training.promptable.run import train_clicks
+        from pumit.training.promptable.run import PromptableJob
 
-        return train_clicks
-    from pumit.training.segmentation.run import train_segmentation
+        return PromptableJob
+    from pumit.training.segmentation.run import SegmentationJob
 
-    return train_segmentation
+    return SegmentationJob
 
 
 def _has_model(folder: Path) -> bool:

@@ -12,7 +12,6 @@ import torch
 
 from pumit import __version__
 from pumit.training.loop.distributed import rank, world
-from pumit.training.loop.state import OnBest, State
 from pumit.training.recipes import reader as recipe_file
 from pumit.training.recipes.reader import Kinds
 from pumit.training.recipes.schedule import Schedule
@@ -83,15 +82,6 @@ class TrainingRun:
     def report(self, record: dict[str, Any]) -> None:
         """Write one JSON line to standard output and to `log.jsonl`, in the first process."""
         self.reporter.report(record)
-
-    def keeping(self, keep: OnBest, target: Path) -> OnBest:
-        """What keeps the best model so far in a file, and says that it is there."""
-
-        def kept(state: State, step: int, found: dict[str, float]) -> None:
-            keep(state, step, found)
-            self.reporter.best(target, step)
-
-        return kept
 
     def settle(self, **planned: Any) -> None:
         """Keep the recipe in the output folder with all that was decided; before training begins.

@@ -133,7 +133,7 @@ def test_full_gpu_is_told_with_what_helps(tmp_path: Path, monkeypatch: pytest.Mo
     def fail(*args: Any, **options: Any) -> None:
         raise torch.cuda.OutOfMemoryError
 
-    monkeypatch.setattr("pumit.training.segmentation.run.train", fail)
+    monkeypatch.setattr("pumit.training.loop.fit.train", fail)
     write_pairs(tmp_path / "set", 2)
     with pytest.raises(TrainingError, match=r"not enough memory.*activation_checkpointing"):
         run(tmp_path)
