@@ -7,26 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
-from pumit.training.pretraining.run import check_pretraining_recipe
-from pumit.training.recipes.reader import check_keys, read_yaml, schedule_kinds
+from pumit.training.pretraining.run import read_recipe
+from pumit.training.recipes.pretraining import PretrainingRecipe
+from pumit.training.recipes.reader import read_yaml
 from pumit.training.train import check_name, finetune
 
 TASK = "pretraining"
 
 
-def read_recipe_file(path: Path) -> dict[str, Any]:
+def read_recipe_file(path: Path) -> PretrainingRecipe:
     """Read a YAML recipe and check its keys.
 
     Raises:
         PumitError: If it cannot be read, a key is misspelt (the nearest right one is named), or a
             value is of the wrong kind.
     """
-    recipe = read_yaml(path)
-    if recipe.get("task", TASK) != TASK:
-        raise PumitError(f"{path.name} is a recipe of `pumit train`, with task: {recipe['task']}.")
-    check_pretraining_recipe(recipe, path.name)
-    check_keys(recipe.get("schedule", {}), schedule_kinds(), "schedule")
-    check_name(recipe, path.name)
+    given = read_yaml(path)
+    if given.get("task", TASK) != TASK:
+        raise PumitError(f"{path.name} is a recipe of `pumit train`, with task: {given['task']}.")
+    recipe = read_recipe(given, path.name)
+    check_name(given, path.name)
     return recipe
 
 

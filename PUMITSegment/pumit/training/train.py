@@ -18,8 +18,9 @@ from pumit.training.cross_validation import PARTS, asked_for, cross_validate
 from pumit.training.loop.context import COMMON_KINDS, TrainingRun
 from pumit.training.loop.distributed import start_processes
 from pumit.training.loop.fit import TrainingJob, fit
-from pumit.training.recipes.reader import check_keys, read_yaml, schedule_kinds
-from pumit.training.recipes.schedule import Schedule, usual_schedule
+from pumit.training.recipes.model import read_schedule
+from pumit.training.recipes.reader import check_keys, read_yaml
+from pumit.training.recipes.schedule import usual_schedule
 from pumit.training.result import write_result
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import plain, take_up, whole_schedule, with_absolute_paths
@@ -169,7 +170,6 @@ def _read(
     recipe["schedule"] = {**named_schedule, **overrides}
     if "steps" in overrides:
         recipe.pop("epochs", None)  # the command line says how long
-    check_keys(recipe["schedule"], schedule_kinds(), "schedule")
     check_name(recipe, path.name)
     if data:
         recipe["data"] = {**recipe.get("data", {}), **data}
@@ -186,7 +186,7 @@ def _prepared(
         return given if given.is_absolute() else folder / given
 
     usual = usual_schedule(_task_of(recipe))
-    schedule = Schedule(**{**usual, **recipe["schedule"]})
+    schedule = read_schedule(recipe["schedule"], usual)
     given = with_absolute_paths(recipe, path_of)
     given["schedule"] = whole_schedule(schedule, recipe)
     followed = take_up(output, given, source=path.name)
@@ -199,7 +199,7 @@ def _prepared(
         path.name,
         folder,
         output,
-        Schedule(**{**usual, **followed["schedule"]}),
+        read_schedule(followed["schedule"], usual),
         device,
         int(followed.get("workers", 0)),
         seed,

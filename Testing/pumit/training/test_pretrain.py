@@ -123,15 +123,15 @@ def test_a_gpu_trains_a_model_that_loads(
 def test_the_recipes_that_ship_are_right(name: str) -> None:
     path = Path(str(resources.files("pumit.training"))) / "recipes" / f"{name}.yaml"
     recipe = read_recipe_file(path)
-    assert recipe["name"] == name.removesuffix("_gpu")
-    assert recipe["card"]["licence"] == "Apache-2.0" if "card" in recipe else True
+    assert recipe.name == name.removesuffix("_gpu")
+    assert recipe.card["licence"] == "Apache-2.0" if recipe.card else True
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"bacth_size": 4}, "did you mean batch_size"),
-        ({"schedule": {"learning_rat": 1}}, "did you mean learning_rate"),
+        ({"bacth_size": 4}, "did you mean 'batch_size'"),
+        ({"schedule": {"learning_rat": 1}}, "did you mean 'learning_rate'"),
         ({"zzz": 1}, "known: batch_size"),
         ({"batch_size": "four"}, "batch_size .* got 'four'"),
         ({"batch_size": 0}, "batch_size .* got 0"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,9 @@ from pumit.errors import CheckpointError
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
 from pumit.training.loop.trainer import Task
-from pumit.training.recipes.reader import Kinds
+from pumit.training.recipes.pretraining import PretrainingRecipe
+
+R = TypeVar("R", bound=PretrainingRecipe)
 
 
 @dataclass(frozen=True)
@@ -55,18 +57,18 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class ObjectiveKind:
+class ObjectiveKind(Generic[R]):
     """How the objective of a network is read from a recipe and built.
 
     Attributes:
-        kinds: Keys of the recipe that only this objective knows.
-        check: Raise PumitError for values that do not fit together; reads no data.
+        recipe: Type of its recipe.
         build: Build it.
+        check: Raise PumitError for values that do not fit the network; reads no data.
     """
 
-    kinds: Kinds
-    check: Callable[[Mapping[str, Any], str], None]
-    build: Callable[[Mapping[str, Any], BuildContext], Objective]
+    recipe: type[R]
+    build: Callable[[R, BuildContext], Objective]
+    check: Callable[[R], None] = lambda recipe: None
 
 
 def begin_with(network: nn.Module, model: str, names: tuple[str, ...]) -> None:

@@ -16,30 +16,31 @@ from pumit.training.loop.state import State, Validate
 from pumit.training.loop.task import Task
 from pumit.training.pretraining.objective import BuildContext, Objective
 from pumit.training.pretraining.registry import objective_kind
-from pumit.training.recipes.reader import COMMON_KINDS, Kinds, check_keys
+from pumit.training.recipes.model import read_model
+from pumit.training.recipes.pretraining import PretrainingRecipe
 
-# What any recipe may hold; each objective adds keys of its own.
-KINDS: Kinds = {**COMMON_KINDS, "task": (str,), "register": (bool,), "batch_size": (int,)}
 # Keys that the checkpoint repeats of the recipe.
 REPEATED = (
     *("seed", "batch_size", "real_share", "real_cases", "real_images", "loss", "degrees"),
     *("real_sets", "label_maps", "map_share", "unlabelled_targets", "field_sizes", "rounds"),
 )
-# Keys whose content has numbers as its keys, which are texts in JSON.
-NUMBERED = ("degrees", "field_sizes", "rounds")
-DEFAULT_BATCH = 4
 
 
-def check_pretraining_recipe(recipe: Mapping[str, Any], source: str) -> None:
-    """Check the keys of a recipe, those of its objective included; reads no data.
+def read_recipe(recipe: Mapping[str, Any], source: str) -> PretrainingRecipe:
+    """Read a recipe, the keys of its objective included; reads no data.
+
+    Args:
+        recipe: Keys and values of a YAML file.
+        source: The file's name, for messages.
 
     Raises:
-        PumitError: If a key is misspelt (the nearest right one is named), or a value is of the
-            wrong kind.
+        PumitError: If a key is misspelt (the nearest right one is named), or a value cannot be
+            used.
     """
     objective = objective_kind(str(recipe.get("network", "promptable")))
-    check_keys(recipe, {**KINDS, **objective.kinds}, source)
-    objective.check(recipe, source)
+    read: PretrainingRecipe = read_model(objective.recipe, recipe, source)
+    objective.check(read)
+    return read
 
 
 class PretrainingJob(TrainingJob):
@@ -50,18 +51,13 @@ class PretrainingJob(TrainingJob):
     """
 
     def __init__(self, run: TrainingRun) -> None:
-        numbered = {
-            key: {int(k): v for k, v in run.recipe[key].items()}
-            for key in NUMBERED
-            if isinstance(run.recipe.get(key), Mapping)
-        }
-        self.run = replace(run, recipe={**run.recipe, **numbered})
+        self.run = run
+        self.recipe = read_recipe(run.recipe, run.source)
         self._objective: Objective | None = None
         self._is_fresh = False
 
     def plan(self) -> None:
         """Build the objective, which says what is wrong with the recipe."""
-        check_pretraining_recipe(self.run.recipe, self.run.source)
         self._build()
 
     def prepare(self) -> None:
@@ -96,7 +92,7 @@ class PretrainingJob(TrainingJob):
 
     def content(self) -> dict[str, Any]:
         """Name, network and what it needs."""
-        version = str(self.run.recipe.get("version", "0"))
+        version = str(self.recipe.version)
         return {"name": self.run.name, "version": version, **self.objective.content}
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
@@ -110,13 +106,13 @@ class PretrainingJob(TrainingJob):
 
     def smaller(self) -> str | None:
         """Half the batch, where the objective takes it."""
-        count = int(self.run.recipe.get("batch_size", DEFAULT_BATCH))
-        recipe = {**self.run.recipe, "batch_size": count // 2}
+        count = self.recipe.batch_size
+        changed = {**self.run.recipe, "batch_size": count // 2}
         try:
-            check_pretraining_recipe(recipe, self.run.source)
+            self.recipe = read_recipe(changed, self.run.source)
         except PumitError:
             return None
-        self.run = replace(self.run, recipe=recipe)
+        self.run = replace(self.run, recipe=changed)
         return f"Each step takes {count // 2} of {count} images now."
 
     @property
@@ -128,7 +124,7 @@ class PretrainingJob(TrainingJob):
     def _build(self) -> Objective:
         run = self.run
         torch.manual_seed(run.seed)
-        kind = objective_kind(str(run.recipe.get("network", "promptable")))
-        self._objective = kind.build(run.recipe, BuildContext(run.device, run.workers))
+        build = objective_kind(self.recipe.network).build
+        self._objective = build(self.recipe, BuildContext(run.device, run.workers))
         self._is_fresh = True
         return self._objective

@@ -168,7 +168,7 @@ def test_training_begins_with_a_pre_trained_encoder(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epoch": 3}, "did you mean epochs"),
+        ({"epoch": 3}, "did you mean 'epochs'"),
         ({"data": None}, "either file"),
         ({"data": {"file": "set.npz", "folder": "x"}}, "either file"),
         ({"data": {"file": "absent.npz"}}, "There is no 'absent.npz'"),

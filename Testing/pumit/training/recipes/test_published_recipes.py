@@ -85,7 +85,7 @@ def test_the_published_tokenizer_and_vit_start(tmp_path: Path, data: Path) -> No
 def test_recipes_that_ship_can_be_read(name: str) -> None:
     recipe = read_recipe_file(find_recipe(name)[0])
     assert name in recipe_names()
-    Schedule(**recipe["schedule"])
+    Schedule(**recipe.schedule.model_dump())
 
 
 def test_the_published_settings_are_the_papers() -> None:
