@@ -23,9 +23,6 @@ from pumit.training.classification.answers import measures, write_answers
 from pumit.training.classification.cases import SPLITS, Cases, ClassificationData
 from pumit.training.classification.prepared_images import PreparedImages, keep_prepared
 from pumit.training.classification.recipe import (
-    DEFAULT_NETWORK,
-    batch_size,
-    check_recipe,
     form_of,
     plan_of,
     read_data,
@@ -37,6 +34,8 @@ from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.initial_encoder import begin_with_encoder
 from pumit.training.loop.state import State, Validate
 from pumit.training.loop.task import Task
+from pumit.training.recipes.classification import ClassificationRecipe
+from pumit.training.recipes.model import read_model
 from pumit.training.run.origin import origin_of
 
 TIE = 1e-6  # less than one pair of cases in the wrong order, in any data set of MedMNIST3D
@@ -64,19 +63,14 @@ class ClassificationJob(TrainingJob):
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
-
-    @property
-    def network(self) -> str:
-        """Name of the network."""
-        return str(self.run.recipe.get("network", DEFAULT_NETWORK))
+        self.recipe = read_model(ClassificationRecipe, run.recipe, run.source)
 
     def plan(self) -> None:
         """Read the data, build the network, and report the classes."""
         run = self.run
-        check_recipe(run.recipe, run.source)
-        self.data = read_data(run)
-        self.sizes = sizes = _sizes(self.network, run.recipe, self.data)
-        self.form = form_of(run.recipe, sizes, self.data.is_stored_as_shown)
+        self.data = read_data(self.recipe, run)
+        self.sizes = sizes = _sizes(self.recipe, self.data)
+        self.form = form_of(self.recipe, sizes, self.data.is_stored_as_shown)
         table = zip(self.form.size, sizes["fixed_patch"], strict=True)
         sizes["position_table"] = [n // p for n, p in table]
         self.start = self._start()
@@ -91,8 +85,8 @@ class ClassificationJob(TrainingJob):
         return {
             "task": "classification",
             "name": self.run.name,
-            "network": self.network,
-            "batch_size": batch_size(self.run.recipe),
+            "network": self.recipe.network,
+            "batch_size": self.recipe.batch_size,
             "seed": self.run.seed,
             "workers": self.run.workers,
         }
@@ -100,7 +94,7 @@ class ClassificationJob(TrainingJob):
     def trials(self) -> Sequence[Trial]:
         """One for each learning rate."""
         run, cases = self.run, len(self.data.splits["train"])
-        schedules = plan_of(run.recipe, run.schedule, cases, processes=world())
+        schedules = plan_of(self.recipe, run.schedule, cases, processes=world())
         return [
             Trial(
                 run.output if len(schedules) == 1 else run.output / f"rate_{s.learning_rate:g}",
@@ -124,16 +118,16 @@ class ClassificationJob(TrainingJob):
 
     def task(self) -> Task:
         """Draw prepared images, and score the answers."""
-        recipe = self.run.recipe
+        recipe = self.recipe
         return ClassificationTask(
             copy.deepcopy(self.start),
             channels=self.form.channels,
             draw=CaseDraw(
                 self.images["train"],
                 self.data.splits["train"].labels,
-                batch_size(recipe),
-                random_intensity=bool(recipe.get("random_intensity", False)),
-                flips=bool(recipe.get("flips", False)),
+                recipe.batch_size,
+                random_intensity=recipe.random_intensity,
+                flips=recipe.flips,
             ),
         )
 
@@ -141,9 +135,9 @@ class ClassificationJob(TrainingJob):
         """What `pumit predict` needs."""
         return {
             "name": self.run.name,
-            "version": str(self.run.recipe.get("version", "0")),
+            "version": str(self.recipe.version),
             "kind": "classifier",
-            "network": self.network,
+            "network": self.recipe.network,
             "sizes": dict(self.sizes),
             "input": self.form.as_recipe(),
             "classes": [{"name": name} for name in self.data.classes],
@@ -190,9 +184,10 @@ class ClassificationJob(TrainingJob):
 
     def smaller(self) -> str | None:
         """Half the batch."""
-        count = batch_size(self.run.recipe)
+        count = self.recipe.batch_size
         if count == 1:
             return None
+        self.recipe = self.recipe.model_copy(update={"batch_size": count // 2})
         self.run = replace(self.run, recipe={**self.run.recipe, "batch_size": count // 2})
         return f"Each step takes {count // 2} of {count} images now."
 
@@ -211,26 +206,26 @@ class ClassificationJob(TrainingJob):
 
     def _start(self) -> VitClassifier:
         """The network as training begins, whatever the rate."""
-        run, recipe = self.run, self.run.recipe
+        run, recipe = self.run, self.recipe
         torch.manual_seed(run.seed)
-        network = build_network(self.network, **self.sizes)
+        network = build_network(recipe.network, **self.sizes)
         assert isinstance(network, VitClassifier)
-        if "initial" in recipe:
-            path = run.path(recipe["initial"])  # else a name of the index
-            begin_with_encoder(network.vit, str(path) if path.is_file() else recipe["initial"])
-        elif "eva02" in recipe:
+        if recipe.initial is not None:
+            path = run.path(recipe.initial)  # else a name of the index
+            begin_with_encoder(network.vit, str(path) if path.is_file() else recipe.initial)
+        elif recipe.eva02 is not None:
             from pumit.models.eva02_file import load_eva02
 
-            load_eva02(network.vit, run.path(recipe["eva02"]))
+            load_eva02(network.vit, run.path(recipe.eva02))
         return network
 
     def _origin(self) -> dict[str, str]:
         """What the training begins with, for the checkpoint; empty for random weights."""
-        for key in ("initial", "eva02"):
-            if key in self.run.recipe:
-                path = self.run.path(self.run.recipe[key])
-                return origin_of(path if path.is_file() else self.run.recipe[key])
-        return {}
+        model = self.recipe.initial or self.recipe.eva02
+        if model is None:
+            return {}
+        path = self.run.path(model)
+        return origin_of(path if path.is_file() else model)
 
     def _answering(self) -> VitClassifier:
         """A network to put weights into that are only used."""
@@ -240,14 +235,15 @@ class ClassificationJob(TrainingJob):
         return probabilities_of(
             network,
             self.images[split],
-            batch_size=batch_size(self.run.recipe),
+            batch_size=self.recipe.batch_size,
             is_multi_label=self.data.is_multi_label,
         )
 
 
-def _sizes(name: str, recipe: Mapping[str, Any], data: ClassificationData) -> dict[str, Any]:
+def _sizes(recipe: ClassificationRecipe, data: ClassificationData) -> dict[str, Any]:
     """Sizes of the network for this data set; the published ones where the recipe says nothing."""
-    given = {**recipe.get("network_sizes", {}), "num_classes": len(data.classes)}
+    name = recipe.network
+    given = {**recipe.network_sizes, "num_classes": len(data.classes)}
     if name not in RECIPES or RECIPES[name].class_name != VitClassifier.__name__:
         known = [k for k, r in RECIPES.items() if r.class_name == VitClassifier.__name__]
         raise PumitError(f"{name!r} is no classifier; known: {', '.join(known)}.")

@@ -14,6 +14,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     ValidationError,
     create_model,
     field_validator,
@@ -49,6 +50,7 @@ def _numbered(value: Any) -> Any:
     return {int(k) if isinstance(k, str) and k.isdecimal() else k: v for k, v in value.items()}
 
 
+AtLeastOne = Annotated[int, Field(ge=1)]
 # Numbers with their shares, such as {0: 0.5, 2: 0.5}.
 Shares = Annotated[dict[int, float], BeforeValidator(_numbered)]
 
@@ -68,6 +70,36 @@ def model_of(settings: type) -> type[RecipeModel]:
     return create_model(
         settings.__name__, __base__=RecipeModel, __doc__=inspect.getdoc(settings), **keys
     )
+
+
+class TrainingRecipe(RecipeModel):
+    """Keys of every recipe.
+
+    Attributes:
+        name: Name of the model's file.
+        version: The model's own version.
+        network_sizes: Sizes of the network, where they are not the usual ones.
+        initial: Model to begin with, by name or file; random weights without.
+        seed: Seed of everything random.
+        threads: Threads of the processor; all without.
+        device: auto, cpu, cuda or cuda:1.
+        workers: Processes that draw batches ahead.
+        schedule: Length, rates and manner.
+        register: Whether the model enters your index.
+        card: Keys that the model's checkpoint repeats, such as licence.
+    """
+
+    name: str = "model"
+    version: str | int | float = "0"
+    network_sizes: dict[str, Any] = Field(default_factory=dict)
+    initial: str | None = None
+    seed: int = 0
+    threads: AtLeastOne | None = None
+    device: str = "auto"
+    workers: int = 0
+    schedule: model_of(Schedule) = model_of(Schedule)()  # type: ignore[valid-type]
+    register_: bool = Field(True, alias="register")
+    card: dict[str, Any] = Field(default_factory=dict)
 
 
 def read_model(model: type[M], given: Mapping[str, Any], where: str) -> M:

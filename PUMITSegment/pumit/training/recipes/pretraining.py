@@ -10,46 +10,23 @@ from pydantic import BeforeValidator, Field, model_validator
 from pumit.errors import PumitError
 from pumit.networks.mamba_mim.mamba_mim import MASK_RATIO as MAMBA_MASK_RATIO
 from pumit.networks.pumit.mim import MASK_RATIO
-from pumit.training.recipes.model import RecipeModel, Shares, model_of
-from pumit.training.recipes.schedule import Schedule
-
-AtLeastOne = Annotated[int, Field(ge=1)]
+from pumit.training.recipes.model import AtLeastOne, RecipeModel, Shares, TrainingRecipe
 
 
-class PretrainingRecipe(RecipeModel):
-    """Keys of every recipe.
+class PretrainingRecipe(TrainingRecipe):
+    """Keys of every pre-training.
 
     Attributes:
         task: What is done.
-        name: Name of the model's file.
-        version: The model's own version.
         network: Network to train.
-        network_sizes: Its sizes, where they are not the usual ones.
-        initial: Model to begin with, by name or file; random weights without.
-        seed: Seed of everything random.
-        threads: Threads of the processor; all without.
-        device: auto, cpu, cuda or cuda:1.
-        workers: Processes that draw batches ahead.
         batch_size: Images of a step; more of small or thin ones.
-        schedule: Length, rates and manner.
         register: Whether the model enters your index.
-        card: Keys that the model's checkpoint repeats, such as licence.
     """
 
     task: Literal["pretraining"] = "pretraining"
-    name: str = "model"
-    version: str | int | float = "0"
     network: str = "promptable"
-    network_sizes: dict[str, Any] = Field(default_factory=dict)
-    initial: str | None = None
-    seed: int = 0
-    threads: AtLeastOne | None = None
-    device: str = "auto"
-    workers: int = 0
     batch_size: AtLeastOne = 4
-    schedule: model_of(Schedule) = model_of(Schedule)()  # type: ignore[valid-type]
     register_: bool = Field(False, alias="register")
-    card: dict[str, Any] = Field(default_factory=dict)
 
 
 class RealSet(RecipeModel):
