@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 TRAINING = (
     *("recipes", "data", "synthesis", "run", "loop", "segmentation", "promptable"),
     *("classification", "pretraining", "model_card", "validate", "planning", "comparison"),
-    *("cross_validation", "pretrain", "result", "train"),
+    *("cross_validation", "result", "train", "pretrain"),
 )
 # Names that the base looks up only when they are asked for: `pumit.InteractiveSession`,
 # `pumit.load_segmenter` and `Volume.read`.

@@ -35,9 +35,9 @@ def test_wrong_key_is_found_with_its_line(planned: Any) -> None:
     assert not checker.texts
     planned.timers.ring()
     assert checker.texts == [RECIPE.replace("steps", "stepz")]
-    checker.answer("Unknown key 'stepz' in schedule; did you mean steps?")
+    checker.answer("Unknown key 'stepz' in schedule; did you mean 'steps'?")
     assert planning.recipeProblem.line == 5
-    assert "did you mean steps?" in planned.logic.runs.whyNoStart
+    assert "did you mean 'steps'?" in planned.logic.runs.whyNoStart
     planning.setRecipeText(RECIPE.replace("40", "50"))
     planned.timers.ring()
     checker.answer("")
@@ -209,7 +209,7 @@ def test_missing_packages_keep_a_run_from_starting(train: Any) -> None:
 @pytest.mark.parametrize(
     ("sentence", "line"),
     [
-        ("Unknown key 'foldr' in data; did you mean folder?", 3),
+        ("Unknown key 'foldr' in data; did you mean 'folder'?", 3),
         ("steps in schedule must be a usable int, got 'x'.", 5),
         ("Nothing of this is in it.", 0),
     ],

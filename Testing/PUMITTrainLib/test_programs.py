@@ -84,7 +84,7 @@ def test_checker_answers_the_last_text_and_stays(background: Any) -> None:
     checker.ask("task: cook\n", lambda sentence: said.append(("first", sentence)))
     checker.ask("data: {folder: x}\nshedule: {}\n", said.append)
     waitFor(background, lambda: said)
-    assert said[0].endswith("did you mean schedule?")
+    assert said[0].endswith("did you mean 'schedule'?")
     checker.ask("data: {folder: x}\n" + "# long\n" * 20_000, said.append)
     waitFor(background, lambda: len(said) > 1)
     assert said[1] == ""

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 
-from pumit.cli.shared.training_options import add_training_options, find_recipe, overrides_of
+from pumit.cli.shared.training_options import (
+    add_training_options,
+    find_recipe,
+    overrides_of,
+    until_stopped,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,17 +21,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `pumit pretrain`; started again, it resumes."""
+    """Run `pumit pretrain`; started again, it resumes. A stopped run ends with status 0."""
+    since = time.time()  # torch takes seconds to load
     path, _ = find_recipe(args.config)
 
     from pumit.training.pretrain import pretrain
 
-    pretrain(
-        path,
-        args.output,
-        overrides=overrides_of(args),
-        real_folder=args.real_folder,
-        device=args.device,
-        workers=args.workers,
+    return until_stopped(
+        "pretrain",
+        lambda: pretrain(
+            path,
+            args.output,
+            overrides=overrides_of(args),
+            real_folder=args.real_folder,
+            device=args.device,
+            workers=args.workers,
+            since=since,
+            finish=args.finish,
+        ),
     )
-    return 0

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from pumit.cli.shared.training_options import add_training_options, find_recipe, overrides_of
+from pumit.cli.shared.training_options import (
+    add_training_options,
+    find_recipe,
+    overrides_of,
+    until_stopped,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,11 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_training_options(parser, "runs/train")
     parser.add_argument("--data", metavar="PATH", help="the data set, if not the recipe's")
     parser.add_argument("--fold", help="which part validates, such as 1/5")
-    parser.add_argument(
-        "--finish",
-        action="store_true",
-        help="train no more: end the run in the output folder with its best model so far",
-    )
     parser.add_argument("--folds", type=int, help="cross-validation: train so many parts in turn")
 
 
@@ -29,7 +28,6 @@ def run(args: argparse.Namespace) -> int:
     since = time.time()  # torch takes seconds to load
     path, is_shipped = find_recipe(args.config)
 
-    from pumit.training.run.control import RunStopped
     from pumit.training.train import finetune
 
     data: dict[str, Any] = {}
@@ -37,8 +35,9 @@ def run(args: argparse.Namespace) -> int:
         data["folder"] = str(Path(args.data).absolute())
     if args.fold is not None:
         data["fold"] = args.fold
-    try:
-        finetune(
+    return until_stopped(
+        "train",
+        lambda: finetune(
             path,
             args.output,
             folder=Path.cwd() if is_shipped else None,
@@ -49,8 +48,5 @@ def run(args: argparse.Namespace) -> int:
             since=since,
             folds=args.folds,
             finish=args.finish,
-        )
-    except RunStopped as stop:
-        if str(stop):  # of several processes the first one says it
-            print(f"pumit train: {stop}", file=sys.stderr)
-    return 0
+        ),
+    )

@@ -94,7 +94,7 @@ def _described(volume: Volume, description: str) -> int:
     if name not in PLANES:
         known = [*PLANES, *(f"axis {axis}" for axis in range(3))]
         near = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}."
+        hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}."
         raise PumitError(f"Unknown depth axis {description!r}{hint}")
     # Columns of the direction are the W, H and D axes.
     across = np.abs(volume.direction[PLANES[name], ::-1])

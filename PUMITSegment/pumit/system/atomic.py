@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import shutil
@@ -154,3 +155,13 @@ def atomic_path(target: Path, *, durable: bool = False) -> Iterator[Path]:
         if is_full:
             raise _export_error(OSError(errno.ENOSPC, "disk full")) from error
         raise
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write JSON, whole or not at all.
+
+    Raises:
+        ExportError: If it cannot be written.
+    """
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")

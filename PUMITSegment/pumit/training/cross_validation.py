@@ -20,7 +20,7 @@ from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_cases
 from pumit.training.recipes.reader import check_keys, read_yaml
 from pumit.training.recipes.writer import recipe_text
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import with_absolute_paths
 from pumit.training.run.session import run_session
 from pumit.training.segmentation.plan import check_segmentation_recipe
@@ -126,25 +126,25 @@ def cross_validate(asked: CrossValidation, train_part: TrainPart) -> Path:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise PumitError("A cross-validation runs in one process; train its folds one by one.")
     splits = fold_splits(asked)
-    with run_session(asked.output, since=asked.since) as desk:
-        _tell_beginning(desk, asked, splits)
+    with run_session(asked.output, since=asked.since) as reporter:
+        _tell_beginning(reporter, asked, splits)
         whole = with_absolute_paths(asked.recipe, asked.resolve)
-        desk.written(lambda: _write(asked.output / RECIPE, recipe_text(whole)))
+        reporter.written(lambda: _write(asked.output / RECIPE, recipe_text(whole)))
         made = []
         for number, split in enumerate(splits, start=1):
             data = {"training": list(split.training), "validation": list(split.validation)}
-            made.append(_part(desk, asked, number, f"fold_{number}", data, train_part))
+            made.append(_part(reporter, asked, number, f"fold_{number}", data, train_part))
         result = pooled([asked.output / f"fold_{n}" for n in range(1, asked.folds + 1)])
-        desk.written(lambda: _write(asked.output / RESULT, json.dumps(result, indent=1)))
-        desk.report({"cross_validation": _short(result)})
+        reporter.written(lambda: _write(asked.output / RESULT, json.dumps(result, indent=1)))
+        reporter.report({"cross_validation": _short(result)})
         best = made[_best(result)]
         if asked.trains_on_all:
             everyone = sorted({*splits[0].training, *splits[0].validation})
             data = {"training": everyone, "validation": []}
-            best = _part(desk, asked, asked.parts, FINAL, data, train_part)
-        if desk.journal is not None:
-            desk.journal.tell(model=best.relative_to(asked.output).as_posix(), left_seconds=0.0)
-        desk.state("finished", f"Finished. {_sentence(result)}")
+            best = _part(reporter, asked, asked.parts, FINAL, data, train_part)
+        if reporter.journal is not None:
+            reporter.journal.tell(model=best.relative_to(asked.output).as_posix(), left_seconds=0.0)
+        reporter.state("finished", f"Finished. {_sentence(result)}")
     return best
 
 
@@ -205,7 +205,7 @@ def pooled(folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def _part(
-    desk: RunDesk,
+    reporter: RunReporter,
     asked: CrossValidation,
     number: int,
     name: str,
@@ -218,9 +218,9 @@ def _part(
     if status is not None and status.state == "finished" and status.model:
         return folder / Path(status.model).name
     title = f"Fold {number} of {asked.folds}" if name != FINAL else "The model of all cases"
-    desk.check()
-    desk.event("fold", f"{title} begins.", fold=number)
-    with _Relay(desk, asked, folder, number, title):
+    reporter.check()
+    reporter.event("fold", f"{title} begins.", fold=number)
+    with _Relay(reporter, asked, folder, number, title):
         return train_part(folder, data, name == FINAL)
 
 
@@ -228,9 +228,9 @@ class _Relay:
     """Passes on what is asked of the whole to the part that trains, and how that goes."""
 
     def __init__(
-        self, desk: RunDesk, asked: CrossValidation, folder: Path, number: int, title: str
+        self, reporter: RunReporter, asked: CrossValidation, folder: Path, number: int, title: str
     ) -> None:
-        self._desk, self._asked, self._folder = desk, asked, folder
+        self._reporter, self._asked, self._folder = reporter, asked, folder
         self._number, self._title = number, title
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pumit-folds", daemon=True)
@@ -260,15 +260,15 @@ class _Relay:
         word = read_asked(self._asked.output)
         if word is not None:
             ask(self._folder, word)
-            self._desk.control.obeyed()
+            self._reporter.control.obeyed()
         status = read_status(self._folder)
-        if status is None or self._desk.journal is None or not status.is_alive:
+        if status is None or self._reporter.journal is None or not status.is_alive:
             return
         before, parts = self._number - 1, self._asked.parts
         left = status.left_seconds
         if left is not None:
             left += (parts - self._number) * (status.seconds + left)
-        self._desk.journal.tell(
+        self._reporter.journal.tell(
             state=status.state,
             sentence=f"{self._title}: {status.sentence}",
             step=before * status.steps + status.step,
@@ -277,14 +277,14 @@ class _Relay:
         )
 
 
-def _tell_beginning(desk: RunDesk, asked: CrossValidation, splits: Sequence[Split]) -> None:
-    if desk.journal is not None:
+def _tell_beginning(reporter: RunReporter, asked: CrossValidation, splits: Sequence[Split]) -> None:
+    if reporter.journal is not None:
         recipe = asked.recipe
-        desk.journal.tell(
+        reporter.journal.tell(
             name=str(recipe.get("name", "model")), task=str(recipe.get("task", "segmentation"))
         )
     names = [list(split.validation) for split in splits]
-    desk.report({"folds": names, "warnings": list(splits[0].warnings)})
+    reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
 
 
 def _best(result: Mapping[str, Any]) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pumit.models import user_index
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +28,11 @@ FAILURES = (
 )
 
 
-def write_result(desk: RunDesk, folder: Path, best: Path, *, registers: bool) -> str | None:
+def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: bool) -> str | None:
     """Write the card and enter the model in the user's index; neither is worth losing a run.
 
     Args:
-        desk: Where to tell.
+        reporter: Where to tell.
         folder: Of the run.
         best: Its best checkpoint.
         registers: Whether to enter it.
@@ -42,27 +42,27 @@ def write_result(desk: RunDesk, folder: Path, best: Path, *, registers: bool) ->
     """
     from pumit.training.model_card.write import write_card  # draws, which takes a second to load
 
-    desk.state("validating", "Writing the model card.")
+    reporter.state("validating", "Writing the model card.")
     card = folder / CARD
     what = "The model card cannot be written"
-    _tried(desk, what, lambda: write_card(folder, best))
+    _tried(reporter, what, lambda: write_card(folder, best))
     name: str | None = None
     if registers:
         known = card if card.is_file() else None
         what = "The model cannot be entered in your model list"
-        name = _tried(desk, what, lambda: user_index.register(best, card=known))
-    desk.report({"model": best.name, "registered": name})
-    if desk.journal is not None:
-        desk.journal.tell(model=best.name, registered=name)
+        name = _tried(reporter, what, lambda: user_index.register(best, card=known))
+    reporter.report({"model": best.name, "registered": name})
+    if reporter.journal is not None:
+        reporter.journal.tell(model=best.name, registered=name)
     return name
 
 
-def _tried(desk: RunDesk, what: str, work: Callable[[], R]) -> R | None:
+def _tried(reporter: RunReporter, what: str, work: Callable[[], R]) -> R | None:
     """Do something; where it fails, say so and go on."""
     try:
-        return desk.written(work)
+        return reporter.written(work)
     except FAILURES as error:
         logger.info("%s", what, exc_info=True)
         reason = str(error) if isinstance(error, ValueError) else type(error).__name__
-        desk.event("warning", f"{what}: {reason}")
+        reporter.event("warning", f"{what}: {reason}")
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,18 @@ from pumit.inference.loading import pick_device
 from pumit.runs import ask, read_status
 from pumit.training.cross_validation import PARTS, asked_for, cross_validate
 from pumit.training.loop.context import COMMON_KINDS, TrainingRun
-from pumit.training.pretrain import start_processes
-from pumit.training.recipes.reader import check_keys, read_yaml, schedule_kinds
-from pumit.training.recipes.schedule import DEFAULT_SCHEDULE, TASK_SCHEDULES, Schedule
+from pumit.training.loop.distributed import start_processes
+from pumit.training.loop.fit import TrainingJob, fit
+from pumit.training.recipes.model import read_schedule
+from pumit.training.recipes.reader import check_keys, read_yaml
+from pumit.training.recipes.schedule import usual_schedule
 from pumit.training.result import write_result
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import plain, take_up, whole_schedule, with_absolute_paths
 from pumit.training.run.resume_state import LAST
 from pumit.training.run.session import run_session
 
-TASKS = ("segmentation", "classification", "promptable")
+TASKS = ("segmentation", "classification", "promptable", "pretraining")
 DEFAULT_TASK = "segmentation"
 
 
@@ -39,7 +42,7 @@ def finetune(
     workers: int | None = None,
     since: float | None = None,
     folds: int | None = None,
-    part: Mapping[str, Any] | None = None,
+    changes: Mapping[str, Any] | None = None,
     finish: bool = False,
 ) -> Path:
     """Train by a recipe, resuming where `output` holds an earlier part of the run.
@@ -56,7 +59,7 @@ def finetune(
         workers: Processes that draw ahead, if not what the recipe says.
         since: When the user asked for it, Unix time; None for now.
         folds: Parts of a cross-validation, if not what the recipe says.
-        part: Keys of the recipe to replace in one of the trainings of a cross-validation.
+        changes: Keys of the recipe to replace; with them it is no cross-validation.
         finish: Whether to train no more, and end with the best model that `output` holds.
 
     Returns:
@@ -70,49 +73,57 @@ def finetune(
     since = time.time() if since is None else since
     if finish and not _has_model(output):
         raise PumitError(f"The run in {output.name} has no validated model to finish with.")
-    if part is None and (asked := asked_for(path, folder, output, data, folds, since)):
+    if changes is None and (asked := asked_for(path, folder, output, data, folds, since)):
 
         def train_part(below: Path, chosen: Mapping[str, Any], registers: bool) -> Path:
             more = {"register": registers and asked.recipe.get("register", True)}
             merged = {**(data or {}), **chosen}
             alike: dict[str, Any] = {"device": device, "workers": workers, "overrides": overrides}
             return finetune(
-                path, below, folder=folder, data=merged, since=since, part=more, **alike
+                path, below, folder=folder, data=merged, since=since, changes=more, **alike
             )
 
         return cross_validate(asked, train_part)
-    with run_session(output, since=since) as desk:
-        if finish and desk.journal is not None:
+    with run_session(output, since=since) as reporter:
+        if finish and reporter.journal is not None:
             ask(output, "finish")
-        recipe = _read(path, data or {}, overrides or {}, desk)
-        recipe = {k: v for k, v in recipe.items() if k not in PARTS} | dict(part or {})
-        changes = {"device": device, "workers": workers}
-        recipe |= {key: value for key, value in changes.items() if value is not None}
-        check_keys({"workers": recipe.get("workers", 0)}, COMMON_KINDS, "the command line")
-        run, work = _prepared(recipe, path, output, folder or path.parent, desk)
-        best = work(run)
+        given = {"device": device, "workers": workers}
+        given = {key: value for key, value in given.items() if value is not None}
+        check_keys(given, COMMON_KINDS, "the command line")
+        recipe, named_schedule = _read(
+            path, {**(changes or {}), **given}, data or {}, overrides or {}, reporter
+        )
+        run = _prepared(recipe, path, output, folder or path.parent, reporter)
+        run = replace(run, named_schedule=named_schedule)
+        task = _task_of(run.recipe)
+        best = fit(job_of(task)(run))
         if run.is_first:
-            registers = bool(run.recipe.get("register", True))
-            write_result(desk, output, best, registers=registers)
-            desk.finish(f"Finished. The model is {best.name}.")
+            # What is pre-trained is there for further trainings.
+            registers = bool(run.recipe.get("register", task != "pretraining"))
+            write_result(reporter, output, best, registers=registers)
+            reporter.finish(f"Finished. The model is {best.name}.")
         if dist.is_initialized():
             dist.destroy_process_group()
     return best
 
 
-def trainer_of(task: str) -> Callable[[TrainingRun], Path]:
-    """What trains a task of `TASKS`; each is imported only when it is needed."""
+def job_of(task: str) -> Callable[[TrainingRun], TrainingJob]:
+    """The kind of job of a task of `TASKS`; each is imported only when it is needed."""
     if task == "classification":
-        from pumit.training.classification.run import train_classifier
+        from pumit.training.classification.run import ClassificationJob
 
-        return train_classifier
+        return ClassificationJob
+    if task == "pretraining":
+        from pumit.training.pretraining.run import PretrainingJob
+
+        return PretrainingJob
     if task == "promptable":
-        from pumit.training.promptable.run import train_clicks
+        from pumit.training.promptable.run import PromptableJob
 
-        return train_clicks
-    from pumit.training.segmentation.run import train_segmentation
+        return PromptableJob
+    from pumit.training.segmentation.run import SegmentationJob
 
-    return train_segmentation
+    return SegmentationJob
 
 
 def _has_model(folder: Path) -> bool:
@@ -123,41 +134,59 @@ def _has_model(folder: Path) -> bool:
     return (folder / status.model).is_file()
 
 
-def _read(
-    path: Path, data: Mapping[str, Any], overrides: Mapping[str, Any], desk: RunDesk
-) -> dict[str, Any]:
-    """The recipe with what the caller replaces, checked as far as all tasks are alike."""
-    recipe = read_yaml(path)
-    task = str(recipe.get("task", DEFAULT_TASK))
+def _task_of(recipe: Mapping[str, Any]) -> str:
+    return str(recipe.get("task", DEFAULT_TASK))
+
+
+def check_name(recipe: Mapping[str, Any], source: str) -> None:
+    """Raise PumitError where the model's name cannot be that of its file."""
     name = str(recipe.get("name", "model"))
-    if desk.journal is not None:
-        desk.journal.tell(name=name, task=task)
+    if Path(name).name != name or name == Path(LAST).stem:
+        raise PumitError(f"The name {name!r} in {source} cannot be that of the model's file.")
+
+
+def _read(
+    path: Path,
+    changes: Mapping[str, Any],
+    data: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    reporter: RunReporter,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The recipe with the caller's changes, checked as far as all tasks are alike.
+
+    Returns:
+        The recipe, and its schedule without `overrides`.
+    """
+    recipe = {k: v for k, v in read_yaml(path).items() if k not in PARTS} | dict(changes)
+    task = _task_of(recipe)
+    name = str(recipe.get("name", "model"))
+    if reporter.journal is not None:
+        reporter.journal.tell(name=name, task=task)
     if task not in TASKS:
         raise PumitError(f"task in {path.name} must be {' or '.join(TASKS)}, got {task!r}.")
     common = {k: v for k, v in recipe.items() if k in COMMON_KINDS}
     check_keys(common, COMMON_KINDS, path.name)
-    recipe["schedule"] = {**recipe.get("schedule", {}), **overrides}
+    named_schedule = recipe.get("schedule", {})
+    recipe["schedule"] = {**named_schedule, **overrides}
     if "steps" in overrides:
         recipe.pop("epochs", None)  # the command line says how long
-    check_keys(recipe["schedule"], schedule_kinds(), "schedule")
-    if Path(name).name != name or name == Path(LAST).stem:
-        raise PumitError(f"The name {name!r} in {path.name} cannot be that of the model's file.")
+    check_name(recipe, path.name)
     if data:
         recipe["data"] = {**recipe.get("data", {}), **data}
-    return recipe
+    return recipe, named_schedule
 
 
 def _prepared(
-    recipe: dict[str, Any], path: Path, output: Path, folder: Path, desk: RunDesk
-) -> tuple[TrainingRun, Callable[[TrainingRun], Path]]:
-    """The run that a recipe asks for, or that the output folder holds, and what does it."""
+    recipe: dict[str, Any], path: Path, output: Path, folder: Path, reporter: RunReporter
+) -> TrainingRun:
+    """The run that a recipe describes, or that the output folder holds."""
 
     def path_of(text: str) -> Path:
         given = Path(text).expanduser()
         return given if given.is_absolute() else folder / given
 
-    usual = {**DEFAULT_SCHEDULE, **TASK_SCHEDULES.get(str(recipe.get("task", DEFAULT_TASK)), {})}
-    schedule = Schedule(**{**usual, **recipe["schedule"]})
+    usual = usual_schedule(_task_of(recipe))
+    schedule = read_schedule(recipe["schedule"], usual)
     given = with_absolute_paths(recipe, path_of)
     given["schedule"] = whole_schedule(schedule, recipe)
     followed = take_up(output, given, source=path.name)
@@ -165,16 +194,15 @@ def _prepared(
     device = start_processes(int(followed.get("threads", torch.get_num_threads())), device)
     seed = int(followed.get("seed", 0))
     torch.manual_seed(seed)
-    run = TrainingRun(
+    return TrainingRun(
         followed,
         path.name,
         folder,
         output,
-        Schedule(**{**DEFAULT_SCHEDULE, **followed["schedule"]}),
+        read_schedule(followed["schedule"], usual),
         device,
         int(followed.get("workers", 0)),
         seed,
-        desk,
+        reporter,
         plain(given),
     )
-    return run, trainer_of(str(followed.get("task", DEFAULT_TASK)))

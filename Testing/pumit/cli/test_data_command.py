@@ -53,7 +53,7 @@ def test_what_cannot_be_looked_at_is_one_line(run: Any, tmp_path: Path) -> None:
     for source, message in (
         ("gone", "no folder or recipe 'gone'"),
         ("empty", "No files in 'empty' are called like"),
-        ("a.yaml", "did you mean folder?"),
+        ("a.yaml", "did you mean 'folder'?"),
         ("b.yaml", "needs data"),
     ):
         ran = run("data", tmp_path / source)

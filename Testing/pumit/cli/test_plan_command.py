@@ -47,8 +47,8 @@ def test_what_is_wrong_is_one_line(refused: Any, tmp_path: Path) -> None:
     recipe = tmp_path / "given.yaml"
     recipe.write_text(yaml.safe_dump({**GIVEN, "plan": {"pach_size": 3}}))
     write_pairs(tmp_path / "set", 2)
-    assert "did you mean patch_size" in refused("plan", recipe)
+    assert "did you mean 'patch_size'" in refused("plan", recipe)
     assert "no preset 'fast'" in refused("plan", recipe, "--preset", "fast")
     assert "Cannot read" in refused("plan", tmp_path / "none.yaml")
     assert "choose automatic or clicks" in refused("plan", recipe, "--goal", "x")
-    assert "did you mean nnformer_small" in refused("plan", recipe, "--network", "nnformer_smal")
+    assert "did you mean 'nnformer_small'" in refused("plan", recipe, "--network", "nnformer_smal")

@@ -22,9 +22,26 @@ def recipe(tmp_path: Path, tiny_sizes: dict[str, Any]) -> Path:
 def test_a_run_of_one_step_writes_a_model(run: Any, recipe: Path, tmp_path: Path) -> None:
     ran = run("pretrain", recipe, "--steps", "1", "-o", tmp_path / "run")
     assert ran.status == 0, ran.err
-    assert json.loads(ran.out)["step"] == 1
+    records = [json.loads(line) for line in ran.out.splitlines()]
+    assert [record["step"] for record in records if "loss" in record] == [1]
     names = {p.name for p in (tmp_path / "run").iterdir()}
-    assert names == {"last.safetensors", "log.jsonl", "tiny.safetensors"}
+    assert names == {
+        *("last.safetensors", "log.jsonl", "log.txt", "recipe.yaml", "started.json"),
+        *("tiny.safetensors", "status.json", "card.md", "card.json", "case_numbers.json"),
+        "curves.png",
+    }
+
+
+def test_it_is_a_run_like_others(run: Any, recipe: Path, tmp_path: Path) -> None:
+    assert run("pretrain", recipe, "--steps", "1", "-o", tmp_path / "run").status == 0
+    listed = run("runs", "list", tmp_path).out
+    assert "tiny" in listed
+    assert "pretraining" in listed
+    assert "finished" in listed
+    # As PUMITTrain takes up a run.
+    again = run("train", tmp_path / "run" / "recipe.yaml", "--steps", "2", "-o", tmp_path / "run")
+    assert again.status == 0, again.err
+    assert "Step 2 of 2" in (tmp_path / "run" / "log.txt").read_text()
 
 
 def test_wrong_recipes_are_one_line(refused: Any, recipe: Path, tmp_path: Path) -> None:

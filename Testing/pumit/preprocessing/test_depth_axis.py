@@ -98,7 +98,7 @@ def test_the_others_stay_in_order() -> None:
 
 
 def test_a_misspelt_plane_is_named_with_the_nearest_right_one() -> None:
-    with pytest.raises(PumitError, match="did you mean axial"):
+    with pytest.raises(PumitError, match="did you mean 'axial'"):
         find_depth_axis(volume(), "axal")
     with pytest.raises(PumitError, match=r"known: .*coronal.*axis 2"):
         find_depth_axis(volume(), "7")

@@ -221,8 +221,13 @@ def stop_by_file(folder: Path) -> dict[str, Any]:
     losses, stops = [], []
     for kind in (AskingTask, BlockTask):
         task = kind()
-        with suppress(RunStopped), run_session(folder, since=0.0) as desk:
-            begun = {"seed": SEED, "degrees": {0: 1.0}, "report": desk.report, "desk": desk}
+        with suppress(RunStopped), run_session(folder, since=0.0) as reporter:
+            begun = {
+                "seed": SEED,
+                "degrees": {0: 1.0},
+                "report": reporter.report,
+                "reporter": reporter,
+            }
             state = train(task, folder, PLAIN, **begun)
         losses += task.losses
         stops.append(len(losses))

@@ -129,7 +129,7 @@ def test_folds_of_different_cases_are_pooled_over_cases(tmp_path: Path) -> None:
         ({"task": "classification"}, "task: segmentation"),
         ({"data": {**RECIPE["data"], "fold": "1 of 2"}}, "not both"),
         ({"data": {**RECIPE["data"], "training": ["x"]}}, "is no case"),
-        ({"fold": 3}, "did you mean folds"),
+        ({"fold": 3}, "did you mean 'folds'"),
     ],
     ids=str,
 )

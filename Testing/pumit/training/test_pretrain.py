@@ -46,11 +46,12 @@ def test_two_steps_give_a_model_that_loads(
     assert (segmenter.name, segmenter.version, segmenter.field_size) == ("tiny", "0.1", 16)
     assert segmenter.recipe["step"] == 2
     assert segmenter.recipe["licence"] == "Apache-2.0"
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lines = [line for line in said if "loss" in line]
     assert [line["step"] for line in lines] == [1, 2]
     assert all(line["voxels_per_second"] > line["fields_per_second"] > 0 for line in lines)
     log = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in log] == lines
+    assert [json.loads(line) for line in log] == said
 
 
 def test_it_resumes_where_it_stopped(
@@ -59,8 +60,8 @@ def test_it_resumes_where_it_stopped(
     path = write(tmp_path / "r.yaml", recipe)
     pretrain(path, tmp_path / "run", overrides={"seconds": 0})
     pretrain(path, tmp_path / "run")
-    steps = [json.loads(line)["step"] for line in capsys.readouterr().out.splitlines()]
-    assert steps == [1, 2]
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["step"] for line in said if "loss" in line] == [1, 2]
 
 
 def test_it_begins_with_the_weights_of_an_earlier_model(
@@ -82,7 +83,8 @@ def test_weights_of_another_size_are_no_beginning(tmp_path: Path, recipe: dict[s
 
 
 def losses(captured: str) -> list[float]:
-    return [json.loads(line)["loss"] for line in captured.splitlines()]
+    records = [json.loads(line) for line in captured.splitlines()]
+    return [record["loss"] for record in records if "loss" in record]
 
 
 @pytest.mark.slow
@@ -121,15 +123,15 @@ def test_a_gpu_trains_a_model_that_loads(
 def test_the_recipes_that_ship_are_right(name: str) -> None:
     path = Path(str(resources.files("pumit.training"))) / "recipes" / f"{name}.yaml"
     recipe = read_recipe_file(path)
-    assert recipe["name"] == name.removesuffix("_gpu")
-    assert recipe["card"]["licence"] == "Apache-2.0" if "card" in recipe else True
+    assert recipe.name == name.removesuffix("_gpu")
+    assert recipe.card["licence"] == "Apache-2.0" if recipe.card else True
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"bacth_size": 4}, "did you mean batch_size"),
-        ({"schedule": {"learning_rat": 1}}, "did you mean learning_rate"),
+        ({"bacth_size": 4}, "did you mean 'batch_size'"),
+        ({"schedule": {"learning_rat": 1}}, "did you mean 'learning_rate'"),
         ({"zzz": 1}, "known: batch_size"),
         ({"batch_size": "four"}, "batch_size .* got 'four'"),
         ({"batch_size": 0}, "batch_size .* got 0"),
@@ -151,7 +153,7 @@ def test_the_recipes_that_ship_are_right(name: str) -> None:
         ({"real_cases": "all"}, "real_cases"),
         ({"real_cases": ["a"]}, "no real_folder"),
         ({"real_cases": ["a"], "real_folder": "none"}, "real_folder none is missing"),
-        ({"name": "../elsewhere"}, "cannot be a file's name"),
+        ({"name": "../elsewhere"}, "cannot be that of the model's file"),
     ],
     ids=str,
 )
@@ -190,7 +192,7 @@ def test_an_output_below_a_file_is_refused(tmp_path: Path, recipe: dict[str, Any
 
 def test_overrides_are_checked_too(tmp_path: Path, recipe: dict[str, Any]) -> None:
     path = write(tmp_path / "r.yaml", recipe)
-    with pytest.raises(PumitError, match="steps in overrides"):
+    with pytest.raises(PumitError, match="steps in schedule"):
         pretrain(path, tmp_path / "run", overrides={"steps": -1})
 
 

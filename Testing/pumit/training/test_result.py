@@ -10,7 +10,7 @@ from pumit.errors import ExportError
 from pumit.runs import read_log, read_status
 from pumit.training.result import write_result
 from pumit.training.run.log_files import RunJournal
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def test_the_model_is_entered_with_its_card(tmp_path: Path, told: list[tuple[Any, ...]]) -> None:
-    desk, best = RunDesk(RunJournal(tmp_path)), tmp_path / "mine.safetensors"
-    assert write_result(desk, tmp_path, best, registers=True) == "mine-2"
+    reporter, best = RunReporter(RunJournal(tmp_path)), tmp_path / "mine.safetensors"
+    assert write_result(reporter, tmp_path, best, registers=True) == "mine-2"
     assert told == [("card", best.name), ("register", best.name, tmp_path / "card.md")]
     status = read_status(tmp_path)
     assert status is not None
@@ -42,8 +42,8 @@ def test_the_model_is_entered_with_its_card(tmp_path: Path, told: list[tuple[Any
 
 
 def test_who_wants_no_entry_has_none(tmp_path: Path, told: list[tuple[Any, ...]]) -> None:
-    desk = RunDesk(RunJournal(tmp_path))
-    assert write_result(desk, tmp_path, tmp_path / "m.safetensors", registers=False) is None
+    reporter = RunReporter(RunJournal(tmp_path))
+    assert write_result(reporter, tmp_path, tmp_path / "m.safetensors", registers=False) is None
     assert [call[0] for call in told] == ["card"]
 
 
@@ -59,8 +59,8 @@ def test_neither_is_worth_a_run(
 
     monkeypatch.setattr("pumit.training.model_card.write.write_card", fail)
     monkeypatch.setattr("pumit.models.user_index.register", fail)
-    desk = RunDesk(RunJournal(tmp_path))
-    assert write_result(desk, tmp_path, tmp_path / "m.safetensors", registers=True) is None
+    reporter = RunReporter(RunJournal(tmp_path))
+    assert write_result(reporter, tmp_path, tmp_path / "m.safetensors", registers=True) is None
     sentences = [r["sentence"] for r in read_log(tmp_path)[0] if r.get("event") == "warning"]
     reason = "The folder is read-only." if isinstance(error, ExportError) else "KeyError"
     assert sentences == [

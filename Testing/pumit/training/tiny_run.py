@@ -18,7 +18,7 @@ from pumit.training.loop.prefetch import Draw
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.control import RunStopped
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 from pumit.training.run.session import run_session
 from torch import Tensor, nn
 
@@ -64,7 +64,7 @@ def score(state: dict[str, Tensor]) -> dict[str, float]:
 
 def train_line(
     folder: Path,
-    desk: RunDesk,
+    reporter: RunReporter,
     *,
     schedule: Schedule = SCHEDULE,
     each_step: Callable[[], None] = lambda: None,
@@ -77,19 +77,19 @@ def train_line(
         schedule,
         seed=4,
         degrees={0: 1.0},
-        report=desk.report,
+        report=reporter.report,
         validate=validate,
         on_best=lambda state, step, found: write_tensors(folder / "best.safetensors", state, {}),
-        desk=desk,
+        reporter=reporter,
         **more,
     )
 
 
 def run_line(folder: Path, **more: Any) -> dict[str, Tensor]:
     """A whole start, as the command makes it."""
-    with run_session(folder, since=0.0) as desk:
-        state = train_line(folder, desk, **more)
-        desk.state("finished", "Finished.")
+    with run_session(folder, since=0.0) as reporter:
+        state = train_line(folder, reporter, **more)
+        reporter.state("finished", "Finished.")
     return state
 
 

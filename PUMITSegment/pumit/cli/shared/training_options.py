@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
@@ -28,6 +30,28 @@ def add_training_options(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument("--steps", type=int, help="optimiser steps in all")
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("--workers", type=int, help="processes that draw batches ahead")
+    parser.add_argument(
+        "--finish",
+        action="store_true",
+        help="train no more: end the run in the output folder with its best model so far",
+    )
+
+
+def until_stopped(command: str, train: Callable[[], object]) -> int:
+    """Train; returns the exit status, which is 0 for a run that was stopped, too.
+
+    Args:
+        command: Name of the command, for the message.
+        train: The whole training.
+    """
+    from pumit.training.run.control import RunStopped
+
+    try:
+        train()
+    except RunStopped as stop:
+        if str(stop):  # of several processes the first one says it
+            print(f"pumit {command}: {stop}", file=sys.stderr)
+    return 0
 
 
 def recipe_folder() -> Path:

@@ -34,7 +34,7 @@ from pumit.training.comparison.results import (
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.control import RunStopped
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import differences, plain, with_absolute_paths
 from pumit.training.run.session import run_session
 
@@ -96,28 +96,28 @@ def compare(
         given = Path(text).expanduser()
         return given if given.is_absolute() else home / given
 
-    with run_session(output, since=since) as desk:
-        if desk.journal is not None:
-            desk.journal.tell(name=path.stem, task="comparison")
+    with run_session(output, since=since) as reporter:
+        if reporter.journal is not None:
+            reporter.journal.tell(name=path.stem, task="comparison")
         planned = plan_comparison(
             comparison,
             resolve,
-            progress=lambda number: _at_case(desk, number),
+            progress=lambda number: _at_case(reporter, number),
         )
         for training in planned.trainings:
             _require_same(training, output)
         whole = plain(with_absolute_paths(comparison.recipe, resolve))
-        desk.written(lambda: _write(output / RECIPE, recipe_text(whole)))
+        reporter.written(lambda: _write(output / RECIPE, recipe_text(whole)))
         facts = json.dumps(facts_of_comparison(comparison, planned), indent=1)
-        desk.written(lambda: _write(output / FACTS, facts))
+        reporter.written(lambda: _write(output / FACTS, facts))
         wanted = [t for t in planned.trainings if t.network.name in chosen]
-        trainings = _Trainings(desk, output, comparison.processes, planned)
+        trainings = _Trainings(reporter, output, comparison.processes, planned)
         failures = trainings.finish(wanted)
-        desk.state("validating", "Writing the page.")
-        desk.written(lambda: _write_page(output, comparison))
+        reporter.state("validating", "Writing the page.")
+        reporter.written(lambda: _write_page(output, comparison))
         done, count = len(trainings.rows), len(planned.trainings)
         named = f" {'; '.join(failures)} failed." if failures else ""
-        desk.finish(f"{done} of {count} trainings are finished.{named}")
+        reporter.finish(f"{done} of {count} trainings are finished.{named}")
     return Compared(done, failures)
 
 
@@ -154,9 +154,9 @@ def _chosen(comparison: Comparison, only: Sequence[str]) -> set[str]:
     return set(only or names)
 
 
-def _at_case(desk: RunDesk, number: int) -> None:
-    desk.state("preparing", f"Looking at case {number}.")
-    desk.check()
+def _at_case(reporter: RunReporter, number: int) -> None:
+    reporter.state("preparing", f"Looking at case {number}.")
+    reporter.check()
 
 
 def _require_same(training: Training, output: Path) -> None:
@@ -185,16 +185,21 @@ class _Trainings:
     """Carries out what is not done yet.
 
     Args:
-        desk: Where to tell, and to hear what is wanted.
+        reporter: Where to tell, and to hear what is wanted.
         output: Folder of the comparison.
         processes: How many trainings run at a time.
         planned: All of them.
     """
 
     def __init__(
-        self, desk: RunDesk, output: Path, processes: int, planned: PlannedComparison
+        self, reporter: RunReporter, output: Path, processes: int, planned: PlannedComparison
     ) -> None:
-        self.desk, self.output, self.processes, self.planned = desk, output, processes, planned
+        self.reporter, self.output, self.processes, self.planned = (
+            reporter,
+            output,
+            processes,
+            planned,
+        )
         self.failures: dict[str, str] = {}
         self.rows: dict[str, TrainingRow] = {}
 
@@ -227,12 +232,12 @@ class _Trainings:
     def _begin(self, training: Training, running: TrainingProcesses) -> None:
         recipe = _recipe_of(training, self.output)
         text = yaml.safe_dump(training.recipe, sort_keys=False, allow_unicode=True)
-        self.desk.written(lambda: _write(recipe, text))
+        self.reporter.written(lambda: _write(recipe, text))
         end_orphan(self._folder(training))
         if is_finished(self._folder(training)):
             self._end(training.title, "")
             return
-        self.desk.event("training", f"{training.title} begins.")
+        self.reporter.event("training", f"{training.title} begins.")
         running.start(
             training.title, recipe, self._folder(training), int(training.recipe["threads"])
         )
@@ -249,24 +254,24 @@ class _Trainings:
                 complaint = str(error)
         if complaint:
             self.failures[title] = complaint
-            self.desk.event("training failed", f"{title} failed: {complaint}")
+            self.reporter.event("training failed", f"{title} failed: {complaint}")
             return
         self._write_rows()
-        self.desk.event("trained", f"{title} is finished.")
+        self.reporter.event("trained", f"{title} is finished.")
 
     def _write_rows(self) -> None:
         """Every finished training, those of earlier starts too."""
         titles = [training.title for training in self.planned.trainings]
         rows = [self.rows[title] for title in titles if title in self.rows]
-        self.desk.written(lambda: write_rows(self.output / ROWS, rows))
+        self.reporter.written(lambda: write_rows(self.output / ROWS, rows))
 
     def _tell(self, running: TrainingProcesses) -> None:
-        if self.desk.journal is None:
+        if self.reporter.journal is None:
             return
         done, count = len(self.rows), len(self.planned.trainings)
         sentence = f"{done} of {count} trainings are finished. {running.sentence}".strip()
-        if self.desk.journal.status.sentence != sentence:
-            self.desk.journal.tell(state="training", sentence=sentence, step=done, steps=count)
+        if self.reporter.journal.status.sentence != sentence:
+            self.reporter.journal.tell(state="training", sentence=sentence, step=done, steps=count)
 
     def _obey(self, running: TrainingProcesses) -> None:
         """Pause or stop with all trainings.
@@ -274,14 +279,14 @@ class _Trainings:
         Raises:
             RunStopped: If it was stopped, once all have ended.
         """
-        wanted = self.desk.wanted
+        wanted = self.reporter.wanted
         if wanted == "pause":
             running.ask("pause")
-            wanted = self.desk.pause()
+            wanted = self.reporter.pause()
             if wanted != "stop":
                 running.ask("resume")
         if wanted == "stop":
-            self.desk.state("training", "Stopping the trainings.")
+            self.reporter.state("training", "Stopping the trainings.")
             running.stop()
             raise RunStopped("Stopped. All trainings are saved; started again, they go on.")
 

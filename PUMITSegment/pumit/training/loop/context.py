@@ -12,12 +12,11 @@ import torch
 
 from pumit import __version__
 from pumit.training.loop.distributed import rank, world
-from pumit.training.loop.state import OnBest, State
 from pumit.training.recipes import reader as recipe_file
 from pumit.training.recipes.reader import Kinds
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run import resolved_recipe as run_recipe
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 
 # Keys that mean the same whatever `pumit train` trains; each task adds its own.
 COMMON_KINDS: Kinds = {
@@ -43,8 +42,9 @@ class TrainingRun:
         device: Where the network is trained.
         workers: Processes that draw batches ahead.
         seed: Of everything random.
-        desk: Where the run reports, and hears that it shall pause or stop.
+        reporter: Where the run reports, and hears that it shall pause or stop.
         given: The recipe as the user gave it, to know a changed one.
+        named_schedule: Keys of the schedule that the recipe's file names.
     """
 
     recipe: dict[str, Any]
@@ -55,13 +55,19 @@ class TrainingRun:
     device: torch.device
     workers: int
     seed: int
-    desk: RunDesk = field(default_factory=RunDesk)
+    reporter: RunReporter = field(default_factory=RunReporter)
     given: Mapping[str, Any] = field(default_factory=dict)
+    named_schedule: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Name of the model that is made."""
         return str(self.recipe.get("name", "model"))
+
+    @property
+    def model(self) -> Path:
+        """File of the model that is made."""
+        return self.output / f"{self.name}.safetensors"
 
     @property
     def is_first(self) -> bool:
@@ -75,16 +81,7 @@ class TrainingRun:
 
     def report(self, record: dict[str, Any]) -> None:
         """Write one JSON line to standard output and to `log.jsonl`, in the first process."""
-        self.desk.report(record)
-
-    def keeping(self, keep: OnBest, target: Path) -> OnBest:
-        """What keeps the best model so far in a file, and says that it is there."""
-
-        def kept(state: State, step: int, found: dict[str, float]) -> None:
-            keep(state, step, found)
-            self.desk.best(target, step)
-
-        return kept
+        self.reporter.report(record)
 
     def settle(self, **planned: Any) -> None:
         """Keep the recipe in the output folder with all that was decided; before training begins.
@@ -94,7 +91,7 @@ class TrainingRun:
         """
         if self.is_first:
             full = run_recipe.full_recipe(self.recipe, self.schedule, planned)
-            self.desk.written(lambda: run_recipe.settle(self.output, self.given, full))
+            self.reporter.written(lambda: run_recipe.settle(self.output, self.given, full))
             circumstances = {
                 "pumit": __version__,
                 "torch": torch.__version__,
@@ -106,7 +103,7 @@ class TrainingRun:
                 "processes": world(),
             }
             told = ", ".join(f"{key} {value}" for key, value in circumstances.items())
-            self.desk.event("set up", f"Set up: {told}.", **circumstances)
+            self.reporter.event("set up", f"Set up: {told}.", **circumstances)
 
     def at_case(self, doing: str, number: int) -> None:
         """Between two cases that are prepared: say which one is next; pause or stop here.
@@ -118,6 +115,6 @@ class TrainingRun:
         Raises:
             RunStopped: If the run shall end.
         """
-        self.desk.state("preparing", f"{doing} case {number}.")
+        self.reporter.state("preparing", f"{doing} case {number}.")
         if world() == 1:  # several have to agree, which they do between steps
-            self.desk.check()
+            self.reporter.check()

@@ -9,6 +9,7 @@ volumes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
@@ -16,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from pumit.errors import TrainingError
+from pumit.errors import PumitError, TrainingError
 
 BUCKET = 2**23  # gradients that are sent at once
 LONGEST_WAIT = timedelta(days=2)  # of the other processes while the first validates or saves
@@ -25,6 +26,30 @@ LONGEST_WAIT = timedelta(days=2)  # of the other processes while the first valid
 def rank() -> int:
     """Number of this process among those that train together."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def start_processes(threads: int, device: torch.device) -> torch.device:
+    """Settings of this process; returns its device, one of several where `torchrun` started it.
+
+    Raises:
+        PumitError: If there are fewer GPUs than processes.
+    """
+    torch.set_num_threads(threads)
+    is_one_of_several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")  # what stays float32 may use tensor cores
+        if device.index is None:
+            index = int(os.environ.get("LOCAL_RANK", "0")) if is_one_of_several else 0
+            device = torch.device("cuda", index)
+            if index >= torch.cuda.device_count():
+                raise PumitError(
+                    f"Process {index} has no GPU of its own; start as many as there are GPUs."
+                )
+        torch.cuda.set_device(device)
+    if is_one_of_several and not dist.is_initialized():
+        # Sums travel as the gradients lie.
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return device
 
 
 def world() -> int:

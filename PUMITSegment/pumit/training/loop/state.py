@@ -21,7 +21,7 @@ from pumit.training.loop.sharding import share_out, shared_out_like, whole
 from pumit.training.loop.throughput import Progress
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.control import RunStopped
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resume_state import (
     LAST,
     Position,
@@ -65,7 +65,8 @@ class Run:
         schedule: Length and manner.
         device: Where to train.
         optimizer_of: Makes the optimiser of the network as it lies in this process.
-        desk: Where the run reports and hears what is wanted.
+        reporter: Where the run reports and hears what is wanted.
+        validates: Whether validations choose the model; else it is that of the last save.
 
     Attributes:
         position: How far it is.
@@ -84,10 +85,12 @@ class Run:
         schedule: Schedule,
         device: torch.device,
         optimizer_of: Callable[[nn.Module], torch.optim.Optimizer],
-        desk: RunDesk | None = None,
+        reporter: RunReporter | None = None,
+        validates: bool = True,
     ) -> None:
         self.network, self.schedule, self.device = network.to(device), schedule, device
-        self.desk = RunDesk() if desk is None else desk
+        self.reporter = RunReporter() if reporter is None else reporter
+        self.validates = validates
         self.path = folder / LAST
         saved = read_run(self.path, schedule)
         if saved is not None:
@@ -103,7 +106,7 @@ class Run:
         self._require_one_folder()
         self.meeting = Meeting()
         position = self.position
-        self.desk.begin(
+        self.reporter.begin(
             before=position.elapsed,
             beside=position.beside,
             step=position.step,
@@ -112,9 +115,11 @@ class Run:
         )
         if position.step:
             # What the log says of later steps was not saved, and is done again.
-            self.desk.event("continued", f"Going on at step {position.step}.", step=position.step)
-        self.progress = Progress(device, self.desk.clock)
-        self._saved = self.desk.clock.look()
+            self.reporter.event(
+                "continued", f"Going on at step {position.step}.", step=position.step
+            )
+        self.progress = Progress(device, self.reporter.clock)
+        self._saved = self.reporter.clock.look()
         self._save_seconds = self._validation_seconds = 0.0
         self.is_over = bool(schedule.seconds) and self.is_spent
         if self.is_over:
@@ -156,25 +161,33 @@ class Run:
     @property
     def wanted(self) -> Wanted:
         """What is wanted of it now; to finish only where there is a model to finish with."""
-        wanted = Wanted.of(self.desk.wanted)
-        if wanted is Wanted.FINISH and self.position.best is None:
-            self.desk.control.obeyed()
-            self.desk.event("no model", "There is no validated model yet; the training goes on.")
+        wanted = Wanted.of(self.reporter.wanted)
+        if wanted is Wanted.FINISH and not self.has_model:
+            self.reporter.control.obeyed()
+            self.reporter.event(
+                "no model", "There is no validated model yet; the training goes on."
+            )
             return Wanted.NOTHING
         return wanted
 
+    @property
+    def has_model(self) -> bool:
+        """Whether there is a model to finish with."""
+        position = self.position
+        return position.best is not None if self.validates else position.step > 0
+
     def finishes(self) -> bool:
         """Whether it shall end with the best model that it has; all processes agree."""
-        has_model = self.position.best is not None
-        (is_so,) = self.meeting.any_of([has_model and self.desk.wanted == "finish"])
+        (is_so,) = self.meeting.any_of([self.has_model and self.reporter.wanted == "finish"])
         if is_so:
-            self.desk.event("finishing", f"Finishing with step {self.position.best_step}.")
+            step = self.position.best_step if self.validates else self.position.step
+            self.reporter.event("finishing", f"Finishing with step {step}.")
         return is_so
 
     @property
     def elapsed(self) -> float:
         """Seconds of this run until now, its parts before a stop included."""
-        return self.desk.clock.look()
+        return self.reporter.clock.look()
 
     @property
     def is_save_due(self) -> bool:
@@ -222,14 +235,14 @@ class Run:
 
         def work() -> None:
             step = self.position.step
-            self.desk.validating(step)
+            self.reporter.validating(step)
             found = validate(state)
             finite = {k: v for k, v in found.items() if math.isfinite(v)}  # JSON has no NaN
             report({"step": step, "validation": finite})
             score = finite.get("score")
             if score is not None and (self.position.best is None or score > self.position.best):
                 if on_best is not None:
-                    self.desk.written(lambda: on_best(state, step, found))
+                    self.reporter.written(lambda: on_best(state, step, found))
                 self.position.best, self.position.best_step = score, step
 
         try:
@@ -240,7 +253,7 @@ class Run:
         self.position.owes_validation = False
         self._validation_seconds = self.elapsed - began
         self.progress.rest(self._validation_seconds)
-        self.desk.training()
+        self.reporter.training()
 
     def _may_lose_steps(self) -> bool:
         """Whether the next save is too far if a validation comes first; all processes agree."""
@@ -278,7 +291,7 @@ class Run:
         if wanted is Wanted.PAUSE:
 
             def pause() -> None:
-                if self.desk.pause() == "stop":
+                if self.reporter.pause() == "stop":
                     raise RunStopped
 
             self._alone(pause)
@@ -304,9 +317,9 @@ class Run:
 
         def work() -> None:
             saved = Saved(network, average, optimizer, self.position)
-            self.desk.written(lambda: save_run(self.path, saved, self.schedule))
+            self.reporter.written(lambda: save_run(self.path, saved, self.schedule))
             if on_checkpoint is not None:
-                self.desk.written(lambda: on_checkpoint(average, self.position.step))
+                self.reporter.written(lambda: on_checkpoint(average, self.position.step))
 
         self._alone(work)
         self._saved = self.elapsed

@@ -81,7 +81,7 @@ class Step:
             run.optimizer.step()
             run.average.update(run.network, position.step)
         position.step += 1
-        position.elapsed, position.beside = elapsed, run.desk.clock.beside
+        position.elapsed, position.beside = elapsed, run.reporter.clock.beside
         return bool(is_save_due), Wanted(int(wanted))
 
     def _gradients_everywhere(self) -> tuple[Tensor, list[list[str]]]:

@@ -16,7 +16,7 @@ from pumit.training.loop.state import OnBest, Report, Run, State, Validate, Want
 from pumit.training.loop.step import Step
 from pumit.training.loop.task import Task
 from pumit.training.recipes.schedule import Schedule
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 
 __all__ = ["Schedule", "Task", "train"]
 
@@ -34,11 +34,11 @@ def train(
     on_best: OnBest | None = None,
     device: torch.device | None = None,
     workers: int = 0,
-    desk: RunDesk | None = None,
+    reporter: RunReporter | None = None,
 ) -> State:
     """Train until the schedule ends, saving on the way and resuming from `folder`.
 
-    A run that is asked to finish ends at once where a validation has found a best model.
+    A run that is to finish ends at once with its best model; without validation that is the last.
 
     Every process of a `torchrun` draws its own fields, of the same degree at the same step. What
     is reported, validated and saved, the first process does.
@@ -57,7 +57,7 @@ def train(
             validation's `score` is the highest so far.
         device: Where to train; None stays on the CPU.
         workers: Processes that draw batches ahead; the same batches, however many.
-        desk: Where the run hears that it shall pause or stop; None for nowhere.
+        reporter: Where the run hears that it shall pause or stop; None for nowhere.
 
     Returns:
         The averaged weights. With `parallel: fsdp` the task's network stays shared out.
@@ -77,7 +77,7 @@ def train(
             return optimizer_for(network, schedule)
         return optimizer_of_groups(groups(schedule), network, schedule)
 
-    run = Run(task.network, folder, schedule, device, optimizer_of, desk)
+    run = Run(task.network, folder, schedule, device, optimizer_of, reporter, validate is not None)
     if run.finishes():
         return run.averaged()
     if run.position.owes_validation and validate is not None:

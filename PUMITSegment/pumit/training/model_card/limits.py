@@ -14,6 +14,8 @@ _ANSWERS = {
     "it has never seen the like.",
     "promptable": "It answers every click, also one on what it was never trained for, and does "
     "not say that it has never seen the like.",
+    "tokenizer": "It gives tokens for any scan, also for one of a kind that it has never seen.",
+    "encoder": "It answers nothing by itself.",
     "classifier": "It names one of its classes for any scan, also for one that is of none of them.",
 }
 # An interval this wide says little.
@@ -107,6 +109,8 @@ def _of_the_run(card: RunCard) -> list[str]:
 
 def _always(card: RunCard) -> list[str]:
     where = "All its data come from one data set of its maker's"
+    if card.is_pretrained:
+        where = "It has seen only what its recipe above names, and generated scans"
     return [
         f"{where}: of other sites, scanners, protocols and groups of patients nothing is known.",
         _ANSWERS.get(card.kind, _ANSWERS["automatic"]),

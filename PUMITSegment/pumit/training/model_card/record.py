@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import yaml
 
+from pumit.errors import PumitError
 from pumit.models.card import kind_of
 from pumit.models.checkpoint import Checkpoint
 from pumit.models.user_index import description_of
@@ -26,11 +27,14 @@ from pumit.training.model_card.facts import (
     class_facts,
     without_paths,
 )
+from pumit.training.run.origin import origin_of
 
 TASK_OF_KIND = {
     "automatic": "segments its classes in a whole scan, with nobody clicking",
     "promptable": "segments what a person points at: clicks, boxes, scribbles",
     "classifier": "tells which class a whole scan belongs to",
+    "tokenizer": "turns a scan into visual tokens, and tokens into a scan",
+    "encoder": "reads scans for another network, which begins its training with these weights",
 }
 # What a recipe says of its data without telling whose they are.
 _TOLD_OF_DATA = ("classes", "channels", "repeat_single_channel", "fold", "share", "split")
@@ -176,6 +180,11 @@ class RunCard:
     curves: CardPicture | None = None
     worst: tuple[CardPicture, ...] = ()
 
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether it was pre-trained: without labels of a lab's own, or validation."""
+        return self.settings.get("task") == "pretraining"
+
     def of_role(self, role: str) -> list[CaseFact]:
         """Cases that were for training, validation or test."""
         return [case for case in self.cases if role in case.role]
@@ -202,7 +211,9 @@ def gather(
     recipe = checkpoint.recipe
     given = read_recipe_file(folder)
     training = dict(recipe.get("training", {}))
-    schedule = {k: v for k, v in dict(training.get("schedule", {})).items() if v is not None}
+    # The checkpoint of a pre-training has only what its recipe file names.
+    schedule = {**training.get("schedule", {}), **given.get("schedule", {})}
+    schedule = {k: v for k, v in schedule.items() if v is not None}
     data = given.get("data", {})
     counts = training.get("cases")
     planned = int(schedule.get("steps", log.last_step))
@@ -218,7 +229,7 @@ def gather(
         sha256=checkpoint.sha256,
         network=str(recipe.get("network", "")),
         parameters=sum(math.prod(t.shape) for t in checkpoint.state.values()),
-        begun_with=begun_with(training.get("initial")),
+        begun_with=begun_with(training.get("initial") or _initial_of(given)),
         classes=class_facts(recipe),
         channels=tuple(str(c) for c in training.get("channels", ())),
         plan=dict(recipe.get("plan", recipe.get("input", {}))),
@@ -281,6 +292,17 @@ def begun_with(initial: Any) -> str:
         told = f"weights {sha256}" if sha256 else ""
         return f"{name} ({told})" if name and told else name or told
     return ""
+
+
+def _initial_of(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """Origin of the weights that a recipe names; empty for random ones."""
+    model = recipe.get("initial", recipe.get("eva02"))
+    if model is None:
+        return {}
+    try:
+        return origin_of(str(model))
+    except PumitError:
+        return {"name": "an earlier model"}  # which is not there any more
 
 
 def _is_stopped(log: RunLog, schedule: Mapping[str, Any], planned: int) -> bool:

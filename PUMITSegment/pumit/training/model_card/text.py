@@ -67,6 +67,8 @@ def _effort(card: RunCard) -> str:
 
 def _quality(card: RunCard) -> list[str]:
     parts = ["## How good it is"]
+    if card.scores is None and card.is_pretrained:
+        return [*parts, "It was not measured: pre-training has no validation cases."]
     if card.scores is None:
         if card.metrics:
             rows = [(_measure(k), f"{v:.3f}") for k, v in _flat(card.metrics)]
@@ -146,7 +148,8 @@ def _training(card: RunCard) -> list[str]:
         parts.append(f"![{card.curves.title}]({card.curves.file})")
     told = []
     if card.step:
-        told.append(f"Kept were the weights of step {card.step}, the best by validation.")
+        why = "averaged over the last ones" if card.is_pretrained else "the best by validation"
+        told.append(f"Kept were the weights of step {card.step}, {why}.")
     if card.is_stopped_early:
         told.append("The training was stopped early.")
     parts += [" ".join(told)] if told else []
@@ -163,6 +166,8 @@ def _training(card: RunCard) -> list[str]:
 
 def _data(card: RunCard) -> list[str]:
     parts = ["## Data"]
+    if card.is_pretrained:
+        parts.append("Generated scans, and those that its recipe names.")
     if card.counts:
         rows = [(k, ", ".join(map(str, v)) if isinstance(v, list) else str(v))
                 for k, v in card.counts.items()]  # fmt: skip

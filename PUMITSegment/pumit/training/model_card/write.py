@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from pumit.inference.loading import pick_device
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.user_index import CARD, CARD_DATA
 from pumit.runs import read_status
-from pumit.system.atomic import atomic_path
+from pumit.system.atomic import atomic_path, write_json
 from pumit.training.model_card.curves import write_curves
 from pumit.training.model_card.facts import case_numbers
 from pumit.training.model_card.images import classified_facts, numbered
@@ -91,8 +90,8 @@ def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None
     if scores and scores[0].split == "validation" and "data" in recipe:
         worst = _worst(folder, best_checkpoint, recipe, card, numbers, str(target))
         card = replace(card, worst=worst)
-    _write_json(folder / NUMBERS, {number: name for name, number in numbers.items()})
-    _write_json(folder / CARD_DATA, asdict(card))
+    write_json(folder / NUMBERS, {number: name for name, number in numbers.items()})
+    write_json(folder / CARD_DATA, asdict(card))
     with atomic_path(folder / CARD) as temporary:
         temporary.write_text(card_text(card), encoding="utf-8")
     return folder / CARD
@@ -123,8 +122,3 @@ def _worst(
     except PumitError as error:
         logger.warning("the worst cases cannot be drawn (%s)", type(error).__name__)
         return ()
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")

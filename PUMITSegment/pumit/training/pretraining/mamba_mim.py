@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +16,7 @@ from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_scaling import standardised
 from pumit.training.pretraining.image_source import ImageBatch, ImageSource
 from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind, begin_with
-from pumit.training.recipes.reader import Kinds
+from pumit.training.recipes.pretraining import MambaMimRecipe
 
 VARIANCE_FLOOR = 1e-6  # of intensities in [0, 1]: a cell of air has no contrast to divide by
 
@@ -119,16 +117,9 @@ def cells_of(image: Tensor, grid: Triple) -> Tensor:
     return cells.reshape(batch, grid[0] * grid[1] * grid[2], -1)
 
 
-KINDS: Kinds = {**image_recipe.KINDS, "mask_ratio": (float,)}
-DEGREES = {0: 1.0}  # thick slices are too few for four halvings
-
-
-def check(recipe: Mapping[str, Any], name: str) -> None:
+def check(recipe: MambaMimRecipe) -> None:
     """Raise PumitError for keys that cannot be used, reading no data."""
-    image_recipe.check(recipe, name)
-    ratio = recipe.get("mask_ratio", MASK_RATIO)
-    if not 0 < ratio < 1:
-        raise PumitError(f"mask_ratio in {name} must lie between 0 and 1, got {ratio}.")
+    image_recipe.check(recipe)
     with torch.device("meta"):  # takes no memory
         network = _network(recipe)
     for crop in image_recipe.crops_of(recipe):
@@ -137,52 +128,52 @@ def check(recipe: Mapping[str, Any], name: str) -> None:
                 grid = network.grid(crop.shape(da0))
             except ValueError as error:
                 raise PumitError(
-                    f"A crop in {name} does not fit at degree {da0} of anisotropy: {error}"
+                    f"A crop does not fit at degree {da0} of anisotropy: {error}"
                 ) from None
-            if bool(random_cells(1, grid, ratio=ratio).all()):
+            if bool(random_cells(1, grid, ratio=recipe.mask_ratio).all()):
                 raise PumitError(
-                    f"A mask_ratio of {ratio} in {name} hides none of the cells of a crop at "
+                    f"A mask_ratio of {recipe.mask_ratio} hides none of the cells of a crop at "
                     f"degree {da0} of anisotropy; make the crop or the ratio larger."
                 )
 
 
-def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
+def build(recipe: MambaMimRecipe, context: BuildContext) -> Objective:
     """Build network, data and task of a recipe.
 
     Raises:
         PumitError: If its data or weights are missing, or the network takes no such images.
     """
-    name = str(recipe["network"])
+    name = recipe.network
     network = _network(recipe)
-    if "initial" in recipe:
-        begin_with(network, recipe["initial"], (name,))
+    if recipe.initial is not None:
+        begin_with(network, recipe.initial, (name,))
     task = MambaMimTask(
         network,
-        image_recipe.image_source(recipe, setting),
-        mask_ratio=float(recipe.get("mask_ratio", MASK_RATIO)),
+        image_recipe.image_source(recipe),
+        mask_ratio=recipe.mask_ratio,
     )
     content = {
         "network": name,
-        "sizes": {**RECIPES[name].sizes, **recipe.get("network_sizes", {})},
+        "sizes": {**RECIPES[name].sizes, **recipe.network_sizes},
         "kind": "encoder",
         "plan": image_recipe.window_plan(recipe),
     }
     return Objective(task, _degrees(recipe), content)
 
 
-def _network(recipe: Mapping[str, Any]) -> MambaMim:
-    name = str(recipe["network"])
-    network = build_network(name, **recipe.get("network_sizes", {}))
+def _network(recipe: MambaMimRecipe) -> MambaMim:
+    name = recipe.network
+    network = build_network(name, **recipe.network_sizes)
     assert isinstance(network, MambaMim)
     if network.in_channels not in (1, 3):
         raise PumitError(f"in_channels of {name} is 1 or 3, got {network.in_channels}.")
     return network
 
 
-def _degrees(recipe: Mapping[str, Any]) -> dict[int, float]:
+def _degrees(recipe: MambaMimRecipe) -> dict[int, float]:
     """Degrees of anisotropy with a share above zero."""
-    given = image_recipe.degrees({"degrees": DEGREES, **recipe})
+    given = image_recipe.degrees(recipe)
     return {da0: share for da0, share in given.items() if share > 0}
 
 
-MAMBA_MIM_OBJECTIVE = ObjectiveKind(KINDS, check, build)
+MAMBA_MIM_OBJECTIVE = ObjectiveKind(MambaMimRecipe, build, check)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pumit.errors import CheckpointError, PumitError
+from pumit.errors import CheckpointError
 from pumit.inference.loading import build_from, read_model
 from pumit.models.index import find_model
 from pumit.networks.build import RECIPES, build_network
@@ -22,7 +20,7 @@ from pumit.training.loop.prefetch import Draw
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_source import ImageBatch, ImageSource
 from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind, begin_with
-from pumit.training.recipes.reader import Kinds
+from pumit.training.recipes.pretraining import MimRecipe
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -115,43 +113,25 @@ class MimTask(nn.Module):
         }
 
 
-KINDS: Kinds = {
-    **image_recipe.KINDS,
-    "tokenizer": (str,),
-    "mask_ratio": (float,),
-    "eva02": (str,),
-}
-
-
-def check(recipe: Mapping[str, Any], name: str) -> None:
-    """Raise PumitError for keys that cannot be used, reading no data."""
-    image_recipe.check(recipe, name)
-    ratio = recipe.get("mask_ratio", MASK_RATIO)
-    if not 0 < ratio < 1:
-        raise PumitError(f"mask_ratio in {name} must lie between 0 and 1, got {ratio}.")
-    if "initial" in recipe and "eva02" in recipe:
-        raise PumitError(f"{name} has both initial and eva02; begin with one of them.")
-
-
-def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
+def build(recipe: MimRecipe, context: BuildContext) -> Objective:
     """Build network, tokenizer, data and task of a recipe.
 
     Raises:
         PumitError: If its data or weights are missing, or the tokenizer has another codebook.
     """
-    name = str(recipe["network"])
-    sizes = {**RECIPES[name].sizes, **recipe.get("network_sizes", {})}
+    name = recipe.network
+    sizes = {**RECIPES[name].sizes, **recipe.network_sizes}
     network = build_network(name, **sizes)
     assert isinstance(network, MaskedImageModel)
-    if "initial" in recipe:
-        begin_with(network, recipe["initial"], (name,))
-    if "eva02" in recipe:
+    if recipe.initial is not None:
+        begin_with(network, recipe.initial, (name,))
+    if recipe.eva02 is not None:
         from pumit.models.eva02_file import load_eva02
 
-        load_eva02(network, Path(recipe["eva02"]).expanduser())
-    path = find_model(recipe.get("tokenizer", "tokenizer"))
+        load_eva02(network, Path(recipe.eva02).expanduser())
+    path = find_model(recipe.tokenizer)
     checkpoint = read_model(path, "tokenizer")
-    tokenizer = build_from(checkpoint, path, setting.device)
+    tokenizer = build_from(checkpoint, path, context.device)
     assert isinstance(tokenizer, VisualTokenizer)
     tokens = tokenizer.quantizer.codebook.shape[0]
     if tokens != sizes["num_tokens"]:
@@ -162,8 +142,8 @@ def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
     task = MimTask(
         network,
         tokenizer,
-        image_recipe.image_source(recipe, setting),
-        mask_ratio=float(recipe.get("mask_ratio", MASK_RATIO)),
+        image_recipe.image_source(recipe),
+        mask_ratio=recipe.mask_ratio,
     )
     content = {
         "network": name,
@@ -175,4 +155,4 @@ def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
     return Objective(task, image_recipe.degrees(recipe), content)
 
 
-MIM_OBJECTIVE = ObjectiveKind(KINDS, check, build)
+MIM_OBJECTIVE = ObjectiveKind(MimRecipe, build, image_recipe.check)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,9 @@ from pumit.errors import CheckpointError
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
 from pumit.training.loop.trainer import Task
-from pumit.training.recipes.reader import Kinds
+from pumit.training.recipes.pretraining import PretrainingRecipe
+
+R = TypeVar("R", bound=PretrainingRecipe)
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,10 @@ class BuildContext:
     Attributes:
         device: Where the network is trained.
         workers: Processes that draw ahead.
-        real_folder: Where real scans lie, if not where the recipe says.
     """
 
     device: torch.device
     workers: int = 0
-    real_folder: Path | None = None
 
 
 @dataclass
@@ -49,27 +48,27 @@ class Objective:
     prefix: str = ""
 
     def model_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The model's weights among those that are trained, half precision, on the CPU."""
+        """The model's weights among those that are trained."""
         return {
-            name.removeprefix(self.prefix): (v.half() if v.is_floating_point() else v).cpu()
+            name.removeprefix(self.prefix): v
             for name, v in state.items()
             if name.startswith(self.prefix)
         }
 
 
 @dataclass(frozen=True)
-class ObjectiveKind:
+class ObjectiveKind(Generic[R]):
     """How the objective of a network is read from a recipe and built.
 
     Attributes:
-        kinds: Keys of the recipe that only this objective knows.
-        check: Raise PumitError for values that do not fit together; reads no data.
+        recipe: Type of its recipe.
         build: Build it.
+        check: Raise PumitError for values that do not fit the network; reads no data.
     """
 
-    kinds: Kinds
-    check: Callable[[Mapping[str, Any], str], None]
-    build: Callable[[Mapping[str, Any], BuildContext], Objective]
+    recipe: type[R]
+    build: Callable[[R, BuildContext], Objective]
+    check: Callable[[R], None] = lambda recipe: None
 
 
 def begin_with(network: nn.Module, model: str, names: tuple[str, ...]) -> None:

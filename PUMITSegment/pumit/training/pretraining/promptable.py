@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -18,96 +17,76 @@ from pumit.training.promptable.fields import ROUNDS
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.labelled_scans import UNLABELLED, RealScans, case_index
 from pumit.training.promptable.task import DEGREE_SHARES, DEGREES, PromptableTask
-from pumit.training.recipes.reader import Kinds
-
-KINDS: Kinds = {
-    "scene_device": (str,),
-    "compile": (bool,),
-    "targets_per_field": (int,),
-    "real_share": (int, float),
-    "real_folder": (str,),
-    "real_cases": (list,),
-    "real_unlabelled": (list,),
-    "real_sets": (list,),
-    "real_shares": (dict,),
-    "unlabelled_targets": (int, float),
-    "label_maps": (list,),
-    "map_share": (int, float),
-    "field_sizes": (dict,),
-    "rounds": (dict,),
-}
+from pumit.training.recipes.pretraining import PromptableRecipe, RealSet
 
 
-def check(recipe: Mapping[str, Any], name: str) -> None:
-    """Raise PumitError where real scans are named but not where they lie."""
-    if recipe.get("real_cases") and "real_folder" not in recipe:
-        raise PumitError(f"{name} has real_cases but no real_folder; say where they lie.")
-    shares = list(recipe.get("real_shares", {}).values())
-    if any(not 0 <= float(share) <= 1 for share in shares) or sum(shares) > 1:
-        raise PumitError(f"real_shares in {name} must lie between 0 and 1, and come to 1 at most.")
-
-
-def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
+def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
     """Build network, data and task of a recipe.
 
     Raises:
         PumitError: If its data are missing, or its keys do not fit together.
     """
-    scene_device = _scene_device(recipe, setting)
-    sizes: dict[str, Any] = {**PROMPTABLE, **recipe.get("network_sizes", {})}
+    scene_device = _scene_device(recipe, context)
+    sizes: dict[str, Any] = {**PROMPTABLE, **recipe.network_sizes}
     network = build_network("promptable", **sizes)
     assert isinstance(network, PromptableNetwork)
-    if "initial" in recipe:
-        begin_with(network, recipe["initial"], ("promptable",))
+    if recipe.initial is not None:
+        begin_with(network, recipe.initial, ("promptable",))
     scans = None
-    if recipe.get("real_cases"):
-        folder = setting.real_folder or Path(recipe["real_folder"]).expanduser()
+    if recipe.real_cases:
+        folder = _real_folder(recipe)
         if not folder.is_dir():
             raise PumitError(
                 f"real_folder {folder.name} is missing; remove real_cases to go without."
             )
-        unlabelled = [folder / u for u in recipe.get("real_unlabelled", [])]
-        share = float(recipe.get("unlabelled_targets", UNLABELLED))
-        shares = recipe.get("real_shares", {})
-        scans = RealScans(folder, recipe["real_cases"], unlabelled, share, shares)
-        for each in recipe.get("real_sets", []):
-            cases = folder / each["folder"]
+        unlabelled = [folder / u for u in recipe.real_unlabelled]
+        share = recipe.unlabelled_targets
+        share = UNLABELLED if share is None else share
+        scans = RealScans(folder, recipe.real_cases, unlabelled, share, recipe.real_shares)
+        for each in recipe.real_sets:
+            cases = folder / each.folder
             scans.add(cases, _of_tiers(cases, each))
     task = PromptableTask(
         network,
         scans=scans,
-        label_maps=_label_maps(recipe, setting),
-        map_share=float(recipe.get("map_share", 0.0)),
-        field_sizes=recipe.get("field_sizes"),
-        rounds=recipe.get("rounds", ROUNDS),
-        real_share=float(recipe.get("real_share", 0.35)),
-        batch_size=int(recipe.get("batch_size", 4)),
-        targets_per_field=int(recipe.get("targets_per_field", 2)),
+        label_maps=_label_maps(recipe),
+        map_share=recipe.map_share,
+        field_sizes=recipe.field_sizes,
+        rounds=ROUNDS if recipe.rounds is None else recipe.rounds,
+        real_share=recipe.real_share,
+        batch_size=recipe.batch_size,
+        targets_per_field=recipe.targets_per_field,
         scene_device=scene_device,
-        compiler="inductor" if recipe.get("compile", False) else None,
+        compiler="inductor" if recipe.compile else None,
     )
     degrees = dict(zip(DEGREES, DEGREE_SHARES, strict=True))
     return Objective(task, degrees, {"network": "promptable", "sizes": sizes})
 
 
-def _of_tiers(folder: Path, wanted: Mapping[str, Any]) -> list[str]:
+def _of_tiers(folder: Path, chosen: RealSet) -> list[str]:
     """Cases of a folder: those that are named, or all whose `index.json` puts them into a tier."""
     if not folder.is_dir():
         raise PumitError(f"The folder {folder.name} of real_sets is missing; leave it out.")
-    if "cases" in wanted:
-        return [str(case) for case in wanted["cases"]]
+    if chosen.cases is not None:
+        return [str(case) for case in chosen.cases]
     known = case_index(folder)
-    tiers = set(wanted.get("tiers", []))
+    tiers = set(chosen.tiers)
     return sorted(case for case, facts in known.items() if not tiers or facts["tier"] in tiers)
 
 
-def _label_maps(recipe: Mapping[str, Any], setting: BuildContext) -> LabelMaps | None:
+def _real_folder(recipe: PromptableRecipe) -> Path:
+    if recipe.real_folder is None:
+        raise PumitError("label_maps lie below real_folder; say where that is.")
+    return Path(recipe.real_folder).expanduser()
+
+
+def _label_maps(recipe: PromptableRecipe) -> LabelMaps | None:
     """The recipe's label maps, each a path or a pattern below real_folder, or None."""
-    if not recipe.get("label_maps"):
+    if not recipe.label_maps:
         return None
-    folder = setting.real_folder or Path(recipe["real_folder"]).expanduser()
+    folder = _real_folder(recipe)
     paths: list[Path] = []
-    for pattern in recipe["label_maps"]:
+    for pattern in recipe.label_maps:
         found = sorted(glob(str(folder / pattern)))
         if not found:
             raise PumitError(f"No label map fits {Path(pattern).name}; leave it out of label_maps.")
@@ -115,13 +94,13 @@ def _label_maps(recipe: Mapping[str, Any], setting: BuildContext) -> LabelMaps |
     return LabelMaps(paths)
 
 
-def _scene_device(recipe: Mapping[str, Any], setting: BuildContext) -> torch.device:
+def _scene_device(recipe: PromptableRecipe, context: BuildContext) -> torch.device:
     """Where scans are generated: where the recipe says, by default on the CPU."""
-    chosen = recipe.get("scene_device", "cpu")
-    there = setting.device if chosen == "auto" else pick_device(chosen)
-    if there.type != "cpu" and setting.workers > 0:
+    chosen = recipe.scene_device
+    there = context.device if chosen == "auto" else pick_device(chosen)
+    if there.type != "cpu" and context.workers > 0:
         raise PumitError("Worker processes draw on the CPU; set workers or scene_device, not both.")
     return there
 
 
-PROMPTABLE_OBJECTIVE = ObjectiveKind(KINDS, check, build)
+PROMPTABLE_OBJECTIVE = ObjectiveKind(PromptableRecipe, build)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pumit.errors import PumitError
 from pumit.training.pretraining.mamba_mim import MAMBA_MIM_OBJECTIVE
 from pumit.training.pretraining.mim import MIM_OBJECTIVE
@@ -10,25 +12,31 @@ from pumit.training.pretraining.promptable import PROMPTABLE_OBJECTIVE
 from pumit.training.pretraining.swin_ssl import SWIN_SSL_OBJECTIVE
 from pumit.training.pretraining.tokenizer import TOKENIZER_OBJECTIVE
 
+# Network of a recipe to the objective that trains it.
+_OBJECTIVES: dict[str, ObjectiveKind[Any]] = {
+    "mamba_mim": MAMBA_MIM_OBJECTIVE,
+    "mamba_mim_small": MAMBA_MIM_OBJECTIVE,
+    "mamba_mim_unetr": MAMBA_MIM_OBJECTIVE,
+    "mamba_mim_unetr_small": MAMBA_MIM_OBJECTIVE,
+    "promptable": PROMPTABLE_OBJECTIVE,
+    "pumit_tokenizer": TOKENIZER_OBJECTIVE,
+    "pumit_tokenizer_small": TOKENIZER_OBJECTIVE,
+    "pumit_vit_b_mim": MIM_OBJECTIVE,
+    "pumit_vit_small_mim": MIM_OBJECTIVE,
+    "swin_ssl": SWIN_SSL_OBJECTIVE,
+    "swin_ssl_small": SWIN_SSL_OBJECTIVE,
+}
+NETWORKS = tuple(_OBJECTIVES)
 
-def objective_kind(network: str) -> ObjectiveKind:
+
+def objective_kind(network: str) -> ObjectiveKind[Any]:
     """The objective that trains a network of this name.
 
     Raises:
         PumitError: If none does.
     """
-    if network == "promptable":
-        return PROMPTABLE_OBJECTIVE
-    if network in ("pumit_tokenizer", "pumit_tokenizer_small"):
-        return TOKENIZER_OBJECTIVE
-    if network in ("pumit_vit_b_mim", "pumit_vit_small_mim"):
-        return MIM_OBJECTIVE
-    if network in ("swin_ssl", "swin_ssl_small"):
-        return SWIN_SSL_OBJECTIVE
-    if network in ("mamba_mim", "mamba_mim_small", "mamba_mim_unetr", "mamba_mim_unetr_small"):
-        return MAMBA_MIM_OBJECTIVE
-    raise PumitError(
-        f"{network!r} is not pretrained; networks that are: mamba_mim, mamba_mim_small, "
-        "mamba_mim_unetr, mamba_mim_unetr_small, promptable, pumit_tokenizer, "
-        "pumit_tokenizer_small, pumit_vit_b_mim, pumit_vit_small_mim, swin_ssl, swin_ssl_small."
-    )
+    if network not in _OBJECTIVES:
+        raise PumitError(
+            f"{network!r} is not pretrained; networks that are: {', '.join(NETWORKS)}."
+        )
+    return _OBJECTIVES[network]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -20,41 +18,10 @@ from pumit.training.loop.prefetch import Draw
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_source import ImageBatch, ImageSource
 from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind, begin_with
-from pumit.training.recipes.reader import Kinds, check_keys
+from pumit.training.recipes.pretraining import TokenizerLoss as TokenizerLoss
+from pumit.training.recipes.pretraining import TokenizerRecipe
 
 GENERATOR = "tokenizer."  # the weights under this name are the model
-
-
-@dataclass(frozen=True)
-class TokenizerLoss:
-    """Weights of the tokenizer's objective.
-
-    Attributes:
-        even: Weight of the negative entropy of the mean token distribution (lambda_1).
-        sharp: Weight of the mean entropy of the token distributions (lambda_2).
-        entropy_floor: Mean entropy, nats, below which tokens are not sharpened any more.
-        squared: Weight of the mean squared error beside the absolute one.
-        perceptual: Weight of the perceptual loss.
-        adversarial: Weight of the adversarial term where the gate is open.
-        gate: The gate is open while the discriminator's running loss is at most this.
-        discriminator_rate: Learning rate of the discriminator over the tokenizer's.
-        momentum: Of the running loss.
-
-    Source:
-        PUMIT, eq. 4 and 5; values of the published command. `entropy_floor` and `squared` are
-        ours, and zero there: a short training learns detail sooner from squared errors, and
-        tokens as soft as the published ones (4.14 nats) keep more of it than sharp ones.
-    """
-
-    even: float = 0.03
-    sharp: float = 1.0
-    entropy_floor: float = 0.0
-    squared: float = 0.0
-    perceptual: float = 1.0
-    adversarial: float = 0.003
-    gate: float = 0.025
-    discriminator_rate: float = 10.0
-    momentum: float = 0.9
 
 
 class TokenizerTraining(nn.Module):
@@ -193,26 +160,7 @@ class TokenizerTask(nn.Module):
         }
 
 
-KINDS: Kinds = {
-    **image_recipe.KINDS,
-    "loss": (dict,),
-    "codebook_range": (int, float),
-    "logit_gain": (int, float),
-    "discriminator": (bool,),
-    "discriminator_sizes": (dict,),
-    "perceptual": (str,),
-    "perceptual_weights": (str,),
-}
-LOSS_KINDS: Kinds = {f.name: (int, float) for f in fields(TokenizerLoss)}
-
-
-def check(recipe: Mapping[str, Any], name: str) -> None:
-    """Raise PumitError for keys that cannot be used, reading no data."""
-    image_recipe.check(recipe, name)
-    check_keys(recipe.get("loss", {}), LOSS_KINDS, "loss")
-
-
-def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
+def build(recipe: TokenizerRecipe, context: BuildContext) -> Objective:
     """Build networks, data and task of a recipe.
 
     Raises:
@@ -220,27 +168,27 @@ def build(recipe: Mapping[str, Any], setting: BuildContext) -> Objective:
     """
     from pumit.training.pretraining.perceptual import build_perceptual
 
-    name = str(recipe["network"])
-    sizes = {**RECIPES[name].sizes, **recipe.get("network_sizes", {})}
+    name = recipe.network
+    sizes = {**RECIPES[name].sizes, **recipe.network_sizes}
     tokenizer = build_network(name, **sizes)
     assert isinstance(tokenizer, VisualTokenizer)
-    if "initial" in recipe:
-        begin_with(tokenizer, recipe["initial"], (name,))
+    if recipe.initial is not None:
+        begin_with(tokenizer, recipe.initial, (name,))
     else:
-        spread(tokenizer, recipe.get("codebook_range"), float(recipe.get("logit_gain", 1.0)))
+        spread(tokenizer, recipe.codebook_range, recipe.logit_gain)
     discriminator = None
-    if recipe.get("discriminator", True):
-        built = build_network("pumit_discriminator", **recipe.get("discriminator_sizes", {}))
+    if recipe.discriminator:
+        built = build_network("pumit_discriminator", **recipe.discriminator_sizes)
         assert isinstance(built, PatchDiscriminator)
         discriminator = built
     task = TokenizerTask(
         TokenizerTraining(tokenizer, discriminator),
-        image_recipe.image_source(recipe, setting),
-        loss=TokenizerLoss(**recipe.get("loss", {})),
+        image_recipe.image_source(recipe),
+        loss=recipe.loss,
         perceptual=build_perceptual(
-            recipe.get("perceptual", "none"),
-            setting.device,
-            weights=recipe.get("perceptual_weights"),
+            recipe.perceptual,
+            context.device,
+            weights=recipe.perceptual_weights,
         ),
     )
     content = {
@@ -269,4 +217,4 @@ def spread(tokenizer: VisualTokenizer, codebook_range: float | None, logit_gain:
         tokenizer.quantizer.projection.weight.mul_(logit_gain)
 
 
-TOKENIZER_OBJECTIVE = ObjectiveKind(KINDS, check, build)
+TOKENIZER_OBJECTIVE = ObjectiveKind(TokenizerRecipe, build, image_recipe.check)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from pumit.export.classes import class_colors
-from pumit.models.checkpoint import load_checkpoint, save_checkpoint
-from pumit.system.atomic import atomic_path
-from pumit.training.data.fingerprints import fingerprints
+from pumit.models.checkpoint import load_checkpoint
+from pumit.system.atomic import write_json
+from pumit.training.data.data_record import data_record, settled_data
 from pumit.training.loop.context import TrainingRun
-from pumit.training.loop.trainer import train
+from pumit.training.loop.fit import TrainingJob, Trial, finite, write_checkpoint
+from pumit.training.loop.state import State, Validate
+from pumit.training.loop.task import Task
 from pumit.training.promptable.labelled_scans import RealScan
 from pumit.training.promptable.lora import merged
 from pumit.training.promptable.plan import (
@@ -29,232 +28,185 @@ from pumit.training.promptable.plan import (
 )
 from pumit.training.promptable.validation import ClickRow, ClickValidation
 from pumit.training.run.origin import origin_of
-from pumit.training.run.out_of_memory import (
-    MemoryShortError,
-    WorkerLostError,
-    as_memory_allows,
-    fewer_workers,
-)
 from pumit.training.run.resume_state import LAST
 from pumit.training.run.validation_picture import OverlayPictures
 
-State = dict[str, Tensor]
 # Of two blends that score nearly alike, the one nearer to the initial model is taken: what it
 # knew of other anatomy is tested on generated scans alone.
 NEARLY = 0.005
 
 
-def train_clicks(run: TrainingRun) -> Path:
-    """Fine-tune a promptable model; started again, it resumes.
+class PromptableJob(TrainingJob):
+    """Fine-tune a promptable model.
 
     In the output folder: `<name>.safetensors`, the best by Dice after one click less what is
     forgotten, `<name>_last`, and `validation.json` with Dice after each click for each case and
     class, of the initial model and of the best.
 
-    Returns:
-        The best checkpoint, which `load_segmenter` takes as it is.
-
-    Raises:
-        PumitError: If the recipe or the data cannot be used; before anything is trained.
+    Args:
+        run: Recipe and circumstances.
     """
-    plan = plan_clicks(
-        run.recipe,
-        run.source,
-        run.path,
-        seed=run.seed,
-        progress=lambda number: run.at_case("Looking at", number),
-    )
-    _tell(run, plan)
-    scans = scans_of(plan, progress=lambda number: run.at_case("Preparing", number))
-    return as_memory_allows(
-        lambda settings: _train(*settings, scans), (run, plan), _smaller, run.desk
-    )
 
+    ready: ClickPlan
+    scans: Sequence[RealScan]
+    scores: ClickValidation
+    initial: State
+    before: Sequence[ClickRow]
+    shares: Mapping[int, float]
 
-def _train(run: TrainingRun, plan: ClickPlan, scans: Sequence[RealScan]) -> Path:
-    """Train with a plan, and judge the best; returns its checkpoint."""
-    run.settle(**_decided(run, plan))
-    validation = build_validation(plan, run.device)
-    validation.before_click = run.desk.check
-    pictures = OverlayPictures(run.desk, run.output, plan.data.classes)
-    initial = {k: v.float() for k, v in plan.initial.state.items()}
-    if run.is_first:
-        run.desk.state("validating", "Clicking with the initial model, to compare with.")
-        is_new = not (run.output / LAST).is_file()  # else all of this is told already
-        if is_new:
-            validation.on_answer = pictures
-        before = validation.begin(initial)
-        if is_new:
-            run.report({"step": 0, "validation": _finite(before)})
-    first_rows, validation.on_answer = validation.rows, pictures
-    task, degrees = build_click_task(plan, scans, run.device, seed=run.seed)
-    best = run.output / f"{run.name}.safetensors"
-    keep = _keeper(run, plan, best)
-    keep_last = _keeper(run, plan, run.output / f"{run.name}_last.safetensors")
-    state = train(
-        task,
-        run.output,
-        run.schedule,
-        seed=run.seed,
-        degrees=degrees,
-        report=run.report,
-        on_checkpoint=lambda state, step: keep_last(merged(state), step),
-        validate=lambda state: validation(merged(state)),
-        on_best=run.keeping(lambda state, step, found: keep(merged(state), step, found), best),
-        device=run.device,
-        workers=run.workers,
-        desk=run.desk,
-    )
-    if run.is_first:
-        if not best.is_file():  # no validation case has any class: none was better than another
-            run.desk.written(lambda: keep(merged(state), run.schedule.steps))
-        _finish(run, plan, validation, initial, best, first_rows)
-    return best
+    def __init__(self, run: TrainingRun) -> None:
+        self.run = run
 
+    def plan(self) -> None:
+        """Read the initial model and all data, and report them."""
+        run = self.run
+        self.ready = ready = plan_clicks(
+            run.recipe,
+            run.source,
+            run.path,
+            seed=run.seed,
+            progress=lambda number: run.at_case("Looking at", number),
+        )
+        run.report({"data": data_record(ready.data, ready.split, ready.facts)})
+        settings = {**asdict(ready.settings), "initial": Path(ready.settings.initial).name}
+        run.report({"plan": {"network": "promptable", **settings}})
 
-def _smaller(
-    settings: tuple[TrainingRun, ClickPlan], short: MemoryShortError
-) -> tuple[tuple[TrainingRun, ClickPlan], str] | None:
-    """The same run with less memory, and what is less."""
-    run, plan = settings
-    if isinstance(short, WorkerLostError):
-        fewer = fewer_workers(run.workers)
-        return fewer and ((replace(run, workers=fewer[0]), plan), fewer[1])
-    fields, targets = plan.settings.batch_size, plan.settings.targets_per_field
-    if fields > 1:
-        less = replace(plan.settings, batch_size=fields // 2)
-        sentence = f"Each step takes {fields // 2} of {fields} fields now."
-    elif targets > 1:
-        less = replace(plan.settings, targets_per_field=targets // 2)
-        sentence = f"Each field has {targets // 2} of {targets} targets now."
-    else:
-        return None
-    return (run, replace(plan, settings=less)), sentence
+    def prepare(self) -> None:
+        """Read the training cases."""
+        run = self.run
+        self.scans = scans_of(self.ready, progress=lambda number: run.at_case("Preparing", number))
 
-
-def _decided(run: TrainingRun, plan: ClickPlan) -> dict[str, Any]:
-    """Keys of the recipe that were planned, as another start finds them."""
-    settings = asdict(plan.settings)
-    data = {k: v for k, v in run.recipe["data"].items() if k not in ("fold", "share")}
-    asked = {k: settings.pop(k) for k in ("answers", "scenes")}
-    return {
-        "task": "promptable",
-        "name": run.name,
-        **settings,
-        "blend": list(plan.settings.blend),
-        "validation": asked,
-        "data": {
-            **data,
-            "classes": data.get("classes") or [c.as_row() for c in plan.data.classes],
-            "training": list(plan.split.training),
-            "validation": list(plan.split.validation),
-        },
-        "seed": run.seed,
-        "workers": run.workers,
-    }
-
-
-def _tell(run: TrainingRun, plan: ClickPlan) -> None:
-    """Say what was found and what will be done, before anything is trained."""
-    classes = plan.data.classes
-    run.report(
-        {
-            "data": {
-                "cases": len(plan.data.cases),
-                "classes": {
-                    c.label.name: c.value if len(c.values) == 1 else list(c.values) for c in classes
-                },
-                "colors": class_colors([c.label for c in classes]),
-                "training": list(plan.split.training),
-                "validation": list(plan.split.validation),
-                "warnings": [*plan.split.warnings, *plan.facts.warnings],
-                "fingerprints": fingerprints(plan.facts.cases, [c.label.name for c in classes]),
-            }
+    def settled(self) -> dict[str, Any]:
+        """The recipe with all settings, classes and cases."""
+        run, ready = self.run, self.ready
+        settings = asdict(ready.settings)
+        validation = {k: settings.pop(k) for k in ("answers", "scenes")}
+        return {
+            "task": "promptable",
+            "name": run.name,
+            **settings,
+            "blend": list(ready.settings.blend),
+            "validation": validation,
+            "data": settled_data(run.recipe["data"], ready.data, ready.split),
+            "seed": run.seed,
+            "workers": run.workers,
         }
-    )
-    settings = {**asdict(plan.settings), "initial": Path(plan.settings.initial).name}
-    run.report({"plan": {"network": "promptable", **settings}})
 
+    def validation(self) -> Validate:
+        """Click as a user would; the initial model is measured first, to compare with."""
+        run, ready = self.run, self.ready
+        self.scores = validation = build_validation(ready, run.device)
+        validation.before_click = run.reporter.check
+        pictures = OverlayPictures(run.reporter, run.output, ready.data.classes)
+        self.initial = {k: v.float() for k, v in ready.initial.state.items()}
+        if run.is_first:
+            run.reporter.state("validating", "Clicking with the initial model, to compare with.")
+            is_new = not (run.output / LAST).is_file()  # else the log has all of this already
+            if is_new:
+                validation.on_answer = pictures
+            found = validation.begin(self.initial)
+            if is_new:
+                run.report({"step": 0, "validation": finite(found)})
+        self.before, validation.on_answer = validation.rows, pictures
+        return lambda state: validation(merged(state))
 
-def _keeper(run: TrainingRun, plan: ClickPlan, target: Path) -> Callable[..., None]:
-    """What writes a checkpoint that `load_segmenter` takes."""
-    recipe = plan.initial.recipe
-    content: dict[str, Any] = {
-        "name": run.name,
-        "version": str(run.recipe.get("version", "0")),
-        "kind": "promptable",
-        "network": "promptable",
-        "sizes": recipe.get("sizes", {}),
-        "classes": [c.as_model_row() for c in plan.data.classes],
-    }
-    origin = {
-        "name": str(recipe.get("name", "")),
-        "version": str(recipe.get("version", "0")),
-        **origin_of(plan.path),
-    }
-    training = {
-        **{k: v for k, v in asdict(plan.settings).items() if k not in ("answers", "scenes")},
-        "initial": origin,
-        "cases": len(plan.split.training),
-        "validation_cases": len(plan.split.validation),
-        "channels": list(plan.data.channels),
-        "seed": run.seed,
-        "schedule": asdict(run.schedule),
-    }
+    def task(self) -> Task:
+        """Draw fields of the lab's scans and of generated ones, and score their answers."""
+        run = self.run
+        task, self.shares = build_click_task(self.ready, self.scans, run.device, seed=run.seed)
+        return task
 
-    def keep(
-        state: State, step: int, found: dict[str, float] | None = None, share: float | None = None
-    ) -> None:
-        half = {k: (v.half() if v.is_floating_point() else v).cpu() for k, v in state.items()}
-        more: dict[str, Any] = {"step": step, "training": training}
-        if found is not None:
-            more["metrics"] = _finite(found)
-        if share is not None:
-            more["tuned_share"] = share
-        save_checkpoint(target, half, {**content, **more, **run.recipe.get("card", {})})
+    def degrees(self) -> Mapping[int, float]:
+        """Those of the lab's scans, and of generated ones."""
+        return self.shares
 
-    return keep
+    def model_state(self, state: State) -> State:
+        """The weights with the adapters in them."""
+        return merged(state)
 
+    def content(self) -> dict[str, Any]:
+        """What `load_segmenter` needs."""
+        return {
+            "name": self.run.name,
+            "version": str(self.run.recipe.get("version", "0")),
+            "kind": "promptable",
+            "network": "promptable",
+            "sizes": self.ready.initial.recipe.get("sizes", {}),
+            "classes": [c.as_model_row() for c in self.ready.data.classes],
+        }
 
-def _finish(
-    run: TrainingRun,
-    plan: ClickPlan,
-    validation: ClickValidation,
-    initial: State,
-    best: Path,
-    before: Sequence[ClickRow],
-) -> None:
-    """Try averages of the best weights with the initial ones, and keep the one to be used.
+    def training_facts(self, trial: Trial) -> dict[str, Any]:
+        """Settings, cases and the initial model."""
+        ready, recipe = self.ready, self.ready.initial.recipe
+        origin = {
+            "name": str(recipe.get("name", "")),
+            "version": str(recipe.get("version", "0")),
+            **origin_of(ready.path),
+        }
+        settings = asdict(ready.settings)
+        return {
+            **{k: v for k, v in settings.items() if k not in ("answers", "scenes")},
+            "initial": origin,
+            "cases": len(ready.split.training),
+            "validation_cases": len(ready.split.validation),
+            "channels": list(ready.data.channels),
+            "seed": self.run.seed,
+            "schedule": asdict(trial.schedule),
+        }
 
-    Source:
-        Wortsman et al., Robust fine-tuning of zero-shot models (WiSE-FT), CVPR 2022, eq. 1.
-    """
-    checkpoint = load_checkpoint(best)
-    if "tuned_share" in checkpoint.recipe:
-        return  # a run that had ended was started again
-    tuned = {k: v.float() for k, v in checkpoint.state.items()}
+    def judge(self, best: Sequence[Path]) -> None:
+        """Try averages of the best weights with the initial ones, and keep the one to be used.
 
-    def blended(share: float) -> State:
-        return {k: torch.lerp(initial[k], tuned[k], share) for k in tuned}
+        Source:
+            Wortsman et al., Robust fine-tuning of zero-shot models (WiSE-FT), CVPR 2022, eq. 1.
+        """
+        run = self.run
+        checkpoint = load_checkpoint(best[0])
+        if "tuned_share" in checkpoint.recipe:
+            return  # a run that had ended was started again
+        tuned = {k: v.float() for k, v in checkpoint.state.items()}
 
-    tried: list[tuple[float, dict[str, float], list[ClickRow]]] = []
-    for share in plan.settings.blend:
-        run.desk.state("validating", f"Clicking with {share:.0%} of what was learnt.")
-        found = validation(blended(share))
-        tried.append((share, found, validation.rows))
-        run.report({"blend": {"tuned_share": share, **_finite(found)}})
-    share, found, rows = tried[_chosen([found.get("score", math.nan) for _, found, _ in tried])]
-    step = int(checkpoint.recipe["step"])
-    run.desk.written(lambda: _keeper(run, plan, best)(blended(share), step, found, share))
-    result = {
-        "step": step,
-        "tuned_share": share,
-        "mean": _finite(found),
-        "rows": [{**asdict(r), "before": b.clicks} for r, b in zip(rows, before, strict=True)],
-    }
-    run.desk.written(lambda: _write(run.output / "validation.json", result))
-    rounded = {k: round(v, 4) for k, v in _finite(found).items()}
-    run.report({"best": {"step": step, "tuned_share": share, **rounded}})
+        def blended(share: float) -> State:
+            return {k: torch.lerp(self.initial[k], tuned[k], share) for k in tuned}
+
+        tried: list[tuple[float, dict[str, float], list[ClickRow]]] = []
+        for share in self.ready.settings.blend:
+            run.reporter.state("validating", f"Clicking with {share:.0%} of what was learnt.")
+            found = self.scores(blended(share))
+            tried.append((share, found, self.scores.rows))
+            run.report({"blend": {"tuned_share": share, **finite(found)}})
+        scores = [found.get("score", math.nan) for _, found, _ in tried]
+        share, found, rows = tried[_chosen(scores)]
+        step = int(checkpoint.recipe["step"])
+        write = write_checkpoint(self, Trial(run.output, run.schedule), best[0])
+        run.reporter.written(lambda: write(blended(share), step, found, tuned_share=share))
+        result = {
+            "step": step,
+            "tuned_share": share,
+            "mean": finite(found),
+            "rows": [
+                {**asdict(row), "before": before.clicks}
+                for row, before in zip(rows, self.before, strict=True)
+            ],
+        }
+        run.reporter.written(lambda: write_json(run.output / "validation.json", result))
+        rounded = {k: round(v, 4) for k, v in finite(found).items()}
+        run.report({"best": {"step": step, "tuned_share": share, **rounded}})
+
+    def smaller(self) -> str | None:
+        """Fewer fields in a step, then fewer targets in a field."""
+        settings = self.ready.settings
+        fields, targets = settings.batch_size, settings.targets_per_field
+        if fields > 1:
+            settings = replace(settings, batch_size=fields // 2)
+            sentence = f"Each step takes {fields // 2} of {fields} fields now."
+        elif targets > 1:
+            settings = replace(settings, targets_per_field=targets // 2)
+            sentence = f"Each field has {targets // 2} of {targets} targets now."
+        else:
+            return None
+        self.ready = replace(self.ready, settings=settings)
+        return sentence
 
 
 def _chosen(scores: Sequence[float]) -> int:
@@ -262,13 +214,3 @@ def _chosen(scores: Sequence[float]) -> int:
     finite = [score for score in scores if math.isfinite(score)]
     good = [i for i, score in enumerate(scores) if finite and score >= max(finite) - NEARLY]
     return good[-1] if good else 0
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-
-
-def _finite(found: dict[str, float]) -> dict[str, float]:
-    """What of a validation can be written as JSON."""
-    return {k: v for k, v in found.items() if math.isfinite(v)}

@@ -87,7 +87,8 @@ def check_keys(given: Mapping[str, Any], known: Kinds, where: str) -> None:
     for key, value in given.items():
         if key not in known:
             near = difflib.get_close_matches(str(key), sorted(known), n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(known))}."
+            known_keys = f"; known: {', '.join(sorted(known))}."
+            hint = f"; did you mean {near[0]!r}?" if near else known_keys
             raise PumitError(f"Unknown key {key!r} in {where}{hint}")
         is_right = isinstance(value, known[key]) and (
             bool in known[key] or not isinstance(value, bool)

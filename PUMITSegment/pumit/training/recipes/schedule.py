@@ -45,6 +45,15 @@ TASK_SCHEDULES: dict[str, dict[str, Any]] = {
 }
 
 
+def usual_schedule(task: str) -> dict[str, Any]:
+    """Values of a task's schedule where a recipe names none; else those of `Schedule` hold.
+
+    Args:
+        task: Such as "segmentation"; pre-training is never short.
+    """
+    return {} if task == "pretraining" else {**DEFAULT_SCHEDULE, **TASK_SCHEDULES.get(task, {})}
+
+
 @dataclass
 class Schedule:
     """How long and how to train; every field is a key of a recipe's `schedule`.

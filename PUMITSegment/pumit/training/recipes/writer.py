@@ -10,7 +10,7 @@ import yaml
 # Lists of rows that have a line each.
 ROWS = {"cases", "classes", "folders"}
 COMMENTS: dict[str, str] = {
-    "task": "segmentation: segment by itself; promptable: better clicks",
+    "task": "segmentation: segment by itself; promptable: better clicks; or another",
     "name": "of the model's file",
     "network_sizes": "fewer widths: faster, less memory",
     "seed": "of split, patches and weights",

@@ -11,7 +11,7 @@ import torch
 
 from pumit.errors import TrainingError
 from pumit.system.out_of_memory import is_out_of_memory
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def as_memory_allows(
     attempt: Callable[[S], R],
     settings: S,
     smaller: Callable[[S, MemoryShortError], tuple[S, str] | None],
-    desk: RunDesk,
+    reporter: RunReporter,
 ) -> R:
     """Do something; where memory does not suffice, again with less of it.
 
@@ -52,7 +52,7 @@ def as_memory_allows(
         settings: To begin with.
         smaller: Settings that need less and the sentence that says which, or None where there
             are none.
-        desk: Where to tell.
+        reporter: Where to tell.
 
     Raises:
         TrainingError: If no settings need less.
@@ -77,7 +77,7 @@ def as_memory_allows(
             )
         settings, sentence = less
         kind = "fewer workers" if isinstance(short, WorkerLostError) else "smaller patch"
-        desk.event(kind, f"{short} {sentence} It goes on from the last save.")
+        reporter.event(kind, f"{short} {sentence} It goes on from the last save.")
 
 
 def fewer_workers(workers: int) -> tuple[int, str] | None:

@@ -1,4 +1,4 @@
-"""Where a run tells how it goes, and hears what is wanted of it."""
+"""How a run reports its progress and receives commands."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ ROOM_BYTES = 1 << 20  # this much more is worth a try
 FULL = "The disk is full. Make room: the run waits, and goes on by itself."
 
 
-class RunDesk:
-    """The outside of a run; without journal and control there is none, and all of it is quiet.
+class RunReporter:
+    """The connection of a run to whoever follows it: reports out, commands in.
+
+    Without journal and control it is silent.
 
     Args:
-        journal: Where to write how it goes; only the first of several processes has one.
-        control: Where to hear what is wanted.
-        clock: What counts the time.
+        journal: Log and status files; only the first of several processes has one.
+        control: Source of commands.
+        clock: Clock of the run's time.
 
     Attributes:
         step: The one whose weights are validated, or were last.
@@ -229,17 +231,17 @@ def _free(folder: Path) -> int:
     return 0
 
 
-class Heart:
+class HeartbeatThread:
     """Beat beside the work, in a thread of its own."""
 
-    def __init__(self, desk: RunDesk) -> None:
-        self._desk, self._end = desk, threading.Event()
+    def __init__(self, reporter: RunReporter) -> None:
+        self._reporter, self._end = reporter, threading.Event()
         self._thread = threading.Thread(target=self._beat, name="pumit-run-status", daemon=True)
         self._thread.start()
 
     def _beat(self) -> None:
         while not self._end.wait(BEAT_SECONDS):
-            self._desk.beat()
+            self._reporter.beat()
 
     def stop(self) -> None:
         """Beat no more."""

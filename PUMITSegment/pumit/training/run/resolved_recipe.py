@@ -21,8 +21,8 @@ HEADING = (
     "The recipe of this run as it runs; what was left out is filled in.",
     "`pumit train recipe.yaml -o .` in this folder goes on where the run was saved.",
 )
-# What may change within a run: how long it is, how often it tells, where it computes, and what
-# is only written down.
+# What may change within a run: how long it is, how often it tells, where it computes, where
+# images lie, and what is only written down.
 HARMLESS = (
     "schedule.steps",
     "schedule.seconds",
@@ -35,7 +35,11 @@ HARMLESS = (
     "register",
     "card",
     "version",
+    "real_folder",
+    "cache",
 )
+# Keys that are paths, or lists of them.
+PATHS = ("real_folder", "cache", "perceptual_weights")
 # Keys of `data`, and of its cases, that are paths.
 DATA_PATHS = ("folder", "file")
 CASE_PATHS = ("image", "images", "label", "labels")
@@ -75,7 +79,9 @@ def with_absolute_paths(recipe: Mapping[str, Any], path_of: Callable[[str], Path
                     for row in data[rows]
                 ]
         changed["data"] = data
-    for key in ("initial", "eva02"):
+    for key in PATHS:
+        changed |= {key: absolute(changed[key])} if key in changed else {}
+    for key in ("initial", "eva02", "tokenizer"):
         text = changed.get(key)
         if isinstance(text, str) and path_of(text).is_file():  # else a name of the index
             changed[key] = absolute(text)

@@ -15,14 +15,14 @@ from pumit.runs import LOG
 from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.lock import RunLock
 from pumit.training.run.log_files import RunJournal
-from pumit.training.run.reporter import Heart, RunDesk, kept
+from pumit.training.run.reporter import HeartbeatThread, RunReporter, kept
 
 # What `atomic_path` calls a file that is not whole.
 HALF_WRITTEN = re.compile(r"\.[0-9a-f]{12}-.")
 
 
 @contextmanager
-def run_session(folder: Path, *, since: float) -> Iterator[RunDesk]:
+def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
     """Hold a run's folder for a block, and keep its journal.
 
     A folder that was made for it goes again, where the block fails before it has reported.
@@ -43,7 +43,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunDesk]:
     if int(os.environ.get("RANK", "0")) > 0:
         control = RunControl(None)
         with control.heeding_signals():
-            yield RunDesk(None, control)
+            yield RunReporter(None, control)
         return
     made = _make(folder)
     lock = RunLock(folder)
@@ -51,33 +51,33 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunDesk]:
         _tidy(folder)
         control = RunControl(folder, since=since)
         journal = RunJournal(folder)
-        desk = RunDesk(journal, control)
-        heart = Heart(desk)
+        reporter = RunReporter(journal, control)
+        heartbeat = HeartbeatThread(reporter)
         try:
             journal.write_status()
             with control.heeding_signals():
-                yield desk
+                yield reporter
         except RunStopped as stop:
             sentence = str(stop) or f"Stopped. {kept(folder)}"
-            desk.event("stopped", sentence)
-            desk.state("stopped", sentence)
+            reporter.event("stopped", sentence)
+            reporter.state("stopped", sentence)
             raise RunStopped(sentence) from None
         except KeyboardInterrupt:
-            desk.state("stopped", f"Stopped at once. {kept(folder)}")
+            reporter.state("stopped", f"Stopped at once. {kept(folder)}")
             raise
         except BaseException as error:
             fault = f"A fault of the program ({type(error).__name__})."
             sentence = str(error) if isinstance(error, PumitError) else fault
             if made and not (folder / LOG).exists():
-                heart.stop()
+                heartbeat.stop()
                 _remove(folder, made)
             else:
                 record = {"event": "failed", "sentence": sentence, **_place_of(error)}
                 journal.record(record, aloud=False)  # the command says it on standard error
-                desk.state("failed", sentence)
+                reporter.state("failed", sentence)
             raise
         finally:
-            heart.stop()
+            heartbeat.stop()
             control.obeyed()
     finally:
         lock.release()

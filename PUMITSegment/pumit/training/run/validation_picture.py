@@ -20,7 +20,7 @@ from pumit.segmentation import Mask
 from pumit.system.atomic import atomic_path
 from pumit.training.data.case import LabelledVolume
 from pumit.training.data.classes import ClassValue
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 from pumit.volume import Triple, Volume
 
 logger = logging.getLogger(__name__)
@@ -56,13 +56,13 @@ class OverlayPictures:
     """Write a picture of the first case that has labels, at every validation the same slice.
 
     Args:
-        desk: Where to tell; its `step` names the picture.
+        reporter: Where to tell; its `step` names the picture.
         folder: Of the run.
         classes: What the case is asked for.
     """
 
-    def __init__(self, desk: RunDesk, folder: Path, classes: Sequence[ClassValue]) -> None:
-        self._desk, self._folder = desk, folder
+    def __init__(self, reporter: RunReporter, folder: Path, classes: Sequence[ClassValue]) -> None:
+        self._reporter, self._folder = reporter, folder
         self._colors = list(class_colors([c.label for c in classes]).values())
         self._case = ""
         self._step = -1  # of the last picture
@@ -74,10 +74,10 @@ class OverlayPictures:
             case: Scan and labels.
             pairs: Name, answer and truth of each class.
         """
-        step = self._desk.step
+        step = self._reporter.step
         if not self._case and case.labels.any():
             self._case = case.name
-        if self._desk.journal is None or case.name != self._case or step == self._step:
+        if self._reporter.journal is None or case.name != self._case or step == self._step:
             return
         self._step = step
         name = f"overlay_{step:06}.png"
@@ -92,7 +92,7 @@ class OverlayPictures:
         except (ExportError, OSError) as error:  # such as a full disk, for which a save waits
             logger.info("no picture: %s", error)
             return
-        self._desk.report({"step": step, "overlay": f"{PICTURES}/{name}", "case": case.name})
+        self._reporter.report({"step": step, "overlay": f"{PICTURES}/{name}", "case": case.name})
 
 
 def most_labelled_view(volume: Volume, labels: npt.NDArray[np.uint8]) -> View:

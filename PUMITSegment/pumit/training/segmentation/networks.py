@@ -39,7 +39,7 @@ def family_of(name: str) -> Family:
     """
     if class_of(name) not in FAMILIES:
         near = difflib.get_close_matches(name, trainable_names(), n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else ""
         raise PumitError(
             f"{name!r} cannot be trained to segment{hint} Choose {', '.join(trainable_names())}."
         )

@@ -17,7 +17,9 @@ from pumit.errors import CheckpointError, PumitError
 from pumit.inference.automatic.classifier import load_classifier
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
 from pumit.networks.build import build_network
-from pumit.training.classification.recipe import batch_size, plan_of
+from pumit.training.classification.recipe import plan_of
+from pumit.training.recipes.classification import ClassificationRecipe
+from pumit.training.recipes.model import read_model
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.train import finetune
 from pumit.volume import Volume
@@ -168,7 +170,7 @@ def test_training_begins_with_a_pre_trained_encoder(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epoch": 3}, "did you mean epochs"),
+        ({"epoch": 3}, "did you mean 'epochs'"),
         ({"data": None}, "either file"),
         ({"data": {"file": "set.npz", "folder": "x"}}, "either file"),
         ({"data": {"file": "absent.npz"}}, "There is no 'absent.npz'"),
@@ -202,10 +204,11 @@ def test_a_recipe_that_cannot_be_followed_is_refused(
 
 
 def test_epochs_become_steps() -> None:
-    recipe = {"epochs": 100, "drop_epochs": [50, 75], "learning_rates": [1e-5, 1e-4]}
+    given = {"epochs": 100, "drop_epochs": [50, 75], "learning_rates": [1e-5, 1e-4]}
+    recipe = read_model(ClassificationRecipe, {**given, "data": {"folder": "scans"}}, "")
     default = Schedule(steps=2000)
     plan = plan_of(recipe, default, 1188, processes=1)
-    assert batch_size(recipe) == 32
+    assert recipe.batch_size == 32
     first, second = plan
     assert (first.learning_rate, second.learning_rate) == (1e-5, 1e-4)
     assert first.steps == 100 * 38

@@ -162,12 +162,12 @@ def test_terminology_and_colours_are_kept(tmp_path: Path) -> None:
         ([], {"folder": "absent"}, "no folder 'absent'"),
         ([], {"images": "images/*.nii.gz"}, "needs {case}"),
         ([], {"cases": [{"image": "x.nii.gz", "label": "y.nii.gz"}]}, "x: there is no file"),
-        ([], {"cases": [{"imgae": "x.nii.gz", "label": "y.nii.gz"}]}, "did you mean image"),
+        ([], {"cases": [{"imgae": "x.nii.gz", "label": "y.nii.gz"}]}, "did you mean 'image'"),
         ([], {"cases": []}, "holds no case"),
         ([], {"cases": [], "folder": "."}, "either a folder"),
         ([], {"classes": {"liver": 1, "tumour": 1}}, "share the value 1"),
         ([], {"classes": [{"name": "x", "value": 1, "terminology": "livr"}]}, "liver"),
-        ([], {"classes": [{"name": "x", "valu": 1}]}, "did you mean value"),
+        ([], {"classes": [{"name": "x", "valu": 1}]}, "did you mean 'value'"),
     ],
 )
 def test_what_is_missing_is_said(

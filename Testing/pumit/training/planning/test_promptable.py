@@ -80,7 +80,7 @@ def test_nameless_classes_are_called_after_their_values(lab: Path) -> None:
 
 
 def test_a_misspelt_key_is_named(lab: Path) -> None:
-    with pytest.raises(PumitError, match="did you mean keep"):
+    with pytest.raises(PumitError, match="did you mean 'keep'"):
         plan(lab, kep=1.0)
 
 

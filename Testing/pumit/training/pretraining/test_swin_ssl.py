@@ -164,7 +164,7 @@ def test_a_pretrained_checkpoint_is_an_encoder_and_can_begin_another(tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"batch_size": 1}, "2 at least"),
+        ({"batch_size": 1}, "batch_size .* at least 2, got 1"),
         ({"crop": {"depth": 48, "in_plane": 64}}, "48 x 64 x 64"),
         ({"crop": {"depth": 32, "in_plane": 32}}, "two cells"),
         ({"degrees": {0: 1.0, 3: 1.0}}, "4 x 64 x 64 voxels at degree 3"),

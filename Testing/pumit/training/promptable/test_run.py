@@ -169,10 +169,10 @@ def test_a_region_is_clicked_on_as_one_structure(lab: Path) -> None:
     ("changes", "message"),
     [
         ({"part": "encoder"}, "part in recipe.yaml must be decoder, adapters or all"),
-        ({"real_shar": 0.5}, "did you mean real_share"),
+        ({"real_shar": 0.5}, "did you mean 'real_share'"),
         ({"real_share": 0.0}, "real_share in recipe.yaml must be above 0"),
         ({"blend": [0.5, 2.0]}, "blend in recipe.yaml must be a list of shares"),
-        ({"validation": {"anwsers": 1}}, "did you mean answers"),
+        ({"validation": {"anwsers": 1}}, "did you mean 'answers'"),
         ({"network_sizes": {"dim": 24}}, "leave network and network_sizes out"),
         ({"initial": "tokenizer"}, "takes no prompts"),
         ({"initial": "nobody"}, "Unknown model 'nobody'"),

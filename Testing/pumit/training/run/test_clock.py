@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pumit.training.run.clock import GAP_SECONDS, RunClock
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resume_state import LAST, read_run
 from tiny_run import SCHEDULE, train_line
 
@@ -98,8 +98,10 @@ def test_a_budget_is_counted_by_the_clock_of_the_schedule(
     schedule = replace(SCHEDULE, clock=kind, seconds=35.0)
 
     def train_on() -> None:
-        desk = RunDesk(clock=clock)
-        train_line(tmp_path, desk, schedule=schedule, each_step=lambda: clocks.go(50, working=10))
+        reporter = RunReporter(clock=clock)
+        train_line(
+            tmp_path, reporter, schedule=schedule, each_step=lambda: clocks.go(50, working=10)
+        )
 
     train_on()
     saved = read_run(tmp_path / LAST, schedule)

@@ -217,12 +217,12 @@ def test_a_worker_that_the_system_kills_costs_no_run(
     draw = KilledOnce(tmp_path / "killed")
     monkeypatch.setattr(LineTask, "ahead", lambda self: draw)
     out = tmp_path / "out"
-    with run_session(out, since=0.0) as desk:
+    with run_session(out, since=0.0) as reporter:
         state = as_memory_allows(
-            lambda workers: train_line(out, desk, workers=workers),
+            lambda workers: train_line(out, reporter, workers=workers),
             2,
             lambda workers, short: fewer_workers(workers),
-            desk,
+            reporter,
         )
     assert draw.mark.exists()
     (told,) = [r["sentence"] for r in records(out) if r.get("event") == "fewer workers"]

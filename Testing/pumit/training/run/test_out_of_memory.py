@@ -16,7 +16,7 @@ from pumit.training.run.out_of_memory import (
     fewer_workers,
     memory_short,
 )
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 from pumit.training.segmentation.data_plan import DataPlan, smaller_plan
 
 
@@ -65,8 +65,8 @@ def test_settings_become_smaller_until_they_fit_or_cannot(tmp_path: Path) -> Non
     def smaller(size: int, short: MemoryShortError) -> tuple[int, str] | None:
         return (size // 2, f"{size // 2} now.") if size > 1 else None
 
-    desk = RunDesk(RunJournal(tmp_path))
-    assert as_memory_allows(attempt, 8, smaller, desk) == "with 2"
+    reporter = RunReporter(RunJournal(tmp_path))
+    assert as_memory_allows(attempt, 8, smaller, reporter) == "with 2"
     assert tried == [8, 4, 2]
     records, _ = read_log(tmp_path)
     assert [r["event"] for r in records] == ["smaller patch"] * 2
@@ -76,9 +76,9 @@ def test_settings_become_smaller_until_they_fit_or_cannot(tmp_path: Path) -> Non
         raise MemoryError
 
     with pytest.raises(TrainingError, match="cannot be made smaller"):
-        as_memory_allows(never, 8, smaller, RunDesk())
+        as_memory_allows(never, 8, smaller, RunReporter())
     with pytest.raises(RuntimeError, match="a bug"):
-        as_memory_allows(lambda size: _fail(), 8, smaller, RunDesk())
+        as_memory_allows(lambda size: _fail(), 8, smaller, RunReporter())
 
 
 def _fail() -> str:

@@ -18,13 +18,13 @@ from pumit.models.tensor_file import write_tensors
 from pumit.runs import LOG, RunStatus, ask, read_log, read_status
 from pumit.training.run import control as run_control
 from pumit.training.run import log_files as run_journal
-from pumit.training.run import reporter as run_desk
+from pumit.training.run import reporter as run_reporter
 from pumit.training.run import resume_state as run_folder
 from pumit.training.run.clock import RunClock
 from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.log_files import RunJournal
 from pumit.training.run.log_text import duration, sentence_of
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session
 from tiny_run import SCHEDULE, STEPS, run_line, train_line, wait_for
@@ -34,12 +34,12 @@ from tiny_run import SCHEDULE, STEPS, run_line, train_line, wait_for
 def swift(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_control, "POLL_SECONDS", 0.005)
     monkeypatch.setattr(run_control, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(run_desk, "ROOM_SECONDS", 0.01)
+    monkeypatch.setattr(run_reporter, "ROOM_SECONDS", 0.01)
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> RunDesk:
-    return RunDesk(RunJournal(tmp_path), RunControl(tmp_path))
+def reporter(tmp_path: Path) -> RunReporter:
+    return RunReporter(RunJournal(tmp_path), RunControl(tmp_path))
 
 
 def status_of(folder: Path) -> RunStatus:
@@ -54,7 +54,7 @@ class FullDisk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, after: int) -> None:
         self.calls, self.after, self.has_room = 0, after, False
         monkeypatch.setattr(run_folder, "write_tensors", self.write)
-        monkeypatch.setattr(run_desk, "_free", lambda folder: 10**9 * self.has_room)
+        monkeypatch.setattr(run_reporter, "_free", lambda folder: 10**9 * self.has_room)
 
     def write(self, path: Path, *content: Any) -> None:
         self.calls += 1
@@ -98,10 +98,10 @@ def test_a_run_that_waits_for_room_can_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FullDisk(monkeypatch, after=5)
-    with run_session(tmp_path, since=0.0) as desk:
+    with run_session(tmp_path, since=0.0) as reporter:
         threading.Timer(0.3, lambda: ask(tmp_path, "stop")).start()
         with pytest.raises(RunStopped, match=r"while the disk was full\. Step 5 is saved\."):
-            train_line(tmp_path, desk)
+            train_line(tmp_path, reporter)
     assert step_saved(tmp_path / LAST) == 5
 
 
@@ -110,7 +110,7 @@ def test_without_a_folder_a_full_disk_is_an_error(tmp_path: Path) -> None:
         raise DiskFullError("The disk is full.")
 
     with pytest.raises(DiskFullError):
-        RunDesk().written(refuse)
+        RunReporter().written(refuse)
 
 
 def test_lines_that_found_no_room_are_written_later(
@@ -151,15 +151,15 @@ def test_a_run_goes_on_when_nobody_listens_any_more(
 def test_sleep_is_told_and_not_counted(tmp_path: Path) -> None:
     now = [0.0]
     clock = RunClock(lambda: now[0], lambda: 0.0)
-    desk = RunDesk(RunJournal(tmp_path), clock=clock)
-    desk.begin(before=10.0, step=3, steps=9)
+    reporter = RunReporter(RunJournal(tmp_path), clock=clock)
+    reporter.begin(before=10.0, step=3, steps=9)
     now[0] += 7200
-    desk.beat()
+    reporter.beat()
     (told,) = read_log(tmp_path)[0]
     assert told["event"] == "slept"
     assert told["sentence"] == "The computer slept for 2 h 00 min, which do not count."
-    desk.training()
-    desk.beat()
+    reporter.training()
+    reporter.beat()
     assert status_of(tmp_path).seconds == 10.0
 
 
@@ -169,7 +169,7 @@ def test_time_left_knows_steps_validations_and_budget(
 ) -> None:
     """Steps of 2 seconds and validations of 30, after each 8 of 24; they end a budget late."""
     now = [0.0]
-    desk = RunDesk(RunJournal(tmp_path), clock=RunClock(lambda: now[0], lambda: now[0]))
+    reporter = RunReporter(RunJournal(tmp_path), clock=RunClock(lambda: now[0], lambda: now[0]))
 
     def go(by: float) -> None:
         now[0] += by
@@ -179,31 +179,31 @@ def test_time_left_knows_steps_validations_and_budget(
         return {"score": 1.0}
 
     schedule = replace(SCHEDULE, checkpoint_seconds=1e9, seconds=seconds)
-    train_line(tmp_path, desk, schedule=schedule, each_step=lambda: go(2), validate=validate)
+    train_line(tmp_path, reporter, schedule=schedule, each_step=lambda: go(2), validate=validate)
     told = {r["step"]: r for r in read_log(tmp_path)[0] if "loss" in r}
     assert [told[step]["left_seconds"] for step in (1, 9)] == left
     assert [told[step]["seconds"] for step in (1, 8, 9)] == [2.0, 16.0, 48.0]
     assert told[9]["fields_per_second"] == told[8]["fields_per_second"]
 
 
-def test_status_follows_the_log(desk: RunDesk, tmp_path: Path) -> None:
-    desk.begin(before=0.0, step=0, steps=STEPS)
-    desk.report({"step": 6, "seconds": 12.0, "loss": 0.5, "left_seconds": 150.0})
+def test_status_follows_the_log(reporter: RunReporter, tmp_path: Path) -> None:
+    reporter.begin(before=0.0, step=0, steps=STEPS)
+    reporter.report({"step": 6, "seconds": 12.0, "loss": 0.5, "left_seconds": 150.0})
     status = status_of(tmp_path)
     assert (status.state, status.step, status.steps, status.left_seconds) == (
         "training", 6, STEPS, 150.0,
     )  # fmt: skip
     assert status.sentence == f"Step 6 of {STEPS}, 2 minutes left."
-    desk.validating(6)
+    reporter.validating(6)
     assert status_of(tmp_path).state == "validating"
 
 
-def test_a_person_can_read_the_log(desk: RunDesk, tmp_path: Path) -> None:
-    desk.begin(before=0.0, step=0, steps=9)
+def test_a_person_can_read_the_log(reporter: RunReporter, tmp_path: Path) -> None:
+    reporter.begin(before=0.0, step=0, steps=9)
     line = {"step": 3, "loss": 0.51234, "fields_per_second": 2.0, "memory_gib": 1.5}
-    desk.report({**line, "left_seconds": 30.0})
-    desk.report({"step": 3, "validation": {"score": 0.5, "dice_liver": 0.25}})
-    desk.event("paused", "Paused\nhere.")
+    reporter.report({**line, "left_seconds": 30.0})
+    reporter.report({"step": 3, "validation": {"score": 0.5, "dice_liver": 0.25}})
+    reporter.event("paused", "Paused\nhere.")
     lines = (tmp_path / "log.txt").read_text(encoding="utf-8").splitlines()
     assert [text.split("  ", 1)[1] for text in lines] == [
         "Step 3 of 9: loss 0.5123, 2 fields a second, 30 seconds left, 1.50 GiB of memory.",

@@ -16,7 +16,7 @@ from pumit.errors import PumitError, TrainingError
 from pumit.models.tensor_file import write_tensors
 from pumit.runs import CONTROL, LOCK, RunStatus, ask, read_log, read_status
 from pumit.training.run import control as run_control
-from pumit.training.run import reporter as run_desk
+from pumit.training.run import reporter as run_reporter
 from pumit.training.run import resume_state as run_folder
 from pumit.training.run.control import RunStopped
 from pumit.training.run.resume_state import LAST, step_saved
@@ -29,7 +29,7 @@ from torch import Tensor
 def swift(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_control, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(run_control, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(run_desk, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(run_reporter, "BEAT_SECONDS", 0.05)
 
 
 @pytest.fixture(scope="module")
@@ -176,8 +176,10 @@ def test_a_stopped_run_is_saved_and_goes_on_later(
 def test_a_stop_within_a_validation_has_it_done_again(
     tmp_path: Path, expected: dict[str, Tensor]
 ) -> None:
-    with pytest.raises(RunStopped), run_session(tmp_path, since=0.0) as desk:
-        train_line(tmp_path, desk, validate=lambda state: ask(tmp_path, "stop") or desk.check())
+    with pytest.raises(RunStopped), run_session(tmp_path, since=0.0) as reporter:
+        train_line(
+            tmp_path, reporter, validate=lambda state: ask(tmp_path, "stop") or reporter.check()
+        )
     assert step_saved(tmp_path / LAST) == 8
     assert not [r for r in read_log(tmp_path)[0] if "validation" in r]
     alike(run_line(tmp_path), expected)
@@ -187,17 +189,17 @@ def test_a_stop_within_a_validation_has_it_done_again(
 
 def test_what_was_asked_of_an_earlier_run_is_forgotten(tmp_path: Path) -> None:
     ask(tmp_path, "stop")
-    with run_session(tmp_path, since=time.time() + 60) as desk:
-        assert desk.wanted is None
+    with run_session(tmp_path, since=time.time() + 60) as reporter:
+        assert reporter.wanted is None
         ask(tmp_path, "stop")
         with pytest.raises(RunStopped):
-            desk.check()
+            reporter.check()
 
 
 def test_a_wish_to_go_on_is_no_news_to_a_run_that_does(tmp_path: Path) -> None:
-    with run_session(tmp_path, since=0.0) as desk:
+    with run_session(tmp_path, since=0.0) as reporter:
         ask(tmp_path, "resume")
-        desk.check()
+        reporter.check()
         assert not (tmp_path / CONTROL).exists()
         assert events(tmp_path) == []
 

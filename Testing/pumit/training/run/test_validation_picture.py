@@ -14,7 +14,7 @@ from pumit.segmentation import ClassLabel
 from pumit.training.data.case import LabelledVolume
 from pumit.training.data.classes import ClassValue
 from pumit.training.run.log_files import RunJournal
-from pumit.training.run.reporter import RunDesk
+from pumit.training.run.reporter import RunReporter
 from pumit.training.run.validation_picture import (
     FOOTER,
     LONGEST_SIDE,
@@ -99,11 +99,11 @@ def case(name: str, *, labelled: bool) -> LabelledVolume:
 
 
 def test_always_the_same_case_is_shown_once_a_step(tmp_path: Path) -> None:
-    desk = RunDesk(RunJournal(tmp_path))
-    draw = OverlayPictures(desk, tmp_path, [ClassValue(1, ClassLabel("ball"))])
+    reporter = RunReporter(RunJournal(tmp_path))
+    draw = OverlayPictures(reporter, tmp_path, [ClassValue(1, ClassLabel("ball"))])
     cases = [case("empty", labelled=False), case("b", labelled=True), case("c", labelled=True)]
     for step in (20, 20, 40):
-        desk.validating(step)
+        reporter.validating(step)
         for one in cases:
             truth = one.labels == 1
             draw(one, iter([("ball", truth, truth)]))
@@ -122,9 +122,9 @@ def test_a_picture_that_cannot_be_written_ends_nothing(
         raise ExportError("The disk is full.")
 
     monkeypatch.setattr("pumit.training.run.validation_picture.write_overlay", refuse)
-    desk = RunDesk(RunJournal(tmp_path))
-    draw = OverlayPictures(desk, tmp_path, [ClassValue(1, ClassLabel("ball"))])
+    reporter = RunReporter(RunJournal(tmp_path))
+    draw = OverlayPictures(reporter, tmp_path, [ClassValue(1, ClassLabel("ball"))])
     one = case("b", labelled=True)
-    desk.validating(20)
+    reporter.validating(20)
     draw(one, iter([("ball", one.labels == 1, one.labels == 1)]))
     assert read_log(tmp_path)[0] == []

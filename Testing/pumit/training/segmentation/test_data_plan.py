@@ -142,7 +142,7 @@ def test_given_values_come_first() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"patchsize": [8, 64, 64]}, "did you mean patch_size"),
+        ({"patchsize": [8, 64, 64]}, "did you mean 'patch_size'"),
         ({"patch_size": [10, 64, 64]}, r"nearest is \[8, 64, 64\]"),
         ({"patch_size": [8, 32, 32]}, r"nearest is \[16, 32, 32\]"),
         ({"patch_size": [8, 64]}, "three whole numbers"),

@@ -139,7 +139,7 @@ def test_sided_classes_are_not_mirrored(classes: list[str], axes: tuple[int, ...
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"rotate": 0.5}, "did you mean rotation"),
+        ({"rotate": 0.5}, "did you mean 'rotation'"),
         ({"noise": 2}, "probability"),
         ({"flips": "xyz"}, "letters d, h, w"),
         ({"blur": "much"}, "blur"),

@@ -134,7 +134,7 @@ def test_full_gpu_is_told_with_what_helps(tmp_path: Path, monkeypatch: pytest.Mo
     def fail(*args: Any, **options: Any) -> None:
         raise torch.cuda.OutOfMemoryError
 
-    monkeypatch.setattr("pumit.training.segmentation.run.train", fail)
+    monkeypatch.setattr("pumit.training.loop.fit.train", fail)
     write_pairs(tmp_path / "set", 2)
     with pytest.raises(TrainingError, match=r"not enough memory.*activation_checkpointing"):
         run(tmp_path)
@@ -189,18 +189,18 @@ def test_pretrained_vit_begins_the_network(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"shedule": {}}, "did you mean schedule"),
-        ({"schedule": {"step": 3}}, "did you mean steps"),
+        ({"shedule": {}}, "did you mean 'schedule'"),
+        ({"schedule": {"step": 3}}, "did you mean 'steps'"),
         ({"task": "detection"}, "segmentation or classification"),
         ({"network": "pumit_tokenizer"}, "cannot be trained to segment"),
         ({"network_sizes": {"dims": 3}}, "dim"),
         ({"data": None}, "needs data"),
-        ({"data": {"folder": "set", "clases": {}}}, "did you mean classes"),
+        ({"data": {"folder": "set", "clases": {}}}, "did you mean 'classes'"),
         ({"data": {"folder": "set", "classes": {"ball": 1}}}, "label values 2"),
         ({"plan": {"patch_size": [16, 30, 32]}}, r"nearest is \[16, 32, 32\]"),
         ({"plan": {"orientation": "upright"}}, "anatomical or stored"),
         ({"balanced_share": 1.5}, "balanced_share"),
-        ({"validation": {"overlaps": 0.5}}, "did you mean overlap"),
+        ({"validation": {"overlaps": 0.5}}, "did you mean 'overlap'"),
         ({"initial": "nothing.safetensors"}, "nothing.safetensors"),
         ({"name": "../x"}, "model's file"),
         ({"name": "last"}, "model's file"),

@@ -61,9 +61,9 @@ def test_their_settings_are_the_papers() -> None:
 def test_pretraining_recipes_can_be_read(name: str) -> None:
     recipe = read_recipe_file(find_recipe(name)[0])
     assert name in recipe_names()
-    Schedule(**recipe["schedule"])
-    assert recipe["network"] == name
-    assert set(recipe.get("network_sizes", {})) <= set(RECIPES[name].sizes)
+    Schedule(**recipe.schedule.model_dump())
+    assert recipe.network == name
+    assert set(recipe.network_sizes) <= set(RECIPES[name].sizes)
 
 
 def test_the_published_pretraining_is_the_papers() -> None:

@@ -1,0 +1,210 @@
+"""The one way to train: a job says what is trained, and `fit` trains, keeps and judges it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from pumit.models.checkpoint import save_checkpoint
+from pumit.training.loop.context import TrainingRun
+from pumit.training.loop.state import State, Validate
+from pumit.training.loop.task import Task
+from pumit.training.loop.trainer import train
+from pumit.training.recipes.schedule import Schedule
+from pumit.training.run.out_of_memory import (
+    MemoryShortError,
+    WorkerLostError,
+    as_memory_allows,
+    fewer_workers,
+)
+
+ONE_SPACING: Mapping[int, float] = {0: 1.0}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training of a job, such as that of one of several learning rates.
+
+    Attributes:
+        folder: Folder of its checkpoints.
+        schedule: Length and rates.
+        facts: Keys that each of its records has besides.
+    """
+
+    folder: Path
+    schedule: Schedule
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class TrainingJob(Protocol):
+    """What is trained: the data and their plan, the task, its validation and its checkpoint.
+
+    `fit` calls the methods in the order in which they stand here. Where memory is short it begins
+    again at `settled`, with what `smaller` has changed.
+
+    Attributes:
+        run: Recipe and circumstances.
+        keeps_last: Whether the weights of the last save are a checkpoint besides the best ones.
+    """
+
+    run: TrainingRun
+    keeps_last: bool = True
+
+    def plan(self) -> None:
+        """Read recipe and data and decide; nothing is written before that succeeds.
+
+        Raises:
+            PumitError: If recipe or data cannot be used.
+        """
+
+    def prepare(self) -> None:
+        """Prepare the data in the output folder, where they need it."""
+
+    def settled(self) -> dict[str, Any]:
+        """Keys of the recipe that were decided, as another start finds them."""
+
+    def trials(self) -> Sequence[Trial]:
+        """The trainings, one after the other; usually a single one."""
+        return [Trial(self.run.output, self.run.schedule)]
+
+    def validation(self) -> Validate | None:
+        """What scores the averaged weights; None where the last ones are kept."""
+
+    def task(self) -> Task:
+        """Network, data and loss, as training begins."""
+
+    def degrees(self) -> Mapping[int, float]:
+        """Share of the steps by degree of anisotropy."""
+        return ONE_SPACING
+
+    def model_state(self, state: State) -> State:
+        """The weights of the model among those that are trained."""
+        return state
+
+    def content(self) -> dict[str, Any]:
+        """Keys of the checkpoint's recipe that inference needs."""
+
+    def training_facts(self, trial: Trial) -> dict[str, Any]:
+        """What the checkpoint's recipe says of the training."""
+
+    def metrics(self, found: Mapping[str, float]) -> dict[str, Any]:
+        """What the checkpoint says of a validation."""
+        return finite(found)
+
+    def judge(self, best: Sequence[Path]) -> None:
+        """Measure the best model and write what it does; in the first process alone.
+
+        Args:
+            best: Best checkpoint of each trial.
+        """
+
+    def smaller(self) -> str | None:
+        """Change the job so that it needs less memory; returns what is less, in a sentence.
+
+        None where nothing can be made smaller.
+        """
+
+
+def fit(job: TrainingJob) -> Path:
+    """Do a job; started again, it resumes.
+
+    Returns:
+        The best checkpoint, `<name>.safetensors` in the output folder.
+
+    Raises:
+        PumitError: If recipe or data cannot be used; before anything is trained.
+        RunStopped: If the run was stopped; it is saved.
+    """
+    job.plan()
+    job.prepare()
+    return as_memory_allows(_train_all, job, _with_less, job.run.reporter)
+
+
+def write_checkpoint(job: TrainingJob, trial: Trial, target: Path) -> Callable[..., None]:
+    """What writes a model that inference loads as it is: `write(state, step, found, **more)`.
+
+    Args:
+        job: The job that trains it.
+        trial: Training that it comes from.
+        target: File to write.
+    """
+    content, training = job.content(), job.training_facts(trial)
+    card = job.run.recipe.get("card", {})
+
+    def write(
+        state: State, step: int, found: Mapping[str, float] | None = None, **more: Any
+    ) -> None:
+        model = job.model_state(state)
+        half = {k: (v.half() if v.is_floating_point() else v).cpu() for k, v in model.items()}
+        facts: dict[str, Any] = {"step": step, "training": training}
+        if found is not None:
+            facts["metrics"] = job.metrics(found)
+        save_checkpoint(target, half, {**content, **facts, **more, **card})
+
+    return write
+
+
+def finite(found: Mapping[str, float]) -> dict[str, float]:
+    """What of a validation can be written as JSON."""
+    return {k: v for k, v in found.items() if math.isfinite(v)}
+
+
+def _train_all(job: TrainingJob) -> Path:
+    """Train with the plan as it is, and judge the best; returns its checkpoint."""
+    run = job.run
+    run.settle(**job.settled())
+    best = [_train(job, trial) for trial in job.trials()]
+    if run.is_first:
+        job.judge(best)
+    return run.model
+
+
+def _train(job: TrainingJob, trial: Trial) -> Path:
+    """One training; returns its best checkpoint, or that of the last save without validation."""
+    run, reporter = job.run, job.run.reporter
+    target = trial.folder / run.model.name
+    write = write_checkpoint(job, trial, target)
+
+    def keep(state: State, step: int, found: Mapping[str, float] | None = None) -> None:
+        write(state, step, found)
+        if target == run.model:  # of several trials none is the best before all have ended
+            reporter.best(target, step)
+
+    validation = job.validation()
+    on_save: Callable[[State, int], None] | None = keep
+    if validation is not None:
+        last = target.with_name(f"{target.stem}_last.safetensors")
+        on_save = write_checkpoint(job, trial, last) if job.keeps_last else None
+    trial.folder.mkdir(exist_ok=True)
+    state = train(
+        job.task(),
+        trial.folder,
+        trial.schedule,
+        seed=run.seed,
+        degrees=job.degrees(),
+        report=lambda record: reporter.report({**trial.facts, **record}),
+        on_checkpoint=on_save,
+        validate=validation,
+        on_best=keep,
+        device=run.device,
+        workers=run.workers,
+        reporter=reporter,
+    )
+    if run.is_first and not target.is_file():  # such as no validation case that has any class
+        reporter.written(lambda: write(state, trial.schedule.steps))
+    return target
+
+
+def _with_less(job: TrainingJob, short: MemoryShortError) -> tuple[TrainingJob, str] | None:
+    """The same job with less memory, and what is less."""
+    if not isinstance(short, WorkerLostError):
+        sentence = job.smaller()
+        return None if sentence is None else (job, sentence)
+    fewer = fewer_workers(job.run.workers)
+    if fewer is None:
+        return None
+    job.run = replace(job.run, workers=fewer[0])
+    return job, fewer[1]

@@ -1,0 +1,130 @@
+"""`pumit pretrain`: the promptable network, a tokenizer or an encoder, without validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pumit.errors import PumitError
+from pumit.training.loop.context import TrainingRun
+from pumit.training.loop.fit import TrainingJob, Trial
+from pumit.training.loop.state import State, Validate
+from pumit.training.loop.task import Task
+from pumit.training.pretraining.objective import BuildContext, Objective
+from pumit.training.pretraining.registry import objective_kind
+from pumit.training.recipes.model import read_model
+from pumit.training.recipes.pretraining import PretrainingRecipe
+
+# Keys that the checkpoint repeats of the recipe.
+REPEATED = (
+    *("seed", "batch_size", "real_share", "real_cases", "real_images", "loss", "degrees"),
+    *("real_sets", "label_maps", "map_share", "unlabelled_targets", "field_sizes", "rounds"),
+)
+
+
+def read_recipe(recipe: Mapping[str, Any], source: str) -> PretrainingRecipe:
+    """Read a recipe, the keys of its objective included; reads no data.
+
+    Args:
+        recipe: Keys and values of a YAML file.
+        source: The file's name, for messages.
+
+    Raises:
+        PumitError: If a key is misspelt (the nearest right one is named), or a value cannot be
+            used.
+    """
+    objective = objective_kind(str(recipe.get("network", "promptable")))
+    read: PretrainingRecipe = read_model(objective.recipe, recipe, source)
+    objective.check(read)
+    return read
+
+
+class PretrainingJob(TrainingJob):
+    """Pre-train by the objective of the recipe's network.
+
+    Args:
+        run: Recipe and circumstances.
+    """
+
+    def __init__(self, run: TrainingRun) -> None:
+        self.run = run
+        self.recipe = read_recipe(run.recipe, run.source)
+        self._objective: Objective | None = None
+        self._is_fresh = False
+
+    def plan(self) -> None:
+        """Build the objective, which says what is wrong with the recipe."""
+        self._build()
+
+    def prepare(self) -> None:
+        """Nothing: images are prepared as they are drawn."""
+
+    def settled(self) -> dict[str, Any]:
+        """Keys of the recipe that are the same whatever is pre-trained."""
+        return {
+            "task": "pretraining",
+            "name": self.run.name,
+            "seed": self.run.seed,
+            "workers": self.run.workers,
+        }
+
+    def validation(self) -> Validate | None:
+        """None: nothing is validated."""
+        return None
+
+    def task(self) -> Task:
+        """The objective's; built anew where an attempt has changed its weights."""
+        objective = self.objective if self._is_fresh else self._build()
+        self._is_fresh = False
+        return objective.task
+
+    def degrees(self) -> Mapping[int, float]:
+        """Those of the objective."""
+        return self.objective.degrees
+
+    def model_state(self, state: State) -> State:
+        """The weights without those that only training needs."""
+        return self.objective.model_state(state)
+
+    def content(self) -> dict[str, Any]:
+        """Name, network and what it needs."""
+        version = str(self.recipe.version)
+        return {"name": self.run.name, "version": version, **self.objective.content}
+
+    def training_facts(self, trial: Trial) -> dict[str, Any]:
+        """What of the recipe another person should know."""
+        recipe = self.run.recipe
+        repeated = {key: recipe[key] for key in REPEATED if key in recipe}
+        return {**repeated, "schedule": dict(self.run.named_schedule)}
+
+    def judge(self, best: Sequence[Path]) -> None:
+        """Nothing is measured."""
+
+    def smaller(self) -> str | None:
+        """Half the batch, where the objective takes it."""
+        count = self.recipe.batch_size
+        changed = {**self.run.recipe, "batch_size": count // 2}
+        try:
+            self.recipe = read_recipe(changed, self.run.source)
+        except PumitError:
+            return None
+        self.run = replace(self.run, recipe=changed)
+        return f"Each step takes {count // 2} of {count} images now."
+
+    @property
+    def objective(self) -> Objective:
+        """The objective that was built last."""
+        assert self._objective is not None
+        return self._objective
+
+    def _build(self) -> Objective:
+        run = self.run
+        torch.manual_seed(run.seed)
+        build = objective_kind(self.recipe.network).build
+        self._objective = build(self.recipe, BuildContext(run.device, run.workers))
+        self._is_fresh = True
+        return self._objective

@@ -1,0 +1,83 @@
+"""Recipes of `pumit train` with `task: classification`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from pumit.errors import PumitError
+from pumit.training.recipes.model import AtLeastOne, RecipeModel, TrainingRecipe
+
+
+class ImageSet(RecipeModel):
+    """Where the images and their classes lie.
+
+    Attributes:
+        file: An .npz file of MedMNIST.
+        folder: A folder with a folder of scans for each class; either this or file.
+        classes: Names of the classes in their order.
+        split: Shares of validation and test cases, or their names.
+        patient: Part of a case's name that the scans of a patient share, as a pattern.
+    """
+
+    file: str | None = None
+    folder: str | None = None
+    classes: list[Any] = Field(default_factory=list)
+    split: dict[str, Any] | None = None
+    patient: str | None = None
+
+
+class ClassificationRecipe(TrainingRecipe):
+    """Recipe of a classifier.
+
+    Attributes:
+        task: What is done.
+        network: Network to train.
+        data: Images and classes.
+        eva02: Published weights to begin with, a safetensors file.
+        image_size: Voxels that the network sees, (depth, height, width).
+        intensity: How intensities are scaled.
+        orientation: anatomical, or stored: as the files lie.
+        random_intensity: Whether brightness and contrast are varied.
+        flips: Whether images are flipped.
+        batch_size: Cases of a step, by default as many as in the source.
+        epochs: Passes through the training cases, instead of steps.
+        drop_epochs: Epochs after which the rate falls.
+        learning_rates: Rates to try; the best by validation is kept.
+    """
+
+    task: Literal["classification"] = "classification"
+    network: str = "pumit_classifier_small"
+    data: ImageSet = ImageSet()
+    eva02: str | None = None
+    image_size: list[int] | None = None
+    intensity: dict[str, Any] | None = None
+    orientation: str | None = None
+    random_intensity: bool = False
+    flips: bool = False
+    batch_size: AtLeastOne = 32
+    epochs: int | None = None
+    drop_epochs: list[int] = Field(default_factory=list)
+    learning_rates: list[float] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _require_what_fits_together(self) -> ClassificationRecipe:
+        if (self.data.file is None) == (self.data.folder is None):
+            raise PumitError(
+                "The recipe's data needs either file (an .npz of MedMNIST) or folder (one folder "
+                "per class); --data gives either."
+            )
+        if self.image_size is not None and (len(self.image_size) != 3 or min(self.image_size) < 1):
+            raise PumitError(f"image_size must be 3 whole numbers above 0, got {self.image_size}.")
+        if self.drop_epochs and min(self.drop_epochs) < 1:
+            raise PumitError(f"drop_epochs must be whole numbers above 0, got {self.drop_epochs}.")
+        if not all(0 < rate < 1 for rate in self.learning_rates):
+            raise PumitError(
+                f"learning_rates must be numbers above 0 and below 1, got {self.learning_rates}."
+            )
+        if self.epochs is not None and "steps" in self.schedule.model_fields_set:
+            raise PumitError("The recipe has both epochs and steps in its schedule; give one.")
+        if self.initial is not None and self.eva02 is not None:
+            raise PumitError("The recipe begins with initial and with eva02; give one of them.")
+        return self
