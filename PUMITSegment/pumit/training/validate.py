@@ -14,7 +14,8 @@ from typing import Any, TextIO
 import yaml
 
 from pumit.errors import PumitError
-from pumit.training.recipes.reader import check_keys, schedule_kinds
+from pumit.training.recipes.model import check_schedule
+from pumit.training.recipes.reader import check_keys
 
 DEFAULT_TASK = "segmentation"
 
@@ -45,7 +46,7 @@ def check_recipe(recipe: Mapping[str, Any], source: str) -> None:
         check_keys(recipe.get("plan", {}), PLAN_KINDS, "plan")
     else:
         raise PumitError(f"task in {source} must be segmentation or promptable, got {task!r}.")
-    check_keys(recipe.get("schedule", {}), schedule_kinds(), "schedule")
+    check_schedule(recipe.get("schedule", {}))
     _check_data(recipe["data"])
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
-from pumit.training.recipes.reader import Kinds, check_keys, read_yaml, schedule_kinds
+from pumit.training.recipes.model import check_schedule
+from pumit.training.recipes.reader import Kinds, check_keys, read_yaml
 from pumit.training.recipes.schedule import DEFAULT_SCHEDULE, Schedule
 from pumit.training.validate import check_recipe
 
@@ -190,7 +191,7 @@ def checked_comparison(recipe: Mapping[str, Any], source: str) -> Comparison:
 
 def _common_schedule(recipe: Mapping[str, Any], source: str) -> dict[str, Any]:
     given = recipe.get("schedule", {})
-    check_keys(given, schedule_kinds(), "schedule")
+    check_schedule(given)
     for key, remedy in NOT_IN_SCHEDULE.items():
         if key in given:
             raise PumitError(f"{key} cannot stand in schedule of a comparison: {remedy}.")
@@ -243,7 +244,7 @@ def _network(row: Mapping[str, Any], where: str) -> ComparedNetwork:
     if not NAME.fullmatch(name):
         raise PumitError(f"{where}: the name {name!r} cannot be that of a folder.")
     schedule = row.get("schedule", {})
-    check_keys(schedule, schedule_kinds(), f"schedule of {name}")
+    check_schedule(schedule, f"schedule of {name}")
     shared = [key for key in schedule if key not in OWN_SCHEDULE]
     if shared:
         raise PumitError(

@@ -14,8 +14,9 @@ from pumit.training.loop.context import COMMON_KINDS
 from pumit.training.planning.hardware import hardware_for
 from pumit.training.planning.request import Planned, PlanRequest
 from pumit.training.planning.trial_process import TrialProcess
+from pumit.training.recipes.model import check_schedule
 from pumit.training.recipes.presets import preset_for
-from pumit.training.recipes.reader import check_keys, schedule_kinds
+from pumit.training.recipes.reader import check_keys
 
 # Goal to the task of its recipe.
 GOALS = {"automatic": "segmentation", "clicks": "promptable"}
@@ -47,7 +48,7 @@ def plan_training(
     """
     task = GOALS[_goal(given, goal, source)]
     check_keys({k: v for k, v in given.items() if k in COMMON_KINDS}, COMMON_KINDS, source)
-    check_keys(given.get("schedule", {}), schedule_kinds(), "schedule")
+    check_schedule(given.get("schedule", {}))
     hardware = hardware_for(pick_device(device or given.get("device", "auto")))
     numbers = preset_for(preset, hardware.kind)
     with TrialProcess(task) as trial:

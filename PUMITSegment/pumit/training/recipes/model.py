@@ -119,21 +119,31 @@ def read_model(model: type[M], given: Mapping[str, Any], where: str) -> M:
         raise PumitError(_sentence_of(error, model, where)) from None
 
 
-def read_schedule(
-    given: Mapping[str, Any], usual: Mapping[str, Any] | None = None, where: str = "schedule"
-) -> Schedule:
-    """Read a recipe's `schedule`.
+def check_schedule(given: Mapping[str, Any], where: str = "schedule") -> None:
+    """Check keys and types of a recipe's `schedule`, which may be a part of one.
 
     Args:
         given: Its keys and values.
-        usual: Values of keys that it leaves out; then those of `Schedule`.
         where: Name of the place in a message.
 
     Raises:
         PumitError: If a key is unknown, or a value cannot be used.
     """
+    read_model(model_of(Schedule), given, where)
+
+
+def read_schedule(given: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> Schedule:
+    """Read a recipe's `schedule`.
+
+    Args:
+        given: Its keys and values.
+        usual: Values of keys that it leaves out; then those of `Schedule`.
+
+    Raises:
+        PumitError: If a key is unknown, or a value cannot be used.
+    """
     values = {**(usual or {}), **given}
-    read_model(model_of(Schedule), values, where)
+    check_schedule(values)
     # As they are written, since the model makes 1800.0 of 1800.
     return Schedule(**values)
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from pumit.errors import PumitError
-from pumit.training.recipes.schedule import Schedule
 
 Kinds = Mapping[str, tuple[type, ...]]
 
@@ -38,22 +36,6 @@ NEVER_ZERO = {
     "accumulate",
     "field_size",
 }
-
-
-def schedule_kinds() -> dict[str, tuple[type, ...]]:
-    """What the keys of a recipe's `schedule` may be, after the defaults of `Schedule`."""
-    kinds: dict[str, tuple[type, ...]] = {}
-    for f in fields(Schedule):
-        default = f.default
-        if isinstance(default, (bool, str)):
-            kinds[f.name] = (type(default),)
-        elif isinstance(default, int):
-            kinds[f.name] = (int,)
-        elif isinstance(default, float) or default is None:
-            kinds[f.name] = (int, float)
-        else:
-            kinds[f.name] = (list, tuple)
-    return kinds
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
