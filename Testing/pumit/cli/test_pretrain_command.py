@@ -28,7 +28,7 @@ def test_a_run_of_one_step_writes_a_model(run: Any, recipe: Path, tmp_path: Path
     assert names == {
         *("last.safetensors", "log.jsonl", "log.txt", "recipe.yaml", "started.json"),
         *("tiny.safetensors", "status.json", "card.md", "card.json", "case_numbers.json"),
-        "curves.png",
+        *("curves.png", "lock"),
     }
 
 
