@@ -290,7 +290,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             self._updates.forget(each)
         with self.saying():
             working.reset(ids)
-            self.status.waiting(_("Prompts and masks are gone; undo brings them back."))
+            self.status.waiting(_("Prompts and masks removed; Undo restores them."))
         self.onSessionChanged()
 
     @property
@@ -305,11 +305,11 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     def undo(self) -> bool:
         """Take back the last change of prompts and masks; False where there is none."""
-        return self.canUndo and self._step(self.working.undo, _("Taken back."))
+        return self.canUndo and self._step(self.working.undo, _("Undone."))
 
     def redo(self) -> bool:
         """Repeat what was taken back; False where there is nothing."""
-        return self.canRedo and self._step(self.working.redo, _("Repeated."))
+        return self.canRedo and self._step(self.working.redo, _("Redone."))
 
     def _step(self, move: Callable[[], list[str] | None], text: str) -> bool:
         self._updates.cancel()

@@ -89,7 +89,7 @@ def test_the_newest_request_wins_while_the_server_is_at_an_older_one(
     asker.answer([FIRST])
     server.gate.clear()
     asker.ask([FIRST, SECOND], segment="2")
-    assert wait_for(asker.background, lambda: ("Looking", None) in asker.progress[2:])
+    assert wait_for(asker.background, lambda: ("Segmenting", None) in asker.progress[2:])
     asker.ask([SECOND], segment="3")
     threading.Timer(0.3, server.gate.set).start()
     asker.wait()

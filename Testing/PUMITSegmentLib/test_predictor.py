@@ -76,9 +76,9 @@ def test_prompts_are_answered_by_a_mask_on_the_volumes_grid(asker):
     assert prediction.estimatedIou == pytest.approx(0.5)
     assert 0 < prediction.seconds <= time.monotonic() - start
     texts = [text for text, _fraction in asker.progress]
-    assert texts[0] == "Starting what computes"
+    assert texts[0] == "Starting the worker"
     assert "Opening the scan" in texts
-    assert texts[-1] == "Looking"
+    assert texts[-1] == "Segmenting"
 
 
 def test_asking_returns_at_once(asker):
@@ -128,7 +128,7 @@ def test_another_scan_replaces_the_earlier_one(asker, server):
 def test_the_newest_request_wins_and_the_running_one_is_stopped(asker):
     asker.answer([FIRST])
     asker.ask([FIRST], segment="slow")  # would take twenty seconds
-    assert wait_for(asker.background, lambda: ("Looking", 0.9) in asker.progress)
+    assert wait_for(asker.background, lambda: ("Segmenting", 0.9) in asker.progress)
     asker.ask([FIRST, SECOND], segment="2")
     asker.ask([SECOND], segment="3")
     start = time.monotonic()
@@ -256,12 +256,10 @@ def test_a_worker_killed_between_requests_is_replaced(local_asker, workers):
 def test_a_worker_killed_while_it_computes_is_replaced_and_asked_again(local_asker, workers):
     local_asker.answer([FIRST])
     local_asker.ask([FIRST, SECOND], segment="slow")
-    assert wait_for(local_asker.background, lambda: ("Looking", 0.9) in local_asker.progress)
+    assert wait_for(local_asker.background, lambda: ("Segmenting", 0.9) in local_asker.progress)
     os.kill(workers.made[0].pid, signal.SIGKILL)
     progress = local_asker.progress
-    assert wait_for(
-        local_asker.background, lambda: ("Starting again what computes", None) in progress
-    )
+    assert wait_for(local_asker.background, lambda: ("Restarting the worker", None) in progress)
     again = len(progress)
     assert wait_for(
         local_asker.background, lambda: any(fraction for _text, fraction in progress[again:])
@@ -294,7 +292,7 @@ def test_closing_while_it_computes_waits_for_nobody_and_frees_the_session(
 ):
     asker.answer([FIRST])
     asker.ask([FIRST], segment="slow")
-    assert wait_for(background, lambda: ("Looking", 0.9) in asker.progress)
+    assert wait_for(background, lambda: ("Segmenting", 0.9) in asker.progress)
     start = time.perf_counter()
     asker.predictor.close()
     assert time.perf_counter() - start < 1

@@ -133,7 +133,7 @@ def test_nothing_is_asked_without_a_target(wanted: Wanted) -> None:
 def test_progress_of_an_overtaken_request_is_not_shown(wanted: Wanted) -> None:
     wanted.updates.request("liver")
     wanted.updates.request("spleen")
-    wanted.predictor.asked[0].onProgress("Looking", 0.5)
+    wanted.predictor.asked[0].onProgress("Segmenting", 0.5)
     assert "Liver" not in wanted.status.current.text
-    wanted.predictor.asked[1].onProgress("Looking", 0.25)
+    wanted.predictor.asked[1].onProgress("Segmenting", 0.25)
     assert wanted.status.current.fraction == 0.25

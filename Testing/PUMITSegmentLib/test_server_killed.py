@@ -90,7 +90,7 @@ def test_a_server_killed_at_any_time_loses_no_prompt(asker, server):
 
     # While it computes, and gone for a while: one sentence for each try.
     asker.ask([FIRST], segment="slow")
-    assert wait_for(asker.background, lambda: ("Looking", 0.9) in asker.progress)
+    assert wait_for(asker.background, lambda: ("Segmenting", 0.9) in asker.progress)
     server.kill()
     asker.wait()
     assert "Nothing answers" in str(asker.errors.pop())

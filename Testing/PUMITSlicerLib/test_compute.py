@@ -77,7 +77,7 @@ def test_nothing_is_started_before_it_is_needed(make, workers):
     assert compute.state is ComputeState.STOPPED
     assert "first prompt starts a worker" in compute.sentence
     assert workers.made == []
-    with pytest.raises(ServiceError, match="Nothing is connected"):
+    with pytest.raises(ServiceError, match="No worker or server"):
         compute.client()
 
 

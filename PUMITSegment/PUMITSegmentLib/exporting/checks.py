@@ -337,7 +337,7 @@ def _isInside(box: Box, whole: Box) -> bool:
 def _dicom_problems(volumeNode, database) -> Iterator[Problem]:
     if importlib.util.find_spec("highdicom") is None:
         yield _stop(
-            _("What writes DICOM-SEG is not installed yet; install it in the section Compute."),
+            _("The DICOM-SEG writer is not installed; install it in the section Compute."),
             Repair.INSTALL,
         )
     if volumeNode is None:

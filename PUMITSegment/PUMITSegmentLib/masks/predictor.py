@@ -169,7 +169,7 @@ class Predictor:
         request = self._current = self._waiting
         self._waiting = None
         if self._compute.state is not ComputeState.READY:
-            _progress(request, _("Starting what computes"))
+            _progress(request, _("Starting the worker"))
         self._ensureReady(request)
 
     def _ensureReady(self, request: _Request) -> None:
@@ -228,13 +228,13 @@ class Predictor:
             session.set_volume(request.volume)
             request.sessionKey = request.volumeKey
         stop_if_cancelled()
-        tell(_("Looking"))
+        tell(_("Segmenting"))
         answer = session.answer(
             request.prompts,
             request.segmentID,
             place_count=request.placeCount,
             cancelled=request.isCancelled.is_set,
-            progress=lambda fraction: tell(_("Looking"), fraction),
+            progress=lambda fraction: tell(_("Segmenting"), fraction),
         )
         return Prediction(
             segmentID=request.segmentID,
@@ -262,7 +262,7 @@ class Predictor:
                 self._closeSession(request.session)
                 request.session, request.wasRepeated = None, True
                 request.isAbandoned.clear()
-                _progress(request, _("Starting again what computes"))
+                _progress(request, _("Restarting the worker"))
                 self._ensureReady(request)
                 return
             error = cause

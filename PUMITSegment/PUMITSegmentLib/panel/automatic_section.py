@@ -70,14 +70,12 @@ class AutomaticSection:
         if self._logic.volumeNode is None:
             return _("Choose a scan first")
         if self._work.isRunning:
-            return _("It is running; wait, or cancel it above")
+            return _("Running; wait, or cancel it above")
         if self._logic.compute.state is not ComputeState.READY:
             return self._logic.compute.sentence
         if self._models:
             return ""
-        return _notOffered(self._logic.compute) or _(
-            "There is no model yet that segments by itself"
-        )
+        return _notOffered(self._logic.compute) or _("No automatic model is installed")
 
     def _fill(self) -> None:
         """List the models; the one that was chosen before, here or by PUMITTrain, is chosen."""
@@ -103,7 +101,7 @@ class AutomaticSection:
         if model is None:
             text = self._whyNot()
         elif model.get("kind") == "promptable":
-            text = _("Made for prompts: without them it looks for whatever stands out.")
+            text = _("Made for prompts: without them it segments whatever stands out.")
         else:
             names = list(model.get("classes", []))
             more = ", ..." if len(names) > _MOST_CLASSES else ""

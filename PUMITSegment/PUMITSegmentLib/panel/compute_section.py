@@ -99,21 +99,23 @@ class ComputeSection:
             getattr(ui, f"{name}Label").visible = not isRemote
         ui.computeStateLabel.text = self._compute.sentence
         capabilities = self._compute.capabilities or {}
-        untold = _("This server does not tell") if is_foreign(capabilities) else _("No GPU in use")
+        untold = (
+            _("Not reported by this server") if is_foreign(capabilities) else _("No GPU in use")
+        )
         ui.memoryLabel.text = describe_memory(capabilities) or untold
         isStarting = self._compute.state is ComputeState.STARTING
         ui.testButton.enabled = not isStarting
         ui.testButton.toolTip = (
-            _("It is being started already; wait a moment")
+            _("Already starting; wait a moment")
             if isStarting
-            else _("Ask the machine whether it answers, and say what it can do")
+            else _("Test the connection and show what the machine can do")
         )
         isRunning = isStarting or self._compute.state is ComputeState.READY
         ui.restartButton.enabled = isRunning
         ui.restartButton.toolTip = (
-            _("End what computes; the next prompt starts it anew. Prompts and segments stay.")
+            _("Stop the worker; the next prompt starts it again. Prompts and segments stay.")
             if isRunning
-            else _("Nothing runs now; the next prompt starts it")
+            else _("No worker is running; the next prompt starts one")
         )
 
     def _fill(self) -> None:
@@ -123,8 +125,8 @@ class ComputeSection:
         }
         for mode in ComputeMode:
             self._ui.computeWhereSelector.addItem(where[mode], mode.value)
-        self._ui.deviceSelector.addItem(_("The fastest there is"), "auto")
-        self._ui.modelSelector.addItem(_("The one that ships with PUMIT"), "default")
+        self._ui.deviceSelector.addItem(_("Fastest available"), "auto")
+        self._ui.modelSelector.addItem(_("Shipped with PUMIT"), "default")
 
     def _onCollapsed(self, isCollapsed: bool) -> None:
         """Ask for devices and models when somebody looks for the first time."""
@@ -192,7 +194,7 @@ class ComputeSection:
         return True
 
     def _onTest(self) -> None:
-        self._status.working(_("Testing what computes..."))
+        self._status.working(_("Testing the connection..."))
         self._compute.testConnection(
             self._status.done, lambda error: self._status.problem(str(error))
         )

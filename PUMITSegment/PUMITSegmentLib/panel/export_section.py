@@ -85,7 +85,9 @@ class ExportSection:
         stops = [p.sentence for p in problems if p.severity is Severity.STOPS]
         ui.exportButton.enabled = not stops and self._job is None
         ui.exportButton.toolTip = (
-            _("Write the segmentation") if not stops else _("Not yet: {why}").format(why=stops[0])
+            _("Write the segmentation")
+            if not stops
+            else _("Not possible yet: {why}").format(why=stops[0])
         )
 
     def refreshSoon(self) -> None:

@@ -84,8 +84,8 @@ class PromptSection:
         isPositive = parameters is None or parameters.isPositive
         ui.positiveButton.checked = isPositive
         ui.negativeButton.checked = not isPositive
-        self._enable(ui.undoButton, "" if logic.canUndo else _("Nothing to take back yet"))
-        self._enable(ui.redoButton, "" if logic.canRedo else _("Nothing was taken back"))
+        self._enable(ui.undoButton, "" if logic.canUndo else _("Nothing to undo yet"))
+        self._enable(ui.redoButton, "" if logic.canRedo else _("Nothing to redo"))
         self._enable(ui.resetSegmentButton, noSegment)
         self._enable(ui.resetAllButton, noSegment)
         self._enable(ui.updateButton, noSegment)

@@ -82,7 +82,7 @@ class TokenizerSection:
         if self._logic.volumeNode is None:
             return _("Choose a scan first")
         if self._work.isRunning:
-            return _("It is running; wait, or cancel it above")
+            return _("Running; wait, or cancel it above")
         if self._logic.compute.state is not ComputeState.READY:
             return self._logic.compute.sentence
         if self._tokenizer():

@@ -176,7 +176,7 @@ class Compute:
         """
         client = self._client
         if client is None:
-            raise ServiceError(_("Nothing is connected that could compute; try again."))
+            raise ServiceError(_("No worker or server is connected; try again."))
         return client
 
     def openSession(self) -> RemoteSession | ForeignSession:
@@ -394,6 +394,6 @@ class Compute:
 def _stopped_sentence(settings: ComputeSettings) -> str:
     if settings.mode is ComputeMode.REMOTE:
         if not settings.url:
-            return _("Give the address of the server that shall compute, and its token.")
+            return _("Enter the address of the server and its token.")
         return _("Not connected yet; the first prompt connects to the server.")
     return _("Not started yet; the first prompt starts a worker on this machine.")

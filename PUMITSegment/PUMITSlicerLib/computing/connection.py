@@ -151,7 +151,7 @@ def describe(capabilities: dict[str, Any]) -> str:
     if is_foreign(capabilities):
         return _("nnInteractive {version} computes; the licence of its model: {license}.").format(
             version=capabilities.get("version", "?"),
-            license=capabilities.get("license") or _("not told"),
+            license=capabilities.get("license") or _("unknown"),
         )
     model = capabilities.get("model") or {}
     sentence = _("PUMIT {version} computes with model {model} on {device}").format(

@@ -185,7 +185,7 @@ class Installer:
         if not plan.isPossible:
             raise ServiceError(plan.problems[0] if plan.problems else _("Nothing is missing."))
         if self._isRunning:
-            raise ServiceError(_("Something is being installed already; wait for it."))
+            raise ServiceError(_("An installation is already running; wait for it."))
         runner = self._runner or find_runner(self._background)
         folder = tempfile.TemporaryDirectory(prefix="pumit-install-")
         constraints = Path(folder.name) / "constraints.txt"
@@ -251,7 +251,7 @@ class Installer:
         if not names:
             return None
         return ServiceError(
-            _("{names} did not become visible; start Slicer again.").format(
+            _("{names} could not be imported after installation; restart Slicer.").format(
                 names=dependencies.listed(names)
             )
         )

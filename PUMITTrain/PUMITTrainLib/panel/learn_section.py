@@ -71,7 +71,7 @@ class LearnSection:
         for share, folds in _VALIDATIONS:
             ui.validationSelector.addItem(_validationText(share, folds))
         ui.networkSelector.addItem(_("PUMIT's own, planned for the cases"), "")
-        ui.deviceSelector.addItem(_("The fastest there is"), "auto")
+        ui.deviceSelector.addItem(_("Fastest available"), "auto")
 
     def _fillLists(self) -> None:
         """Networks and devices become known only when a program has told them."""

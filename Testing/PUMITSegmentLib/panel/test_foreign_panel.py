@@ -66,7 +66,7 @@ def test_the_licence_is_shown_and_what_is_not_offered_is_said(remote: Panel) -> 
         wait(remote, lambda: connected)
         assert connected == [True]
         assert "CC BY-NC-SA 4.0" in ui.computeStateLabel.text
-        assert ui.memoryLabel.text == "This server does not tell"
+        assert ui.memoryLabel.text == "Not reported by this server"
         for button, label in (
             (ui.automaticButton, ui.automaticLabel),
             (ui.tokenizerButton, ui.tokenizerLabel),

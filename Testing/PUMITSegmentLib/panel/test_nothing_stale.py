@@ -77,7 +77,7 @@ def test_cancel_says_that_the_prompt_stays(panel: Panel) -> None:
 
     panel.load()
     panel.click()
-    panel.predictor.asked[-1].onProgress("Looking", 0.4)
+    panel.predictor.asked[-1].onProgress("Segmenting", 0.4)
     QtTest.QTest.qWait(900)
     panel.press(panel.ui.cancelButton)
     assert panel.logic.promptCount(panel.logic.segmentID) == 1

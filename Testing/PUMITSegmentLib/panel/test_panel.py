@@ -259,7 +259,7 @@ def test_progress_with_cancel_appears_only_where_it_takes_long(panel: Panel) -> 
     panel.load()
     panel.click()
     assert not panel.ui.cancelButton.isVisible()
-    panel.predictor.asked[-1].onProgress("Looking", 0.4)
+    panel.predictor.asked[-1].onProgress("Segmenting", 0.4)
     QtTest.QTest.qWait(900)
     assert panel.ui.progressBar.isVisible()
     assert panel.ui.progressBar.value == 40
