@@ -49,6 +49,8 @@ class FirstRun(Panel):
         self.settle()
 
     def version(self, name: str) -> str | None:
+        if name == "uvicorn":  # the one with an upper bound
+            return "0.50"
         return "99" if self.installed or name not in ("torch", "light-the-torch") else None
 
     def settle(self) -> None:

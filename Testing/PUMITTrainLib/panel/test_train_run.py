@@ -126,7 +126,8 @@ def test_why_a_run_failed_stands_in_the_panel(ready: ShownPanel, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("state", "word"), [("finished", "trained"), ("stopped", "It learns."), ("died", "It learns.")]
+    ("state", "word"),
+    [("finished", "is finished"), ("stopped", "It learns."), ("died", "It learns.")],
 )
 def test_the_end_of_a_run_is_said_at_the_top(
     ready: ShownPanel, tmp_path: Path, state: str, word: str

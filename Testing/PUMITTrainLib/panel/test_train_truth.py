@@ -181,7 +181,7 @@ def test_an_error_of_an_earlier_folder_does_not_appear_over_another(
 def test_while_a_run_pauses_nobody_says_that_it_runs(module: TrainModule) -> None:
     addToTable(module)
     folder = start(module)
-    assert "runs" in module.ui.statusLabel.text
+    assert module.ui.statusLabel.text.startswith("Training;")
     say(module, folder, "paused", sentence="Paused; resume it to go on.")
     assert module.ui.statusLabel.text == "mine: Paused; resume it to go on."
     say(module, folder, step=11)
