@@ -43,9 +43,9 @@ def give_consent(model: str, licence: str) -> None:
     folder = user_folder()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONSENT_FILE
-    beside = path.with_suffix(".tmp")
-    beside.write_text(json.dumps({**_accepted(), model: licence}, indent=1), encoding="utf-8")
-    os.replace(beside, path)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps({**_accepted(), model: licence}, indent=1), encoding="utf-8")
+    os.replace(temporary, path)
 
 
 def terms_of(model: str, licence: str) -> str:

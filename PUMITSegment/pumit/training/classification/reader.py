@@ -22,7 +22,7 @@ def read_classification_data(
     """Read a MedMNIST file or a folder of one folder per class.
 
     Args:
-        path: `.npz`, or a folder; see `medmnist_file` and `class_folders`.
+        path: `.npz`, or a folder; see `medmnist` and `class_folders`.
         classes: Names of the classes of a MedMNIST file, in the order of their numbers.
         split: Share of the cases for "val" and "test", where a folder does not say which.
         patient: How a folder's files tell their patient, see `class_folders`.

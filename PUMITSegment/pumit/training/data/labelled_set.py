@@ -131,7 +131,7 @@ def cases_of_folder(
 
     Args:
         folder: The folder.
-        patterns: Of images and labels, see `case_patterns.pair_files`.
+        patterns: Of images and labels, see `file_pairs.pair_files`.
         repeats_single: Whether a case may have the first channel alone.
 
     Raises:

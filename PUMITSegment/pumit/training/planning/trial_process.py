@@ -51,7 +51,7 @@ class TrialProcess:
         """What a planned training costs.
 
         Args:
-            request: See `cost_trial.answer`.
+            request: See `trial.answer`.
 
         Raises:
             MemoryTooSmallError: If the memory is too small for it.

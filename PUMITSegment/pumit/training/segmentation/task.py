@@ -26,7 +26,7 @@ class SegmentationTask(nn.Module):
             finest first.
         source: What draws the patches.
         regions: Which region holds which label, bool (K, 1 + labels), of
-            `class_values.region_table`; None where classes exclude each other.
+            `classes.region_table`; None where classes exclude each other.
         dice_background: Whether Dice counts the background as one of the classes, where these
             exclude each other; cross-entropy always does.
 
