@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": _CORE | {"gestures"},
     "report": {"export", "evaluation"},
     "training": _CORE | {"export", "evaluation", "report", "runs"},
-    # Between these four there are circles, but none between the packages within them.
+    # Between these three there are circles, but none between the packages within them.
     "client": {"wire", "nninteractive", "server", "inference", "models"},
     "nninteractive": {"wire", "gestures", "client", "server", "inference", "models"}
     | {"preprocessing"},

@@ -106,11 +106,9 @@ def lives(pid: int, host: str, mark: str | None, updated: float) -> bool:
         return is_recent
     if mark and not mark.startswith(f"{pid} "):
         return False
-    running = is_running(mark) if mark else None
-    if running is not None:
-        return running
-    # Without a mark that can be compared, the number alone, and only for a while.
-    return is_recent and process_mark(pid) is not None
+    running = is_running(mark or f"{pid} ")
+    # Where nobody can say, such as without psutil, it lives as long as it writes.
+    return is_recent if running is None else running
 
 
 def runs_folder() -> Path:

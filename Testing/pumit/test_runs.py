@@ -60,6 +60,17 @@ def test_another_process_of_the_same_number_is_not_the_run(tmp_path: Path) -> No
     assert later.is_interrupted
 
 
+def test_without_psutil_a_run_lives_as_long_as_it_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A panel lists runs before anything was installed."""
+    status = RunStatus("training")
+    write_status(tmp_path, status)
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    assert status.is_alive
+    assert not replace(status, updated=status.updated - 3600).is_alive
+
+
 def test_a_killed_process_is_interrupted_even_before_it_is_waited_for(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     status = RunStatus("paused", pid=child.pid, host=RunStatus("paused").host)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import qt
+from pumit.errors import PumitError
 from pumit.system.consent import give_consent, has_consent, is_restricted, terms_of
 from PUMITSlicerLib.computing.availability import Offer
 from PUMITSlicerLib.computing.compute import ComputeState
@@ -190,7 +191,11 @@ class ComputeSection:
         question = _("{terms}\n\nDo you agree?").format(terms=terms_of(model, licence))
         if not confirm(question):
             return False
-        give_consent(model, licence)
+        try:
+            give_consent(model, licence)
+        except PumitError as error:
+            self._status.problem(str(error))
+            return False
         return True
 
     def _onTest(self) -> None:

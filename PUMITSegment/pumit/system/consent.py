@@ -6,6 +6,9 @@ import json
 import os
 from pathlib import Path
 
+from pumit.errors import ExportError
+from pumit.system.atomic import atomic_path
+
 CONSENT_FILE = "accepted_licences.json"
 LICENCE_PAGES = {
     "CC BY-NC-SA 4.0": "https://creativecommons.org/licenses/by-nc-sa/4.0/",
@@ -38,14 +41,15 @@ def give_consent(model: str, licence: str) -> None:
     """Remember that the user has agreed to a model's licence.
 
     Raises:
-        OSError: If the folder of the user's models cannot be written.
+        ExportError: If the folder of the user's models cannot be written.
     """
     folder = user_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / CONSENT_FILE
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps({**_accepted(), model: licence}, indent=1), encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExportError(f"The folder of models cannot be made: {error.strerror}.") from None
+    with atomic_path(folder / CONSENT_FILE) as temporary:
+        temporary.write_text(json.dumps({**_accepted(), model: licence}), encoding="utf-8")
 
 
 def terms_of(model: str, licence: str) -> str:

@@ -97,6 +97,15 @@ def test_commands_stop_before_they_load_it(
     assert not (tmp_path / "out.nii.gz").exists()
 
 
+def test_a_folder_that_cannot_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "file" / "models"))
+    assert main(["models", "accept", "default"]) == 2
+    assert "folder of models cannot be made" in capsys.readouterr().err
+
+
 def test_an_unknown_model_cannot_be_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "accept", "nobody"]) == 2
     assert "Unknown model 'nobody'" in capsys.readouterr().err
