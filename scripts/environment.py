@@ -60,10 +60,10 @@ def prepare(*, tests: bool) -> None:
     # First and by its exact version, so that nothing else's wish decides which build is fetched.
     if not _pip(_pinned("torch")):
         raise SystemExit("torch could not be installed; pip says why above.")
-    extras = "[test,slicer-test]" if tests else ""
+    extras = "[test,docs,slicer-test]" if tests else ""
     if not _pip("-e", f"{ROOT}{extras}"):
         # Slicer as a wheel exists for fewer machines than the rest.
-        if not tests or not _pip("-e", f"{ROOT}[test]"):
+        if not tests or not _pip("-e", f"{ROOT}[test,docs]"):
             raise SystemExit("The packages could not be installed; pip says why above.")
         _say("Without slicer-core: the tests that need it will be skipped")
     if tests and not _pip("--no-deps", _pinned("trame-slicer")):

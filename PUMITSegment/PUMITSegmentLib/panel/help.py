@@ -8,7 +8,7 @@ from slicer.i18n import tr as _
 
 from PUMITSegmentLib.panel.shortcuts import Shortcut
 
-TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT#readme"
+TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/first_segment.md"
 
 
 def helpText() -> str:

@@ -222,7 +222,8 @@ def test_alerts_ask_for_metrics_that_exist():
 
 
 def test_the_installers_page_names_what_exists():
-    page = (ROOT / "SERVER.md").read_text(encoding="utf-8")
+    source = ROOT / "docs" / "how-to" / "serve.md"
+    page = source.read_text(encoding="utf-8")
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     # Options of other programs on the page.
@@ -231,5 +232,5 @@ def test_the_installers_page_names_what_exists():
         assert option in parser._option_string_actions, option
     for file in re.findall(r"(?:deploy|Testing)/[\w@./-]*\w", page):
         assert file.startswith("deploy/secrets") or (ROOT / file).exists(), file
-    for target in re.findall(r"\]\(([\w./]+)\)", page):
-        assert target == "SECURITY.md" or (ROOT / target).is_file(), target
+    for target in re.findall(r"\]\(([\w./-]+)\)", page):
+        assert (source.parent / target).is_file(), target

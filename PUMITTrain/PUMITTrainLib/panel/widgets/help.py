@@ -6,7 +6,7 @@ from html import escape
 
 from slicer.i18n import tr as _
 
-TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/TUTORIAL_TRAIN.md"
+TUTORIAL_URL = "https://github.com/pumit/SlicerPUMIT/blob/main/docs/tutorials/first_training.md"
 
 
 def helpText() -> str:

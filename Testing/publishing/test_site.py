@@ -1,0 +1,86 @@
+"""The documentation: its links, its menu, and the site that is built of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tracked_files import tracked_files
+
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@pytest.fixture(scope="module")
+def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `python3 scripts/docs.py` does."""
+    if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
+        pytest.skip("mkdocs-material is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    run = subprocess.run(
+        command, cwd=repository, env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr[-4000:]
+    return folder
+
+
+def anchors(text: str) -> set[str]:
+    """What the headings of a page are called, as repositories' hosts do."""
+    heads = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", re.sub(r"\[(.*?)\]\(.*?\)", r"\1", head)) for head in heads]
+    return {head.lower().replace(" ", "-") for head in plain}
+
+
+def test_every_link_of_every_page_leads_somewhere(repository: Path) -> None:
+    pages = [file for file in tracked_files(repository) if file.suffix == ".md"]
+    assert len(pages) > 12
+    for page in pages:
+        for target in _LINK.findall(page.read_text(encoding="utf-8")):
+            if re.match(r"[a-z]+:", target):
+                continue
+            name, _, anchor = target.partition("#")
+            file = (page.parent / name).resolve() if name else page
+            assert file.exists(), f"{page.name}: {target}"
+            if anchor and file.suffix == ".md":
+                assert anchor in anchors(file.read_text(encoding="utf-8")), (page.name, target)
+
+
+def test_every_page_is_in_the_menu(repository: Path) -> None:
+    text = (repository / "mkdocs.yml").read_text(encoding="utf-8")
+    named = set(re.findall(r"[\w/.-]+\.md", str(yaml.safe_load(text)["nav"])))
+    docs = repository / "docs"
+    pages = {f.relative_to(docs).as_posix() for f in tracked_files(repository) if docs in f.parents}
+    assert {page for page in pages if page.endswith(".md")} <= named
+
+
+@pytest.mark.slow
+def test_site_builds_strictly_with_everything_that_the_program_tells(site: Path) -> None:
+    told = {
+        "reference/command_line.html": "pumit segment",
+        "reference/http_api.html": "/pumit/v2/",
+        "reference/glossary.html": "spatially adaptive convolution",
+        "reference/python/pumit.html": "pumit.volume.Volume.read",
+        "reference/python/pumit.inference.interactive.html": "InteractiveSession",
+        "reference/models/default.html": "Model card",
+        "Resources/tutorial/1_scan.png": "",
+    }
+    for name, text in told.items():
+        assert (site / name).is_file(), name
+        if text:
+            assert text in (site / name).read_text(encoding="utf-8"), name
+
+
+@pytest.mark.slow
+def test_a_reader_of_the_site_is_sent_to_no_other_host_unasked(site: Path) -> None:
+    loaded = re.compile(
+        r'<(?:script|img|iframe)[^>]*src="(https?:[^"]+)"|<link[^>]*href="(https?:[^"]+)"[^>]*rel="(?:stylesheet|preconnect)'
+    )
+    for page in site.rglob("*.html"):
+        assert not loaded.findall(page.read_text(encoding="utf-8")), page.name

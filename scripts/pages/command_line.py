@@ -1,0 +1,70 @@
+"""The page on the command line, from the parsers themselves."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from importlib import import_module
+
+from pumit.cli.main import COMMANDS
+
+_INTRODUCTION = """# The command line
+
+Written from the program itself. `pumit --version` tells the version, `pumit --verbose COMMAND` logs
+what happens on standard error. A command that cannot do what it was asked for ends with one line on
+standard error, exit status 2, and no half-written file.
+"""
+
+
+def page() -> str:
+    """Markdown of every command with its arguments."""
+    parts = [_INTRODUCTION]
+    for name, (module, help_line) in COMMANDS.items():
+        parser = argparse.ArgumentParser(prog=f"pumit {name}", add_help=False)
+        import_module(module).add_arguments(parser)
+        parts.append(f"## pumit {name}\n\n{help_line[0].upper()}{help_line[1:]}.\n")
+        parts.extend(_described(parser))
+    return "\n".join(parts)
+
+
+def _described(parser: argparse.ArgumentParser) -> Iterator[str]:
+    # argparse breaks long lines by the terminal's width; a page has its own.
+    usage = re.sub(r"\s+", " ", parser.format_usage()).removeprefix("usage: ").strip()
+    yield f"```text\n{usage}\n```\n"
+    rows = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            continue
+        names = ", ".join(f"`{name}`" for name in action.option_strings) or f"`{_value(action)}`"
+        if action.option_strings and action.nargs != 0:
+            names += f" `{_value(action)}`"
+        rows.append(f"| {names} | {_help(action)} |")
+    if rows:
+        yield "\n".join(["| argument | meaning |", "|---|---|", *rows]) + "\n"
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help for choice in action._choices_actions}
+            for name, sub in action.choices.items():
+                yield f"### {sub.prog}\n\n{_plain(helps.get(name) or sub.description or '')}\n"
+                yield from _described(sub)
+
+
+def _value(action: argparse.Action) -> str:
+    if action.choices is not None and action.metavar is None:
+        return "{" + ",".join(map(str, action.choices)) + "}"
+    shown = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
+    return " ".join(shown) if isinstance(shown, tuple) else shown
+
+
+def _help(action: argparse.Action) -> str:
+    text = action.help or ""
+    if "%(" in text:
+        text %= {**vars(action), "prog": ""}
+    return _plain(text.replace("%%", "%"))
+
+
+def _plain(text: str) -> str:
+    """Text in which Markdown changes nothing."""
+    text = re.sub(r"\s+", " ", text)
+    return re.sub(r"([|<*_\[\]])", r"\\\1", text)

@@ -1,0 +1,93 @@
+"""What the site holds besides `docs/`: pages made from the program, and files from elsewhere.
+
+MkDocs calls the functions `on_...`. Nothing that is made here is committed, so nothing of it can be
+out of date.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import command_line
+import http_api
+import python_api
+from links import rewritten
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[2]
+# Pages that lie where people and hosts of repositories look for them: their place on the site.
+ELSEWHERE = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "explanation/architecture.md",
+    "SECURITY.md": "explanation/security.md",
+    "CHANGELOG.md": "reference/release_notes.md",
+    "Testing/harness/README.md": "explanation/harness.md",
+    "Testing/benchmarks/README.md": "reference/benchmark_scripts.md",
+    "Testing/benchmarks/ablations/ABLATIONS.md": "reference/ablations.md",
+}
+PICTURES = (".png", ".svg", ".gif", ".webp", ".html")
+_GLOSSARY = "## Glossary\n"
+
+
+def sources() -> dict[str, str]:
+    """Path in the repository: path on the site, of pages and pictures that are not made."""
+    docs = (ROOT / "docs").rglob("*")
+    found = {
+        f"docs/{path}": path for path in (_name(f, ROOT / "docs") for f in docs if f.is_file())
+    }
+    found |= {name: page for name, page in ELSEWHERE.items() if (ROOT / name).is_file()}
+    for card in (ROOT / "PUMITSegment" / "pumit" / "models").glob("*.md"):
+        found[_name(card, ROOT)] = f"reference/models/{card.name}"
+    for picture in (ROOT / "Resources").rglob("*"):
+        if picture.suffix in PICTURES:
+            found[_name(picture, ROOT)] = _name(picture, ROOT)
+    return found
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List the packages below Python, which nobody writes down twice."""
+    (reference,) = [part["Reference"] for part in config.nav or [] if "Reference" in part]
+    (python,) = [part["Python"] for part in reference if "Python" in part]
+    packages = python_api.packages(ROOT / "PUMITSegment" / "pumit")
+    python.extend({name: f"reference/python/{name}.md"} for name in packages)
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what does not lie below `docs/`."""
+    for source, page in sources().items():
+        if not source.startswith("docs/"):
+            files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
+    architecture = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    made = {
+        "reference/command_line.md": command_line.page(),
+        "reference/http_api.md": http_api.page(),
+        "reference/openapi.json": http_api.as_json(),
+        "reference/glossary.md": "# Glossary\n" + architecture.partition(_GLOSSARY)[2],
+    }
+    for name, text in python_api.pages(ROOT / "PUMITSegment" / "pumit").items():
+        made[f"reference/python/{name}"] = text
+    for name, text in made.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead links to where their targets are on the site."""
+    pages = sources()
+    source = next((s for s, p in pages.items() if p == page.file.src_uri), None)
+    if source is None:
+        return markdown
+    if source == "ARCHITECTURE.md":
+        markdown = (
+            markdown.partition(_GLOSSARY)[0] + "Words: [glossary](../reference/glossary.md).\n"
+        )
+        pages = {**pages, source: page.file.src_uri}
+    repository = str(config.repo_url).rstrip("/")
+    return rewritten(markdown, source, pages=pages, root=ROOT, repository=repository)
+
+
+def _name(file: Path, folder: Path) -> str:
+    return file.relative_to(folder).as_posix()

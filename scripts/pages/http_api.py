@@ -1,0 +1,103 @@
+"""The page on the HTTP API, from the description that the server itself gives."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from pumit.server.app import create_app
+from pumit.server.sessions.engine import Engine
+
+_INTRODUCTION = """# The HTTP API
+
+Written from the server's own description (`/openapi.json`, with the bearer token); the same as a
+file: [openapi.json](openapi.json). Every request but `/healthz` and `/readyz` carries
+`Authorization: Bearer TOKEN`. A refusal is JSON with one sentence under `detail`. Endpoints under
+`/pumit/v2` are PUMIT's own; those without are the protocol of nnInteractive 2.6. What a version
+promises: [versions](versions.md).
+"""
+
+
+def description() -> dict[str, Any]:
+    """The OpenAPI description of a server."""
+    # The engine is asked when a server starts, which this one does not.
+    app = create_app(cast(Engine, None), token="described, not served")
+    return app.openapi()
+
+
+def as_json() -> str:
+    """The description as a file."""
+    return json.dumps(description(), indent=1) + "\n"
+
+
+def page() -> str:
+    """Markdown of every endpoint."""
+    told = description()
+    parts = [_INTRODUCTION]
+    for path, methods in told["paths"].items():
+        for method, operation in methods.items():
+            parts.append(f"## {method.upper()} {path}\n")
+            parts.append((operation.get("description") or operation.get("summary", "")) + "\n")
+            parts.extend(_parameters(operation))
+            parts.extend(_body(operation))
+            parts.append(_answers(operation))
+    parts.append("## Types\n")
+    for name, schema in sorted(told.get("components", {}).get("schemas", {}).items()):
+        parts.append(f"### {name}\n")
+        parts.append(schema.get("description", "") + "\n")
+        parts.extend(_properties(schema))
+    return "\n".join(parts)
+
+
+def _parameters(operation: dict[str, Any]) -> list[str]:
+    rows = [
+        f"| `{p['name']}` | {p['in']} | {_type(p.get('schema', {}))} | {p.get('description', '')} |"
+        for p in operation.get("parameters", [])
+    ]
+    return _table("| parameter | in | type | meaning |", rows)
+
+
+def _body(operation: dict[str, Any]) -> list[str]:
+    kinds = operation.get("requestBody", {}).get("content", {})
+    return [f"Body: `{kind}`, {_type(c.get('schema', {}))}.\n" for kind, c in kinds.items()]
+
+
+def _answers(operation: dict[str, Any]) -> str:
+    rows = []
+    for status, answer in operation["responses"].items():
+        kinds = ", ".join(
+            f"`{kind}` {_type(content.get('schema', {}))}".strip()
+            for kind, content in answer.get("content", {}).items()
+        )
+        rows.append(f"| {status} | {answer.get('description', '')} | {kinds} |")
+    return "\n".join(_table("| status | meaning | body |", rows))
+
+
+def _properties(schema: dict[str, Any]) -> list[str]:
+    required = schema.get("required", [])
+    rows = [
+        f"| `{name}` | {_type(of)} | {'yes' if name in required else ''} "
+        f"| {of.get('description', '')} |"
+        for name, of in schema.get("properties", {}).items()
+    ]
+    return _table("| key | type | required | meaning |", rows)
+
+
+def _table(head: str, rows: list[str]) -> list[str]:
+    if not rows:
+        return []
+    flat = [" ".join(row.split()) for row in rows]
+    return ["\n".join([head, "|---" * (head.count("|") - 1) + "|", *flat]) + "\n"]
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        name = schema["$ref"].rsplit("/", 1)[1]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(_type(each) for each in schema["anyOf"])
+    if schema.get("type") == "array":
+        return f"array of {_type(schema.get('items', {})) or 'anything'}"
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    return schema.get("format") or schema.get("type", "")

@@ -1,0 +1,56 @@
+"""The pages on the Python API: one a package, filled from the docstrings when the site is built."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+_INTRODUCTION = """# Python
+
+Written from the docstrings. A program needs mostly these; the packages follow below.
+
+- [`pumit.Volume`][pumit.volume.Volume]: a scan with its place in the patient; read by
+  [`Volume.read`][pumit.volume.Volume.read];
+- [`pumit.load_segmenter`][pumit.inference.interactive.segmenter.load_segmenter]: a model, by
+  its name or from a file;
+- [`pumit.InteractiveSession`][pumit.inference.interactive.session.InteractiveSession]: clicks in,
+  masks out;
+- [`pumit.client`](pumit.client.md): the same through a server;
+- [`pumit.errors`](pumit.md): what can be caught.
+
+Arrays are (D, H, W), spacing follows array order, world coordinates are LPS millimetres. Names that
+begin with an underscore may change at any time; what else is promised: [versions](../versions.md).
+
+## Packages
+
+"""
+
+
+def packages(core: Path) -> dict[str, list[str]]:
+    """The names of the modules of every package of the core.
+
+    Args:
+        core: The folder `pumit`.
+    """
+    found: dict[str, list[str]] = {}
+    for init in sorted(core.rglob("__init__.py")):
+        folder = init.parent
+        name = ".".join(folder.relative_to(core.parent).parts)
+        modules = [file for file in sorted(folder.glob("*.py")) if not file.stem.startswith("_")]
+        found[name] = [f"{name}.{file.stem}" for file in modules]
+    return found
+
+
+def pages(core: Path) -> dict[str, str]:
+    """File name: Markdown, of the page of each package and of their index."""
+    made = {}
+    rows = ["| package | what it holds |", "|---|---|"]
+    for package, modules in packages(core).items():
+        init = core.parent.joinpath(*package.split(".")) / "__init__.py"
+        about = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
+        rows.append(f"| [`{package}`]({package}.md) | {about.splitlines()[0]} |")
+        parts = [f"# {package}\n\n{about.splitlines()[0]}\n"]
+        parts += [f"::: {module}\n    options:\n      heading_level: 2\n" for module in modules]
+        made[f"{package}.md"] = "\n".join(parts)
+    made["index.md"] = _INTRODUCTION + "\n".join(rows) + "\n"
+    return made
