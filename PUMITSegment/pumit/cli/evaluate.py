@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from pumit.errors import PumitError, VolumeError
 
 if TYPE_CHECKING:
+    from pumit.evaluation.click_scores import Row
     from pumit.evaluation.segmentation_metrics import Mean, MetricRow
+    from pumit.inference.interactive.segmenter import Segmenter
 
 # Of millimetres and of Dice; what is behind it is rounding.
 DECIMALS = 5
@@ -50,7 +52,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--clicks", type=_count, default=5, help="most clicks per target")
+    parser.add_argument(
+        "--clicks", type=_count, default=10, help="clicks per target that are scored, 10"
+    )
+    parser.add_argument(
+        "--until",
+        type=_count,
+        default=20,
+        metavar="N",
+        help="go on to so many clicks at most, 20, for what Dice 0.85 and 0.90 need",
+    )
     parser.add_argument(
         "--gestures",
         action="store_true",
@@ -59,8 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nsd",
         type=float,
+        default=2.0,
         metavar="MM",
-        help="measure the normalised surface distance too, with this tolerance",
+        help="tolerance of the normalised surface distance, 2 mm",
     )
     parser.add_argument(
         "--nominal",
@@ -71,12 +83,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--targets", type=_count, default=3, help="most targets per case")
     parser.add_argument("--only", default="", help="only cases whose name holds this")
     parser.add_argument(
+        "--worst", type=_count, default=10, help="how many of the worst targets to name, 10"
+    )
+    parser.add_argument(
+        "--pictures",
+        type=Path,
+        metavar="DIR",
+        help="draw these too; who may see them is the scans' licence to say",
+    )
+    parser.add_argument(
         "-o",
         "--output",
         type=Path,
-        help="write rows and means as JSON; rows of a comparison as .csv too",
+        help="write rows and means as JSON, or tables as .md; rows of a comparison as .csv too",
     )
-    parser.add_argument("--json", action="store_true", help="print rows as JSON lines")
+    parser.add_argument("--json", action="store_true", help="print JSON lines, not tables")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -98,15 +119,20 @@ def _click(args: argparse.Namespace) -> int:
     """Click on labelled cases."""
     from pumit.cli.segment import check_target
     from pumit.cli.shared.progress import progress_bar
-    from pumit.evaluation.click_scores import means, means_of_groups, size_of
+    from pumit.evaluation.click_scores import means, means_of_groups, size_of, worst
     from pumit.evaluation.drawn_gestures import GESTURES
     from pumit.evaluation.simulated_user import evaluate_case
     from pumit.inference.interactive.segmenter import load_segmenter
     from pumit.models.consent import require_consent
+    from pumit.report.click_tables import click_tables
     from pumit.system.atomic import atomic_path
 
     if args.output:
         check_target(args.output)
+    if not args.nsd >= 0:
+        raise PumitError(f"--nsd needs millimetres from 0 on, got {args.nsd:g}.")
+    if args.pictures is not None and args.pictures.is_file():
+        raise PumitError("--pictures needs a folder, and this is a file.")
     folders = []
     if args.cases.is_dir():
         found = sorted(args.cases.iterdir())
@@ -120,11 +146,12 @@ def _click(args: argparse.Namespace) -> int:
     with progress_bar(quiet=args.json) as step:
         for i, folder in enumerate(folders):
             step(folder.name, i / len(folders))
-            is_nominal = args.nsd is not None and args.nominal and args.nominal in folder.name
+            is_nominal = args.nominal and args.nominal in folder.name
             for row in evaluate_case(
                 segmenter,
                 folder,
                 clicks=args.clicks,
+                until=args.until,
                 targets=args.targets,
                 gestures=gestures,
                 tolerance_mm=0.0 if is_nominal else args.nsd,
@@ -135,6 +162,7 @@ def _click(args: argparse.Namespace) -> int:
     if not rows:
         raise VolumeError("No case has a target of at least 200 voxels.")
     summary = means(rows)
+    tables = click_tables(rows, worst_count=args.worst)
     if args.output:
         with atomic_path(args.output) as temporary:
             result = {
@@ -143,9 +171,32 @@ def _click(args: argparse.Namespace) -> int:
                 "sizes": means_of_groups(rows, lambda row: size_of(row["voxels"])),
                 "rows": rows,
             }
-            temporary.write_text(json.dumps(result, indent=1))
-    print(json.dumps({"mean": summary}) if args.json else json.dumps(summary, indent=1))
+            is_table = args.output.suffix.lower() == ".md"
+            temporary.write_text(tables if is_table else json.dumps(result, indent=1))
+    print(json.dumps({"mean": summary}) if args.json else tables, end="\n" if args.json else "")
+    if args.pictures is not None:
+        _draw_worst(segmenter, args.cases, worst(rows, args.worst), args)
     return 0
+
+
+def _draw_worst(
+    segmenter: Segmenter, cases: Path, rows: list[Row], args: argparse.Namespace
+) -> None:
+    """Draw the worst targets as answered from a box and after clicks."""
+    from pumit.cli.shared.progress import progress_bar
+    from pumit.inference.interactive.session import InteractiveSession
+    from pumit.report.worst_targets import draw_worst_targets
+    from pumit.volume import Volume
+
+    def open_session(volume: Volume) -> InteractiveSession:
+        session = InteractiveSession(segmenter)
+        session.set_volume(volume)
+        return session
+
+    with progress_bar(quiet=args.json) as step:
+        drawn = draw_worst_targets(rows, cases, args.pictures, open_session)
+        for i, path in enumerate(drawn, start=1):
+            step(path.name, i / len(rows))
 
 
 def _compare(args: argparse.Namespace) -> int:

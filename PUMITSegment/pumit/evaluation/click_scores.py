@@ -23,6 +23,20 @@ def clicks_to(dice: Sequence[float], goal: float) -> int | None:
     return next((i for i, value in enumerate(dice, start=1) if value >= goal), None)
 
 
+def mean_over_clicks(values: Sequence[float]) -> float:
+    """Mean over the first five clicks as the challenge takes it: the area under them.
+
+    Source:
+        CVPR 2025 Foundation Models for Interactive 3D Biomedical Image Segmentation: DSC_AUC and
+        NSD_AUC, the trapezoid rule over the results of the five clicks. Differs from the source:
+        divided by its largest value, so that it lies between 0 and 1.
+    """
+    few = np.asarray(values[:CHALLENGE_CLICKS], dtype=np.float64)
+    if len(few) < 2:
+        return float(few.mean())
+    return float((few[:-1] + few[1:]).mean() / 2)
+
+
 def harmful(dice: Sequence[float]) -> int:
     """How many clicks lowered Dice by more than `HARM`."""
     return sum(after < before - HARM for before, after in pairwise(dice))
@@ -47,8 +61,8 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
     Returns:
         Numbers of cases and targets; Dice of each gesture and after each click; the mean over
         five clicks; NSD likewise where the rows have it; of clicks, how many the goals need
-        (a goal that is missed counts as all clicks) and the share that harms; the median of the
-        seconds where the rows have them.
+        (a goal that is missed counts as all clicks), the share of targets that reach them, and
+        the share of clicks that harms; the median of the seconds where the rows have them.
     """
     by_case: dict[str, list[Row]] = {}
     for row in rows:
@@ -64,16 +78,15 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
     for name in first.get("gestures", {}):
         out[name] = mean(_of("gestures", name))
     clicks = len(first["clicks"])
-    for i in range(clicks):
-        out[f"dice@{i + 1}"] = mean(_of("clicks", i))
     few = min(clicks, CHALLENGE_CLICKS)
-    out[f"dice_mean_{few}"] = mean(lambda r: float(np.mean(r["clicks"][:few])))
-    if "nsd" in first:
-        for i in range(clicks):
-            out[f"nsd@{i + 1}"] = mean(_of("nsd", i))
-        out[f"nsd_mean_{few}"] = mean(lambda r: float(np.mean(r["nsd"][:few])))
+    for name, key in (("dice", "clicks"), ("nsd", "nsd")):
+        if key in first:
+            for i in range(clicks):
+                out[f"{name}@{i + 1}"] = mean(_of(key, i))
+            out[f"{name}_mean_{few}"] = mean(_mean_of(key))
     for goal in GOALS:
-        out[f"clicks_to_{goal:.2f}"] = mean(_needed(goal, clicks))
+        out[f"clicks_to_{goal:.2f}"] = mean(_needed(goal))
+        out[f"reached_{goal:.2f}"] = mean(_reached(goal))
     followed = sum(max(len(row["clicks"]) - 1, 0) for row in rows)
     harmed = sum(harmful(row["clicks"]) for row in rows)
     out["harmful_clicks"] = round(harmed / max(followed, 1), 4)
@@ -82,14 +95,35 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
     return out
 
 
+def worst(rows: Sequence[Row], count: int) -> list[Row]:
+    """The targets with the lowest mean Dice over five clicks, the worst first."""
+    return sorted(rows, key=_mean_of("clicks"))[:count]
+
+
 def _of(key: str, index: str | int) -> Callable[[Row], float]:
     """What looks an entry of a row's list or dictionary up."""
     return lambda row: float(row[key][index])
 
 
-def _needed(goal: float, most: int) -> Callable[[Row], float]:
-    """What counts the clicks to a goal, `most` where it is missed."""
-    return lambda row: float(clicks_to(row["clicks"], goal) or most)
+def _mean_of(key: str) -> Callable[[Row], float]:
+    """What takes the mean over five clicks of a row's list."""
+    return lambda row: mean_over_clicks(row[key])
+
+
+def _needed(goal: float) -> Callable[[Row], float]:
+    """What counts the clicks to a goal, all that were made where it is missed."""
+    return lambda row: float(clicks_to(_made(row), goal) or len(_made(row)))
+
+
+def _reached(goal: float) -> Callable[[Row], float]:
+    """What tells whether a goal is reached, 1 or 0."""
+    return lambda row: float(clicks_to(_made(row), goal) is not None)
+
+
+def _made(row: Row) -> Sequence[float]:
+    """Dice after each click that was made, those too that are not scored one by one."""
+    made: Sequence[float] = row.get("until", row["clicks"])
+    return made
 
 
 def means_of_groups(

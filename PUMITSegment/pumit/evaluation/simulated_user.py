@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from pumit.errors import VolumeError
+from pumit.evaluation.click_scores import GOALS, clicks_to
 from pumit.evaluation.drawn_gestures import GESTURES
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.segmentation_metrics import surface_dice
@@ -152,6 +153,7 @@ def evaluate_case(
     folder: Path,
     *,
     clicks: int = 5,
+    until: int = 0,
     targets: int = 3,
     gestures: Sequence[str] = (),
     tolerance_mm: float | None = None,
@@ -161,7 +163,8 @@ def evaluate_case(
     Args:
         segmenter: The model.
         folder: Of `image.nii.gz` and `label.nii.gz`.
-        clicks: Most clicks for a target.
+        clicks: How many clicks are scored for a target.
+        until: Beyond these, clicks go on to so many at most until the highest goal is reached.
         targets: Most targets.
         gestures: Further ones of `GESTURES`, each tried alone.
         tolerance_mm: Of the normalised surface distance; None measures none. 0 stands for a voxel
@@ -182,21 +185,25 @@ def evaluate_case(
             found[gesture] = round(dice(drawn(session, target, gesture), target), 4)
         session.reset()
         overlaps, surfaces, seconds = [], [], []
-        for mask, second in clicked(session, target, clicks):
+        for mask, second in clicked(session, target, max(clicks, until)):
             overlaps.append(round(dice(mask, target), 4))
             seconds.append(second)
-            if tolerance is not None:
+            if tolerance is not None and len(overlaps) <= clicks:
                 nsd = surface_dice(mask, target, volume.spacing_mm, tolerance_mm=tolerance)
                 surfaces.append(round(nsd, 4))
+            if len(overlaps) >= clicks and clicks_to(overlaps, max(GOALS)) is not None:
+                break
         unused = [1.0] * (clicks - len(overlaps))  # nothing is left to click at
         row: dict[str, Any] = {
             "case": folder.name,
             "label": label,
             "voxels": int(target.sum()),
             "box": found.pop("box"),
-            "clicks": overlaps + unused,
+            "clicks": overlaps[:clicks] + unused,
             "seconds": round(float(np.median(seconds)), 3) if seconds else 0.0,
         }
+        if until > clicks:
+            row["until"] = overlaps + unused
         if found:
             row["gestures"] = found
         if tolerance is not None:

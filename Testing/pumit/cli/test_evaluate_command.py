@@ -39,10 +39,40 @@ def test_rows_and_means_are_written(run: Any, cases: Path, tmp_path: Path) -> No
     assert ran.status == 0, ran.err
     result = json.loads(out.read_text())
     assert [row["case"] for row in result["rows"]] == ["case_a", "case_b"]
-    assert result["mean"] == json.loads(ran.out)
     assert result["mean"]["cases"] == 2
     assert result["mean"]["dice@2"] > 0.9
+    assert result["mean"]["nsd@2"] > 0.9
     assert list(result["groups"]) == ["case_a", "case_b"]
+
+
+@pytest.mark.usefixtures("bright")
+def test_tables_name_groups_sizes_and_the_worst(run: Any, cases: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.md"
+    ran = run("evaluate", cases, "--gestures", "--worst", "1", "-o", out)
+    assert ran.status == 0, ran.err
+    assert out.read_text() == ran.out
+    heads = [line for line in ran.out.splitlines() if line.startswith("| Dice after clicks |")]
+    assert heads == [
+        "| Dice after clicks | cases | targets | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 "
+        "| mean of 5 |"
+    ]
+    for words in ("**all**", "medium", "lasso", "loose box", "clicks to 0.85", "clicks that harm"):
+        assert words in ran.out
+    assert ran.out.count("| case_a | 1 | 2347 |") + ran.out.count("| case_b | 1 | 2347 |") == 1
+
+
+@pytest.mark.usefixtures("bright")
+def test_the_worst_are_drawn(run: Any, refused: Any, cases: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "pictures"
+    ran = run("evaluate", cases, "--clicks", "1", "--worst", "1", "--pictures", folder)
+    assert ran.status == 0, ran.err
+    (picture,) = folder.iterdir()
+    assert picture.name.startswith("01_case_")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    label = cases / "case_a" / "label.nii.gz"
+    assert "folder" in refused("evaluate", cases, "--pictures", label)
+    assert "--nsd" in refused("evaluate", cases, "--nsd", "-1")
+    assert "--nsd" in refused("evaluate", cases, "--nsd", "nan")
 
 
 @pytest.mark.usefixtures("bright")

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from pumit.evaluation.click_scores import clicks_to, harmful, means, means_of_groups, size_of
+from pumit.evaluation.click_scores import (
+    clicks_to,
+    harmful,
+    mean_over_clicks,
+    means,
+    means_of_groups,
+    size_of,
+    worst,
+)
 
 
 def test_the_click_that_reaches_a_goal() -> None:
@@ -39,3 +48,27 @@ def test_means_tell_every_figure_and_each_case_weighs_the_same() -> None:
     assert found["clicks_to_0.85"] == pytest.approx(1.5)
     assert found["harmful_clicks"] == pytest.approx(1 / 3, abs=1e-4)
     assert means_of_groups(rows, lambda r: size_of(r["voxels"])).keys() == {"small", "medium"}
+
+
+def test_the_mean_of_five_clicks_is_the_area_that_the_challenge_takes() -> None:
+    """DSC_AUC of its evaluation: `np.trapezoid` over five results, 4 at the most."""
+    scores = [0.1, 0.5, 0.6, 0.8, 0.9, 1.0]
+    assert mean_over_clicks(scores) == pytest.approx(np.trapezoid(scores[:5]) / 4)
+    assert mean_over_clicks([1.0] * 5) == 1.0
+    assert mean_over_clicks([0.3]) == 0.3
+
+
+def test_goals_count_clicks_that_are_not_scored() -> None:
+    rows = [
+        {"case": "a", "box": 0, "clicks": [0.1, 0.2], "until": [0.1, 0.2, 0.3, 0.91]},
+        {"case": "b", "box": 0, "clicks": [0.1, 0.2], "until": [0.1, 0.2, 0.3, 0.86]},
+    ]
+    found = means(rows)
+    assert found["clicks_to_0.85"] == found["clicks_to_0.90"] == 4
+    assert (found["reached_0.85"], found["reached_0.90"]) == (1, 0.5)
+    assert "dice@3" not in found
+
+
+def test_the_worst_come_first() -> None:
+    rows = [{"case": c, "clicks": [v, v]} for c, v in (("a", 0.5), ("b", 0.2), ("c", 0.9))]
+    assert [row["case"] for row in worst(rows, 2)] == ["b", "a"]

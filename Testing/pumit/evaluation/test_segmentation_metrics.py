@@ -9,8 +9,14 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from monai.metrics import compute_average_surface_distance, compute_hausdorff_distance
+from monai.metrics import (
+    compute_average_surface_distance,
+    compute_dice,
+    compute_hausdorff_distance,
+    compute_surface_dice,
+)
 from pumit.errors import VolumeError
+from pumit.evaluation.metrics import dice
 from pumit.evaluation.segmentation_metrics import (
     Mask,
     MetricRow,
@@ -18,6 +24,7 @@ from pumit.evaluation.segmentation_metrics import (
     mean_of,
     segmentation_metrics,
     summarize,
+    surface_dice,
 )
 from pumit.segmentation import ClassLabel
 
@@ -142,3 +149,36 @@ def test_interval_covers_the_true_mean_as_often_as_it_says() -> None:
 def test_too_few_cases_have_no_interval() -> None:
     assert mean_of([0.5, None]).low is None
     assert mean_of([None]).mean is None
+
+
+@pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (3.0, 0.8, 1.1), (10.0, 1.5, 1.5)])
+@pytest.mark.parametrize("tolerance_mm", [0.0, 1.0, 2.0, 5.0])
+def test_nsd_agrees_with_all_pairs_of_surface_voxels_and_with_monai(
+    spacing: tuple[float, ...], tolerance_mm: float
+) -> None:
+    shape = (8, 18, 20)
+    a = blob((3, 8, 9), (2.5, 6, 5), shape)
+    b = blob((4, 9, 11), (2.5, 5, 6), shape)
+    first, second = surface(a, spacing), surface(b, spacing)
+    pairs = np.linalg.norm(first[:, None] - second[None], axis=-1)
+    nearest = np.concatenate((pairs.min(1), pairs.min(0)))
+    found = surface_dice(a, b, spacing, tolerance_mm=tolerance_mm)
+    assert found == pytest.approx(float((nearest <= tolerance_mm + 1e-9).mean()), abs=1e-6)
+    pair = [torch.from_numpy(m)[None, None] for m in (a, b)]
+    monai = compute_surface_dice(*pair, [tolerance_mm], include_background=True, spacing=spacing)
+    assert found == pytest.approx(float(monai), abs=1e-6)
+
+
+def test_dice_agrees_with_counting_voxels_and_with_monai() -> None:
+    drawn = np.random.default_rng(0)
+    a, b = drawn.random((2, 4, 5, 6)) < 0.4
+    both = sum(bool(x and y) for x, y in zip(a.flat, b.flat, strict=True))
+    assert dice(a, b) == pytest.approx(2 * both / (sum(a.flat) + sum(b.flat)))
+    pair = [torch.from_numpy(m)[None, None].float() for m in (a, b)]
+    assert dice(a, b) == pytest.approx(float(compute_dice(*pair)), abs=1e-6)
+
+
+def test_nsd_of_empty_masks() -> None:
+    full, empty = np.ones((2, 3, 3), bool), np.zeros((2, 3, 3), bool)
+    assert surface_dice(empty, empty, (1, 1, 1), tolerance_mm=2) == 1
+    assert surface_dice(full, empty, (1, 1, 1), tolerance_mm=2) == 0

@@ -237,3 +237,16 @@ def test_a_row_tells_gestures_and_surfaces(tmp_path: Path, bright_segmenter: Seg
     assert row["gestures"].keys() == {"loose_box", "flat_box", "scribble", "lasso"}
     assert len(row["nsd"]) == 2
     assert all(0 <= v <= 1 for v in (*row["nsd"], *row["gestures"].values()))
+
+
+def test_clicks_go_on_until_the_goal(tmp_path: Path, bright_segmenter: Segmenter) -> None:
+    """What is bright is found at once; of noise that hides in it, never all."""
+    volume, target = ball_scan()
+    write_case(tmp_path / "easy", volume, target)
+    (row,) = evaluate_case(bright_segmenter, tmp_path / "easy", clicks=2, until=6)
+    assert len(row["clicks"]) == len(row["until"]) == 2
+    hidden = target & (np.random.default_rng(0).random(target.shape) < 0.5)
+    write_case(tmp_path / "hard", volume, hidden)
+    (row,) = evaluate_case(bright_segmenter, tmp_path / "hard", clicks=2, until=4)
+    assert (len(row["clicks"]), len(row["until"])) == (2, 4)
+    assert row["until"][:2] == row["clicks"]

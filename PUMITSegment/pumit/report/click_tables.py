@@ -1,0 +1,74 @@
+"""Tables in Markdown of what a simulated user reached, by group and by size of target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pumit.evaluation.click_scores import GOALS, means, means_of_groups, size_of, worst
+
+Means = Mapping[str, float]
+SIZE_NAMES = {
+    "small": "small (below 2,000 voxels)",
+    "medium": "medium",
+    "large": "large (20,000 voxels and more)",
+}
+
+
+def click_tables(rows: Sequence[Mapping[str, Any]], *, worst_count: int = 10) -> str:
+    """Dice, surfaces, and other prompts with what clicks are worth; then the worst targets.
+
+    Args:
+        rows: Of `simulated_user.evaluate_case`, at least one; each of the same prompts.
+        worst_count: How many of the worst targets to name.
+
+    Returns:
+        Markdown that ends with a line break.
+    """
+    sizes = means_of_groups(rows, lambda row: size_of(row["voxels"]))
+    lines = {"**all**": means(rows)} | means_of_groups(rows)
+    lines |= {SIZE_NAMES[name]: sizes[name] for name in SIZE_NAMES if name in sizes}
+    clicks = len(rows[0]["clicks"])
+    few = next(int(key.rsplit("_", 1)[1]) for key in means(rows) if key.startswith("dice_mean_"))
+    per_click = [(str(i + 1), f"@{i + 1}") for i in range(clicks)]
+    tables = []
+    for measure, heading in (("dice", "Dice after clicks"), ("nsd", "NSD after clicks")):
+        if f"{measure}@1" not in means(rows):
+            continue
+        columns = [("cases", "cases"), ("targets", "targets")] if measure == "dice" else []
+        columns += [(name, f"{measure}{key}") for name, key in per_click]
+        columns.append((f"mean of {few}", f"{measure}_mean_{few}"))
+        tables.append(_table(heading, columns, lines))
+    others = [("box", "box")]
+    others += [(name.replace("_", " "), name) for name in rows[0].get("gestures", {})]
+    for goal in GOALS:
+        others.append((f"clicks to {goal:.2f}", f"clicks_to_{goal:.2f}"))
+        others.append((f"reach {goal:.2f}", f"reached_{goal:.2f}"))
+    others.append(("clicks that harm", "harmful_clicks"))
+    tables.append(_table("Other prompts (Dice), clicks needed, harm", others, lines))
+    shown = worst(rows, worst_count)
+    tables.append(_worst_table(shown))
+    return "\n".join(tables)
+
+
+def _table(heading: str, columns: Sequence[tuple[str, str]], lines: Mapping[str, Means]) -> str:
+    head = " | ".join((heading, *(name for name, _ in columns)))
+    body = [
+        f"| {name} | {' | '.join(_number(line[key]) for _, key in columns)} |"
+        for name, line in lines.items()
+    ]
+    return "\n".join((f"| {head} |", "|---" * (len(columns) + 1) + "|", *body, ""))
+
+
+def _worst_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    shown = [i for i in (1, 3, 5, 10) if i <= len(rows[0]["clicks"])]
+    head = " | ".join(("worst first", "label", "voxels", "box", *map(str, shown)))
+    body = []
+    for row in rows:
+        scores = [f"{value:.2f}" for value in (row["box"], *(row["clicks"][i - 1] for i in shown))]
+        body.append(f"| {row['case']} | {row['label']} | {row['voxels']} | {' | '.join(scores)} |")
+    return "\n".join((f"| {head} |", "|---" * (4 + len(shown)) + "|", *body, ""))
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.3f}"
