@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"networks"},
     "inference": {"preprocessing", "networks", "models"},
     "export": set(),
+    "structures": {"io", "models", "inference", "export"},
     "evaluation": _CORE | {"gestures"},
     "report": {"export", "evaluation"},
     "training": _CORE | {"export", "evaluation", "report", "runs"},
@@ -39,8 +40,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"wire", "nninteractive", "server", "inference", "models"},
     "nninteractive": {"wire", "gestures", "client", "server", "inference", "models"}
     | {"preprocessing"},
-    "server": {"wire", "nninteractive", "inference", "models", "export"},
-    "cli": _CORE | {"export", "evaluation", "report", "runs", "training", "server"},
+    "server": {"wire", "nninteractive", "inference", "models", "export", "structures"},
+    "cli": _CORE | {"export", "evaluation", "report", "runs", "training", "server", "structures"},
     "__main__": {"cli"},
 }
 # From the bottom up: each package of the training imports those before it.
@@ -50,8 +51,8 @@ TRAINING = (
     *("cross_validation", "result", "train", "pretrain"),
 )
 # Names that the base looks up only when they are asked for: `pumit.InteractiveSession`,
-# `pumit.load_segmenter` and `Volume.read`.
-LOOKED_UP = {"__init__": {"inference"}, "volume": {"io"}}
+# `pumit.load_segmenter`, `pumit.find_structure` and `Volume.read`.
+LOOKED_UP = {"__init__": {"inference", "structures"}, "volume": {"io"}}
 # The contract's `Volume.read` is a reader of files on the type that all of `io` makes.
 CIRCLE_OF_THE_CONTRACT = ("pumit.volume", "pumit.io.read")
 MOST_MODULES = 16
@@ -231,7 +232,7 @@ def test_networks_never_touch_files() -> None:
 def test_gui_never_imports_what_computes() -> None:
     assert not offenders(GUI, {"torch", "monai", "transformers"})
     # Looked up at use, they bring torch along.
-    looked_up = {"pumit.InteractiveSession", "pumit.load_segmenter"}
+    looked_up = {"pumit.InteractiveSession", "pumit.load_segmenter", "pumit.find_structure"}
     for file in GUI:
         assert parts_imported(file) <= GUI_MAY_IMPORT, file
         assert imported(file).isdisjoint(looked_up), file

@@ -28,6 +28,14 @@ class PromptError(PumitError):
     """A prompt that cannot be used: outside the volume, empty, or only negative ones."""
 
 
+class StructureError(PumitError):
+    """A structure that no model knows by its name, or that none should look for in this scan."""
+
+
+class ConsentNeeded(StructureError):
+    """A structure that a model would find to whose licence nobody has agreed yet."""
+
+
 class CheckpointError(PumitError):
     """A checkpoint that is damaged, of another network, or not a safetensors file."""
 

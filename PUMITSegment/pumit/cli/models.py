@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,10 @@ from pumit.errors import CheckpointError, PumitError
 if TYPE_CHECKING:
     from pumit.models.index import ModelEntry
 
-ACTIONS = ("list", "verify", "fetch", "add", "export", "import", "remove", "accept")
+ACTIONS = (
+    *("list", "structures", "verify", "fetch", "add", "export", "import", "remove"),
+    "accept",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run `pumit models`."""
     work = {"add": _add, "export": _export, "import": _import, "remove": _remove, "accept": _accept}
+    if args.action == "structures":
+        return _structures(args)
     if args.action in work:
         if args.name is None:
             raise PumitError(f"Say what to {args.action}: `pumit models {args.action} NAME`.")
@@ -50,6 +56,32 @@ def run(args: argparse.Namespace) -> int:
         line = "  ".join(f"{row[k]:<12}" for k in ("name", "kind", "state", "licence"))
         origin = f" ({row['origin']}, {row['added'][:10]})" if row["origin"] else ""
         print(f"{line}  {row['description']}{origin}")
+    return 0
+
+
+def _structures(args: argparse.Namespace) -> int:
+    """List every structure that the installed models find by its name."""
+    from pumit.models.card import installed_models
+    from pumit.structures.search import known_structures
+
+    cards = {card.name: card for card in installed_models() if args.name in (None, card.name)}
+    rows = []
+    for known in known_structures(cards.values()):
+        card = cards[known.model]
+        rows.append({**asdict(known), "licence": card.licence, "accepted": card.is_accepted})
+    if args.json:
+        print(json.dumps(rows))
+        return 0
+    if not rows:
+        who = f"The model {args.name!r}" if args.name else "No installed model"
+        raise CheckpointError(
+            f"{who} finds no structure by its name; train or import one that does."
+        )
+    for row in rows:
+        shut = (
+            "" if row["accepted"] else f"  ({row['licence']}: pumit models accept {row['model']})"
+        )
+        print(f"{row['name']:<32}{row['code']:<16}{row['model']}{shut}")
     return 0
 
 

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pumit.cli.find import add_find_arguments, find_image, find_in, meaning_of
 from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PromptError
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--box", metavar="R,A,S,R,A,S", help="two opposite corners")
     parser.add_argument("--prompts", type=Path, help="Slicer markups, .mrk.json")
+    add_find_arguments(parser)
     parser.add_argument("--series", help="SeriesInstanceUID, where a folder holds several")
     parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
@@ -88,8 +90,8 @@ def prompts_from(args: argparse.Namespace) -> list[Prompt]:
         prompts.append(PointPrompt(ras_to_lps(numbers(text, 3, "--point"))))
     for text in args.negative:
         prompts.append(PointPrompt(ras_to_lps(numbers(text, 3, "--negative")), False))
-    if not prompts:
-        raise PromptError("Nothing says what to segment; give --point, --box or --prompts.")
+    if not prompts and not args.find:
+        raise PromptError("Nothing says what to segment; give --point, --box, --prompts or --find.")
     return prompts
 
 
@@ -124,6 +126,8 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
         check_target(target)
     terminology = concept_for(args.terminology) if args.terminology else SegmentTerminology()
     prompts = prompts_from(args)
+    if args.find and not prompts:
+        return find_image(args, step)
     step("Reading the scan", 0.05)
     volume = Volume.read(args.image, series=args.series)
     step("Loading the model", 0.25)
@@ -137,6 +141,10 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     session = InteractiveSession(segmenter)
     step("Looking at the scan", 0.35)
     session.set_volume(volume)
+    if args.find:
+        found = find_in(volume, args, step)
+        session.set_mask_prior(found.mask)
+        terminology = terminology if args.terminology else meaning_of(found)
     for prompt in prompts:
         session.add_prompt(prompt)
     mask = session.predict(progress=lambda share: step("Segmenting", 0.4 + 0.5 * share))
@@ -209,9 +217,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         is_planar = facts["volume_ml"] is None
         size = f"{facts['voxels']} pixels" if is_planar else f"{facts['volume_ml']} ml"
-        print(
-            f"{facts['segment']}: {size}, estimated IoU {facts['estimated_iou']} -> {args.output}"
-        )
+        trust = f"estimated IoU {facts['estimated_iou']}"
+        if facts["estimated_iou"] is None:
+            trust = f"found by {facts['model']}"
+        print(f"{facts['segment']}: {size}, {trust} -> {args.output}")
         for place in facts.get("check_here", []):
             position = ",".join(f"{v:g}" for v in place["point_ras"])
             print(f"check {position}: {place['doubt']:.0%} of the voxels around may be wrong")

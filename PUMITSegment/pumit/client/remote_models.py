@@ -92,25 +92,8 @@ class ModelMethods(ABC):
             cancelled=cancelled,
             progress=progress,
         )
-        shape = self.volume.shape
-        # Two bytes for a label, eight for the regions of a voxel.
-        meta, arrays = unpack_bundle(content, max_bytes=8 * math.prod(shape))
-        try:
-            classes = tuple(
-                ClassLabel(row["name"], row["terminology"], tuple(row["color_rgb"]))
-                for row in meta["classes"]
-            )
-            labels = _placed(meta["bbox"], arrays.get("labels"), shape)
-            if labels.max(initial=0) > len(classes):
-                raise ValueError("a label without a class")
-            regions = None
-            if "regions" in arrays:
-                regions = _placed(meta["bbox"], arrays["regions"], shape)
-            found = LabelMap(labels, classes, regions)
-            version = str(meta["version"])
-        except (KeyError, TypeError, ValueError, ExportError, VolumeError) as error:
-            raise ServiceError(f"The server's answer cannot be read: {error}.") from None
-        return AutomaticAnswer(found, model, version)
+        meta, found = unpack_labels(content, self.volume.shape)
+        return AutomaticAnswer(found, model, str(meta.get("version", "")))
 
     def reconstruct(
         self,
@@ -160,6 +143,30 @@ class ModelMethods(ABC):
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ServiceError(f"The server's answer cannot be read: {error}.") from None
+
+
+def unpack_labels(content: bytes, shape: tuple[int, int, int]) -> tuple[dict[str, Any], LabelMap]:
+    """Facts and labels on the volume's grid, of an answer with labels.
+
+    Raises:
+        ServiceError: If it cannot be read.
+    """
+    # Two bytes for a label, eight for the regions of a voxel.
+    meta, arrays = unpack_bundle(content, max_bytes=8 * math.prod(shape))
+    try:
+        classes = tuple(
+            ClassLabel(row["name"], row["terminology"], tuple(row["color_rgb"]))
+            for row in meta["classes"]
+        )
+        labels = _placed(meta["bbox"], arrays.get("labels"), shape)
+        if labels.max(initial=0) > len(classes):
+            raise ValueError("a label without a class")
+        regions = None
+        if "regions" in arrays:
+            regions = _placed(meta["bbox"], arrays["regions"], shape)
+        return meta, LabelMap(labels, classes, regions)
+    except (KeyError, TypeError, ValueError, ExportError, VolumeError) as error:
+        raise ServiceError(f"The server's answer cannot be read: {error}.") from None
 
 
 def _placed(

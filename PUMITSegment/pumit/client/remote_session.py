@@ -13,6 +13,7 @@ from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import PUMIT, Client, Unreachable
 from pumit.client.recoverable_session import KeptSession
 from pumit.client.remote_models import ModelMethods
+from pumit.client.remote_structures import StructureMethods
 from pumit.client.watched_call import call_watched
 from pumit.errors import ServiceError
 from pumit.inference.interactive.index_prompts import check_prompt
@@ -33,7 +34,7 @@ _PREDICT_TIMEOUT_S = 24 * 3600.0
 _VOLUME_TIMEOUT_S = 900.0
 
 
-class RemoteSession(KeptSession, ModelMethods):
+class RemoteSession(KeptSession, ModelMethods, StructureMethods):
     """One volume and its prompts, kept here, so that a lost server loses nothing.
 
     The same methods as `pumit.InteractiveSession`. A prediction is one request that carries the

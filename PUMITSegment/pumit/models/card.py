@@ -13,6 +13,7 @@ A promptable model may also say how its estimates are to be read, with these key
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,11 +25,14 @@ from pumit.errors import CheckpointError, PumitError
 from pumit.models.checkpoint import read_recipe
 from pumit.models.index import list_models
 from pumit.segmentation import ClassLabel
+from pumit.system.consent import has_consent
 
 logger = logging.getLogger(__name__)
 
 ModelKind = Literal["promptable", "automatic", "tokenizer", "encoder", "classifier"]
 KINDS: tuple[ModelKind, ...] = get_args(ModelKind)
+# Words for what DICOM calls a modality.
+MODALITIES = {"ct": "CT", "mr": "MR", "mri": "MR", "pet": "PT", "pt": "PT", "us": "US"}
 # A person is told what to expect of an answer only where that is off by no more on average.
 HONEST_ECE = 0.07
 _KIND_OF_NETWORK: dict[str, ModelKind] = {
@@ -53,6 +57,9 @@ class ModelCard:
         description: One sentence.
         classes: Classes of an automatic model, the background left out, or of a classifier; else
             empty.
+        licence: Licence of the weights.
+        modality: What it learnt from, as DICOM writes it: "CT", "MR", "PT"; empty where unknown.
+        is_own: Whether the user added it.
     """
 
     name: str
@@ -60,6 +67,14 @@ class ModelCard:
     version: str
     description: str
     classes: tuple[ClassLabel, ...] = ()
+    licence: str = ""
+    modality: str = ""
+    is_own: bool = False
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether it may be used: its licence is free, or the user has agreed to it."""
+        return has_consent(self.name, self.licence)
 
 
 def kind_of(recipe: Mapping[str, Any]) -> ModelKind:
@@ -75,6 +90,16 @@ def kind_of(recipe: Mapping[str, Any]) -> ModelKind:
             f"The model is of the unknown kind {kind!r}; it needs a newer version of this program."
         )
     return cast(ModelKind, kind)
+
+
+def modality_of(recipe: Mapping[str, Any]) -> str:
+    """What a model learnt from, as DICOM writes it; empty where nothing tells.
+
+    The recipe's own key `modality`, else a word of its name: `abdomen-ct`, `heart-mr`.
+    """
+    words = re.findall(r"[a-z]+", str(recipe.get("name", "")).lower())
+    told = str(recipe.get("modality") or next((w for w in words if w in MODALITIES), ""))
+    return MODALITIES.get(told.lower(), told.upper())
 
 
 def classes_of(recipe: Mapping[str, Any]) -> tuple[ClassLabel, ...]:
@@ -185,5 +210,9 @@ def installed_models() -> list[ModelCard]:
             logger.warning("model %r cannot be used: %s", entry.name, error)
             continue
         version = str(recipe.get("version", "0"))
-        cards[entry.name] = ModelCard(entry.name, kind, version, entry.description, classes)
+        cards[entry.name] = ModelCard(
+            *(entry.name, kind, version, entry.description, classes, entry.licence),
+            modality=modality_of({"name": entry.name, **recipe}),
+            is_own=entry.source == "own",
+        )
     return list(cards.values())

@@ -28,7 +28,22 @@ def require_consent(model: str | None) -> None:
             if sys.stdin.readline().strip().lower() in ("y", "yes"):
                 give_consent(entry.name, entry.licence)
                 continue
-        raise CheckpointError(f"{terms} To agree, run `pumit models accept {entry.name}`.")
+        check_consent(entry.name)
+
+
+def check_consent(model: str) -> None:
+    """Check that the user has agreed to a model's licence, without asking.
+
+    Args:
+        model: A name of the index; a file needs no question.
+
+    Raises:
+        CheckpointError: If not; it says how to agree.
+    """
+    for entry in list_models():
+        if entry.name == model and not has_consent(entry.name, entry.licence):
+            terms = terms_of(entry.name, entry.licence)
+            raise CheckpointError(f"{terms} To agree, run `pumit models accept {entry.name}`.")
 
 
 def accept(model: str) -> str:

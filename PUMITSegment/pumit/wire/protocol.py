@@ -52,6 +52,7 @@ PATH_PROGRESS = f"{PREFIX}/progress"
 PATH_CANCEL = f"{PREFIX}/cancel"
 
 PATH_SEGMENT_AUTOMATICALLY = f"{PREFIX}/segment_automatically"
+PATH_FIND = f"{PREFIX}/find"
 PATH_RECONSTRUCT = f"{PREFIX}/reconstruct"
 
 # Work that is no segment's prediction is cancelled, like one, by these names.
@@ -80,6 +81,8 @@ _ERRORS: dict[str, type[errors.PumitError]] = {
     for kind in (
         errors.VolumeError,
         errors.PromptError,
+        errors.StructureError,
+        errors.ConsentNeeded,
         errors.CheckpointError,
         errors.ExportError,
         errors.ServiceError,

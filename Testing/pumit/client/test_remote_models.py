@@ -46,7 +46,8 @@ def test_capabilities_name_the_models_and_no_path(server: Running) -> None:
     assert organs["classes"] == ["liver", "spot"]
     assert organs["version"] == "2"
     assert organs["description"] == "Two thresholds."
-    assert set(organs) == {"name", "kind", "version", "description", "classes"}
+    shown = {"name", "kind", "version", "description", "classes", "licence", "modality"}
+    assert set(organs) == shown
 
 
 def test_labels_equal_those_of_the_library(session: RemoteSession, volume: Volume) -> None:

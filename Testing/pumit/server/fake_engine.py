@@ -9,13 +9,22 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from pumit.errors import Cancelled, CheckpointError, PromptError, VolumeError
+from pumit.errors import (
+    Cancelled,
+    CheckpointError,
+    ConsentNeeded,
+    PromptError,
+    StructureError,
+    VolumeError,
+)
 from pumit.inference.tokenizer.familiarity import Familiarity, Part
 from pumit.inference.tokenizer.token_use import Reconstruction, TokenUse
 from pumit.models.card import ModelCard
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt
 from pumit.segmentation import ClassLabel, DoubtfulPlace, LabelMap, PromptAnswer
 from pumit.server.sessions.engine import ModelInfo
+from pumit.structures.find import FoundStructure, Search
+from pumit.structures.search import who_knows
 from pumit.volume import Volume
 
 State = dict[str, tuple[Prompt, ...]]
@@ -305,6 +314,45 @@ class FakeEngine:
         return LabelMap(
             labels, card.classes or (ClassLabel("Structure 1"), ClassLabel("Structure 2"))
         )
+
+    def plan_search(
+        self,
+        session: FakeSession,
+        structure: str,
+        *,
+        model: str | None = None,
+        modality: str = "",
+        anyway: bool = False,
+    ) -> Search:
+        """Models know liver and spot; who asks for an MR is told that the scan looks odd."""
+        if structure == "closed":
+            raise ConsentNeeded("closed-model would find 'closed': `pumit models accept x`.")
+        wanted, found = who_knows(structure, self.models(), model=model)
+        if modality == "US" and not anyway:
+            raise StructureError("organs learnt from CT, and this scan is ultrasound.")
+        odd = ("Unfamiliar (3 %): it is odd.",) if modality == "MR" and not anyway else ()
+        return Search(wanted, found[0], (), odd)
+
+    def run_search(
+        self,
+        session: FakeSession,
+        search: Search,
+        *,
+        roi_corners_lps: Sequence[Sequence[float]] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> FoundStructure:
+        card = search.candidate.card
+        answer = self.segment_automatically(
+            session, card.name, roi_corners_lps=roi_corners_lps, cancelled=cancelled,
+            progress=progress,
+        )  # fmt: skip
+        if not search.wanted.is_everything:
+            mask = np.isin(answer.labels, search.candidate.labels)
+            label = ClassLabel(search.wanted.text, "liver")
+            answer = LabelMap(mask.astype(np.uint8), (label,))
+        facts = (card.name, card.version, card.licence, search.remarks)
+        return FoundStructure(search.wanted.text, answer, *facts)
 
     def reconstruct(
         self,

@@ -26,6 +26,7 @@ from pumit.inference.automatic.region import Region
 from pumit.inference.automatic.sliding_window import SlidingWindow, class_scores
 from pumit.inference.loading import build_from, pick_device, pick_precision, read_model
 from pumit.models.card import classes_of
+from pumit.models.consent import check_consent
 from pumit.models.index import find_model
 from pumit.preprocessing.channels import ANY_CHANNELS, ExpectedChannels, image_channels
 from pumit.preprocessing.network_axes import NetworkAxes, Orientation
@@ -322,10 +323,12 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
 
     Raises:
-        CheckpointError: If the model is unknown, damaged, or of another kind.
+        CheckpointError: If the model is unknown, damaged, or of another kind, or nobody has agreed
+            to its licence.
         PumitError: If the device is absent.
     """
     target = pick_device(device)
+    check_consent(str(model))
     path = find_model(model)
     checkpoint = read_model(path, "automatic")
     recipe = checkpoint.recipe

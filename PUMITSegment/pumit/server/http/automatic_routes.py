@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request, Response
 
 from pumit.export.classes import class_terminology
 from pumit.export.terminology import serialize_terminology
-from pumit.segmentation import ClassLabel
+from pumit.segmentation import ClassLabel, LabelMap
 from pumit.server.http.lease_routes import ActiveLease, State
-from pumit.server.http.schemas import AutomaticIn, ReconstructIn
+from pumit.server.http.schemas import AutomaticIn, FindIn, ReconstructIn
 from pumit.server.sessions.engine import PromptSession
 from pumit.server.sessions.fair_queue import Job
 from pumit.wire import protocol
@@ -48,21 +48,39 @@ async def segment_automatically(
             cancelled=lambda: job.is_cancelled,
             progress=job.report,
         )
-        box = bounding_box(answer.labels > 0)
-        meta = {
-            "model": body.model,
-            "version": state.engine.version_of(body.model),
-            "shape": list(answer.labels.shape),
-            "bbox": box,
-            "classes": describe(answer.classes),
-        }
-        if box is None:
-            return pack_bundle(meta, {})
-        crop = tuple(slice(start, stop) for start, stop in box)
-        arrays: dict[str, Array] = {"labels": answer.labels[crop]}
-        if answer.regions is not None:
-            arrays["regions"] = answer.regions[crop]
-        return pack_bundle(meta, arrays)
+        version = state.engine.version_of(body.model)
+        return pack_labels(answer, {"model": body.model, "version": version})
+
+    bundle = await state.predict(request, lease, protocol.AUTOMATIC_JOB, work)
+    return Response(bundle, media_type=protocol.OCTET_STREAM)
+
+
+@router.post(protocol.PATH_FIND, responses=_BUNDLE, response_class=Response)
+async def find(request: Request, state: State, lease: ActiveLease, body: FindIn) -> Response:
+    """Find a structure of the session's volume by its name, as `segment_automatically` answers.
+
+    The answer also says `remarks`, sentences to read before the mask is trusted, and the model's
+    `licence`. Where no model knows the structure, or those that do learnt from another modality,
+    the refusal says so, with the nearest names.
+    """
+
+    def work(session: PromptSession, job: Job) -> bytes:
+        search = state.engine.plan_search(
+            session, body.structure, model=body.model, modality=body.modality, anyway=body.anyway
+        )
+        card = search.candidate.card
+        meta: dict[str, Any] = {"structure": search.wanted.text, "model": card.name}
+        meta |= {"version": card.version, "licence": card.licence}
+        if body.only_check:
+            return pack_bundle({**meta, "remarks": list(search.remarks)}, {})
+        answer = state.engine.run_search(
+            session,
+            search,
+            roi_corners_lps=body.roi_corners_lps,
+            cancelled=lambda: job.is_cancelled,
+            progress=job.report,
+        )
+        return pack_labels(answer.found, {**meta, "remarks": list(answer.remarks)})
 
     bundle = await state.predict(request, lease, protocol.AUTOMATIC_JOB, work)
     return Response(bundle, media_type=protocol.OCTET_STREAM)
@@ -101,6 +119,24 @@ async def reconstruct(
 
     bundle = await state.predict(request, lease, protocol.RECONSTRUCTION_JOB, work)
     return Response(bundle, media_type=protocol.OCTET_STREAM)
+
+
+def pack_labels(answer: LabelMap, facts: dict[str, Any]) -> bytes:
+    """A bundle of the facts, and of an answer's labels and regions in the box that holds them."""
+    box = bounding_box(answer.labels > 0)
+    meta = {
+        **facts,
+        "shape": list(answer.labels.shape),
+        "bbox": box,
+        "classes": describe(answer.classes),
+    }
+    if box is None:
+        return pack_bundle(meta, {})
+    crop = tuple(slice(start, stop) for start, stop in box)
+    arrays: dict[str, Array] = {"labels": answer.labels[crop]}
+    if answer.regions is not None:
+        arrays["regions"] = answer.regions[crop]
+    return pack_bundle(meta, arrays)
 
 
 def describe(classes: tuple[ClassLabel, ...]) -> list[dict[str, Any]]:

@@ -80,6 +80,8 @@ def _card(card: ModelCard) -> dict[str, Any]:
         "version": card.version,
         "description": card.description,
         "classes": [label.name for label in card.classes],
+        "licence": card.licence,
+        "modality": card.modality,
     }
 
 

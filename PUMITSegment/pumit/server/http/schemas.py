@@ -76,6 +76,21 @@ class AutomaticIn(_Body):
     roi_corners_lps: Annotated[list[Point], Field(min_length=8, max_length=8)] | None = None
 
 
+class FindIn(_Body):
+    """A structure by its name; the model that knows it best where none is named.
+
+    `modality` is what made the scan, as DICOM writes it, where the client knows. With `only_check`
+    nothing runs: the answer says what would. With `anyway` nothing is checked.
+    """
+
+    structure: Annotated[str, Field(min_length=1, max_length=1024)]
+    model: ModelName | None = None
+    modality: Annotated[str, Field(max_length=16)] = ""
+    roi_corners_lps: Annotated[list[Point], Field(min_length=8, max_length=8)] | None = None
+    only_check: bool = False
+    anyway: bool = False
+
+
 class ReconstructIn(_Body):
     """A tokenizer of `/capabilities`; the first one where it is left out."""
 

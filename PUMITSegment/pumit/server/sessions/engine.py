@@ -18,6 +18,7 @@ from pumit.volume import Volume
 if TYPE_CHECKING:
     from pumit.inference.tokenizer.token_use import Reconstruction
     from pumit.models.card import ModelCard
+    from pumit.structures.find import FoundStructure, Search
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,28 @@ class Engine(Protocol):
     ) -> LabelMap:
         """Label a session's volume."""
 
+    def plan_search(
+        self,
+        session: PromptSession,
+        structure: str,
+        *,
+        model: str | None = None,
+        modality: str = "",
+        anyway: bool = False,
+    ) -> Search:
+        """Decide which model looks for a structure in a session's volume."""
+
+    def run_search(
+        self,
+        session: PromptSession,
+        search: Search,
+        *,
+        roi_corners_lps: Sequence[Sequence[float]] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> FoundStructure:
+        """Let that model look."""
+
     def reconstruct(
         self,
         session: PromptSession,
@@ -294,6 +317,57 @@ class SegmenterEngine:
             progress=outside_inference_mode(progress),
         )
         return found
+
+    def plan_search(
+        self,
+        session: PromptSession,
+        structure: str,
+        *,
+        model: str | None = None,
+        modality: str = "",
+        anyway: bool = False,
+    ) -> Search:
+        """Decide which model looks for a structure in a session's volume.
+
+        Raises:
+            StructureError: If none knows it, or may look for it in this scan.
+        """
+        from pumit.models.card import installed_models
+        from pumit.structures.find import plan_search
+
+        return plan_search(
+            session.volume,
+            structure,
+            installed_models(),
+            self._shelf,
+            model=model,
+            modality=modality,
+            channel=session.channel,
+            anyway=anyway,
+        )
+
+    def run_search(
+        self,
+        session: PromptSession,
+        search: Search,
+        *,
+        roi_corners_lps: Sequence[Sequence[float]] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> FoundStructure:
+        """Let that model look."""
+        from pumit.inference.inference_mode import outside_inference_mode
+        from pumit.structures.find import run_search
+
+        return run_search(
+            session.volume,
+            search,
+            self._shelf,
+            channel=session.channel,
+            roi_corners_lps=roi_corners_lps,
+            cancelled=outside_inference_mode(cancelled),
+            progress=outside_inference_mode(progress),
+        )
 
     def reconstruct(
         self,

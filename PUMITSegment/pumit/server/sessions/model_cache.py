@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pumit.errors import CheckpointError
 
 if TYPE_CHECKING:
+    from pumit.inference.automatic.segmentation import AutomaticSegmenter
+    from pumit.inference.tokenizer.reconstruction import Tokenizer
     from pumit.models.card import ModelCard, ModelKind
 
-# A card holds few large networks at one time; the promptable one stays beside them.
-_KEPT = 1
+# A card holds few large networks at one time; the promptable one stays beside them. A structure
+# that is found by its name asks for a tokenizer and an automatic model.
+_KEPT = 2
 # What a viewer can show of a scan: labels and reconstructions.
 _OFFERED: tuple[ModelKind, ...] = ("automatic", "tokenizer")
 
@@ -31,7 +34,10 @@ class ModelShelf:
         self._loaded: OrderedDict[tuple[str, str, int], Any] = OrderedDict()
 
     def cards(self) -> list[ModelCard]:
-        """The server's own promptable model, then automatic models and tokenizers."""
+        """The server's own promptable model, then automatic models and tokenizers.
+
+        Of those with a restricted licence only what whoever runs the server has agreed to.
+        """
         from pumit.models.card import installed_models
 
         try:
@@ -39,9 +45,32 @@ class ModelShelf:
         except CheckpointError:  # a damaged index must not keep anybody from clicking
             installed = []
         others = [
-            card for card in installed if card.kind in _OFFERED and card.name != self._own.name
+            card
+            for card in installed
+            if card.kind in _OFFERED and card.name != self._own.name and card.is_accepted
         ]
         return [self._own, *others]
+
+    def automatic(self, name: str) -> AutomaticSegmenter:
+        """The automatic model of this name, ready to answer."""
+        from pumit.inference.automatic.segmentation import load_automatic
+
+        found: AutomaticSegmenter = self.load(name, load_automatic)
+        return found
+
+    def tokenizer(self) -> Tokenizer:
+        """The first tokenizer, ready to answer.
+
+        Raises:
+            CheckpointError: If there is none.
+        """
+        from pumit.inference.tokenizer.reconstruction import NO_TOKENIZER, load_tokenizer
+
+        name = next((card.name for card in self.cards() if card.kind == "tokenizer"), None)
+        if name is None:
+            raise CheckpointError(NO_TOKENIZER)
+        found: Tokenizer = self.load(name, load_tokenizer)
+        return found
 
     def find(self, name: str, kinds: Sequence[ModelKind]) -> ModelCard:
         """The model of this name.

@@ -9,9 +9,10 @@ import pytest
 import torch
 import yaml
 from known_networks import PLAN, known_networks, save_model
-from pumit.errors import CheckpointError
+from pumit.errors import CheckpointError, ConsentNeeded
 from pumit.models import index
 from pumit.models.checkpoint import save_checkpoint
+from pumit.models.consent import accept
 from pumit.models.user_index import register
 from pumit.networks.build import build_network
 from pumit.prompts import PointPrompt
@@ -168,3 +169,23 @@ def test_a_promptable_model_of_the_user_s_is_chosen_by_name(
     engine = SegmenterEngine(name, device="cpu")
     assert engine.info.name == "tuned"
     assert engine.models()[0].kind == "promptable"
+
+
+def test_only_what_the_operator_agreed_to_is_offered(models: Path, tiny_checkpoint: Path) -> None:
+    rows = yaml.safe_load((models / "index.yaml").read_text())["models"]
+    rows[0]["licence"] = "CC BY-NC-SA 4.0"
+    (models / "index.yaml").write_text(yaml.safe_dump({"models": rows}))
+    engine = SegmenterEngine(str(tiny_checkpoint))
+    assert "bright" not in [card.name for card in engine.models()]
+    session = engine.open_session()
+    scan = np.random.default_rng(0).normal(50, 20, (8, 32, 32)).astype(np.float32)
+    session.set_volume(Volume(scan, (2.0, 1.0, 1.0)))
+    with pytest.raises(ConsentNeeded, match="pumit models accept bright"):
+        engine.plan_search(session, "liver")
+    with pytest.raises(CheckpointError, match="offers no model 'bright'"):
+        engine.segment_automatically(session, "bright")
+    accept("bright")
+    search = engine.plan_search(session, "liver", anyway=True)
+    found = engine.run_search(session, search)
+    assert found.mask.any()
+    assert found.licence == "CC BY-NC-SA 4.0"

@@ -1,0 +1,102 @@
+"""`pumit segment --find`: a structure by its name, from the model that knows it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pumit.cli.shared.progress import Steps
+from pumit.errors import PromptError
+
+if TYPE_CHECKING:
+    from pumit.export.terminology import SegmentTerminology
+    from pumit.segmentation import Segmentation
+    from pumit.structures.find import FoundStructure, Search
+    from pumit.volume import Volume
+
+
+def add_find_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what finds a structure by its name."""
+    parser.add_argument(
+        "--find",
+        metavar="NAME",
+        help="a structure by its name (left kidney, kidneys, SCT:10200004), or everything; points "
+        "and boxes given with it correct what was found",
+    )
+    parser.add_argument(
+        "--find-model",
+        metavar="M",
+        help="the automatic model that looks for it; default: the best that knows it",
+    )
+    parser.add_argument(
+        "--anyway", action="store_true", help="run a model that learnt from another modality, too"
+    )
+
+
+def find_in(volume: Volume, args: argparse.Namespace, step: Steps) -> FoundStructure:
+    """Find what `--find` names; what is to be known before it runs is said on standard error.
+
+    Raises:
+        PromptError: If the model sees none.
+    """
+    from pumit.models.consent import require_consent
+    from pumit.structures.find import find_structure
+
+    def tell(search: Search) -> None:
+        for remark in search.remarks:
+            sys.stderr.write(f"{search.candidate.card.name}: {remark}\n")
+
+    require_consent(args.find_model)
+    found = find_structure(
+        volume,
+        args.find,
+        model=args.find_model,
+        device=args.device,
+        anyway=args.anyway,
+        on_search=tell,
+        progress=lambda share: step(f"Looking for {args.find}", 0.3 + 0.5 * share),
+    )
+    if not found.mask.any():
+        raise PromptError(found.remarks[-1] if found.remarks else f"There is no {args.find}.")
+    return found
+
+
+def meaning_of(found: FoundStructure) -> SegmentTerminology:
+    """What was found, in codes."""
+    from pumit.export.classes import class_terminology
+
+    return class_terminology(found.found.classes)[0]
+
+
+def find_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, dict[str, Any]]:
+    """Read and find, without prompts; returns the segmentation and figures about it."""
+    import numpy as np
+
+    from pumit.export.classes import segments_of
+    from pumit.export.terminology import concept_for
+    from pumit.segmentation import Algorithm, Segmentation
+    from pumit.volume import Volume
+
+    step("Reading the scan", 0.05)
+    volume = Volume.read(args.image, series=args.series)
+    found = find_in(volume, args, step)
+    segments = segments_of(found.found)
+    if len(segments) == 1:
+        meaning = concept_for(args.terminology) if args.terminology else meaning_of(found)
+        segments = (meaning.segment(args.name or segments[0].name, segments[0].mask),)
+    algorithm = Algorithm(f"PUMIT {found.model}", found.version, "AUTOMATIC")
+    voxels = int(found.mask.sum())
+    ml = round(voxels * float(np.prod(volume.spacing_mm)) / 1000, 3)
+    facts: dict[str, Any] = {
+        "segment": ", ".join(segment.name for segment in segments),
+        "voxels": voxels,
+        "volume_ml": None if volume.is_planar else ml,
+        "estimated_iou": None,
+        "model": found.model,
+        "model_version": found.version,
+        "licence": found.licence,
+        "remarks": list(found.remarks),
+        "output": args.output.name,
+    }
+    return Segmentation(volume, segments, algorithm), facts

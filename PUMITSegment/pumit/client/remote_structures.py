@@ -1,0 +1,154 @@
+"""Structures found by name on a server, asked through a session."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pumit.client.remote_models import AutomaticAnswer, unpack_labels
+from pumit.errors import ServiceError
+from pumit.volume import Volume
+from pumit.wire import protocol
+from pumit.wire.bundle import unpack_bundle
+
+Corners = Sequence[Sequence[float]]
+# The facts of a check are a few sentences.
+_MOST_FACT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class SearchFacts:
+    """Which model looks for a structure, and what to know before its answer is trusted.
+
+    Attributes:
+        structure: What was asked for, tidied.
+        model: The model's name.
+        version: The model's own version.
+        licence: The licence of its weights.
+        remarks: Sentences, such as that the scan looks odd.
+    """
+
+    structure: str
+    model: str
+    version: str
+    licence: str
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class StructureAnswer(AutomaticAnswer):
+    """What a model found of a structure: one class, or of everything each class.
+
+    Attributes:
+        facts: Which model it was, and what to know of the answer.
+    """
+
+    facts: SearchFacts
+
+
+class StructureMethods(ABC):
+    """What a remote session can ask about structures by their names."""
+
+    @property
+    @abstractmethod
+    def volume(self) -> Volume:
+        """The present volume."""
+
+    @abstractmethod
+    def _ask_job(
+        self,
+        path: str,
+        body: dict[str, Any],
+        *,
+        job: str,
+        cancelled: Callable[[], bool] | None,
+        progress: Callable[[float], None] | None,
+    ) -> bytes:
+        """Ask for a long answer that is stopped by its job's name."""
+
+    def check_structure(
+        self,
+        structure: str,
+        *,
+        model: str | None = None,
+        modality: str = "",
+        cancelled: Callable[[], bool] | None = None,
+    ) -> SearchFacts:
+        """Which model would look for a structure, before it runs.
+
+        Arguments and errors are those of `find_structure`.
+        """
+        body = {"structure": structure, "model": model, "modality": modality, "only_check": True}
+        meta, _ = unpack_bundle(self._ask_find(body, cancelled, None), max_bytes=_MOST_FACT_BYTES)
+        return _facts(meta)
+
+    def find_structure(
+        self,
+        structure: str,
+        *,
+        model: str | None = None,
+        modality: str = "",
+        roi_corners_lps: Corners | None = None,
+        anyway: bool = False,
+        cancelled: Callable[[], bool] | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> StructureAnswer:
+        """Find a structure of the volume by its name.
+
+        Args:
+            structure: A name (`left kidney`), a group (`kidneys`), a code, Slicer's terminology
+                entry, or `everything` that the model knows.
+            model: Name of an automatic model; the best that knows it where None.
+            modality: What made the scan, as DICOM writes it; empty where unknown.
+            roi_corners_lps: Eight corners of a region to look in, LPS mm.
+            anyway: Whether to check nothing, and run a model of another modality too.
+            cancelled: Asked often, from this thread; True stops the computation.
+            progress: Told the finished share, 0 to 1, from this thread.
+
+        Raises:
+            Cancelled: If it was stopped; the session stays usable.
+            ConsentNeeded: If only models know it to whose licence nobody has agreed there.
+            StructureError: If no model knows it, or may look for it in this scan.
+            ServiceError: If the server is gone.
+        """
+        corners = None if roi_corners_lps is None else np.asarray(roi_corners_lps).tolist()
+        body = {
+            "structure": structure,
+            "model": model,
+            "modality": modality,
+            "roi_corners_lps": corners,
+            "anyway": anyway,
+        }
+        content = self._ask_find(body, cancelled, progress)
+        meta, found = unpack_labels(content, self.volume.shape)
+        facts = _facts(meta)
+        return StructureAnswer(found, facts.model, facts.version, facts)
+
+    def _ask_find(
+        self,
+        body: dict[str, Any],
+        cancelled: Callable[[], bool] | None,
+        progress: Callable[[float], None] | None,
+    ) -> bytes:
+        return self._ask_job(
+            protocol.PATH_FIND,
+            body,
+            job=protocol.AUTOMATIC_JOB,
+            cancelled=cancelled,
+            progress=progress,
+        )
+
+
+def _facts(meta: dict[str, Any]) -> SearchFacts:
+    try:
+        structure, model, version, licence = (
+            str(meta[key]) for key in ("structure", "model", "version", "licence")
+        )
+        remarks = tuple(str(text) for text in meta["remarks"])
+        return SearchFacts(structure, model, version, licence, remarks)
+    except (KeyError, TypeError) as error:
+        raise ServiceError(f"The server's answer cannot be read: {error}.") from None

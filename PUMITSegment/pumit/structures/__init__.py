@@ -1,0 +1,1 @@
+"""Structures found by name: what was asked for, which model knows it, and where it is."""

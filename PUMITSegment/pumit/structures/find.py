@@ -1,0 +1,297 @@
+"""A structure found by its name: the model chosen, told whether it suits, and run where needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import StructureError
+from pumit.export.terminology import SegmentTerminology, serialize_terminology
+from pumit.models.card import ModelCard, installed_models
+from pumit.segmentation import ClassLabel, LabelMap, Mask
+from pumit.structures.names import WantedStructure
+from pumit.structures.search import A_CLICK_WORKS, Candidate, who_knows
+from pumit.structures.suitability import modality_of_scan, other_modality, unfamiliar
+from pumit.volume import Volume
+
+if TYPE_CHECKING:
+    from pumit.inference.automatic.segmentation import AutomaticSegmenter
+    from pumit.inference.tokenizer.reconstruction import Tokenizer
+
+Corners = Sequence[Sequence[float]]
+# The first look over the whole scan, and the second where the first found something.
+_COARSE_OVERLAP, _FINE_OVERLAP = 0.25, 0.5
+_FIRST_SHARE = 0.4  # of the progress
+# Around what the first look found.
+_MARGIN_MM = 10.0
+# A second look at more than this part of the scan is a look at all of it.
+_WHOLE = 0.6
+
+
+@dataclass(frozen=True, eq=False)
+class FoundStructure:
+    """What a model found of a structure.
+
+    Attributes:
+        name: What was asked for.
+        found: On the volume's grid: one class of all that belongs to the structure, or of
+            everything each class that the model knows.
+        model: The model's name.
+        version: The model's own version.
+        licence: The licence of its weights.
+        remarks: What to know of it, in sentences, such as that the scan looks odd.
+    """
+
+    name: str
+    found: LabelMap
+    model: str
+    version: str
+    licence: str
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def mask(self) -> Mask:
+        """Where it is, bool (D, H, W); a `session.set_mask_prior` lets clicks correct it."""
+        return self.found.labels > 0
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search that is decided, and not run yet.
+
+    Attributes:
+        wanted: What was asked for.
+        candidate: The model, and its classes that make up the structure.
+        others: Further models that know it.
+        remarks: What to know before it runs, in sentences.
+    """
+
+    wanted: WantedStructure
+    candidate: Candidate
+    others: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """Who looks for what, with every remark."""
+        told = f"{self.candidate.card.name} looks for {self.wanted.text}."
+        return " ".join([told, *self.remarks])
+
+
+class ModelSource(Protocol):
+    """Where models come from, ready to answer."""
+
+    def automatic(self, name: str) -> AutomaticSegmenter:
+        """The automatic model of this name."""
+
+    def tokenizer(self) -> Tokenizer:
+        """What tells whether a scan looks odd."""
+
+
+@dataclass
+class InstalledModels:
+    """The models of this machine.
+
+    Attributes:
+        device: Where they compute.
+    """
+
+    device: str = "auto"
+
+    def automatic(self, name: str) -> AutomaticSegmenter:
+        """The automatic model of this name."""
+        from pumit.inference.automatic.segmentation import load_automatic
+
+        return load_automatic(name, self.device)
+
+    def tokenizer(self) -> Tokenizer:
+        """The first tokenizer that is installed."""
+        from pumit.inference.tokenizer.reconstruction import load_tokenizer
+
+        return load_tokenizer(None, self.device)
+
+
+def find_structure(
+    volume: Volume,
+    structure: str,
+    *,
+    model: str | None = None,
+    device: str = "auto",
+    channel: int = 0,
+    roi_corners_lps: Corners | None = None,
+    anyway: bool = False,
+    on_search: Callable[[Search], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> FoundStructure:
+    """Find a structure in a scan by its name.
+
+    Args:
+        volume: The scan.
+        structure: A name (`left kidney`), a group (`kidneys`), a code (`SCT:64033007`), Slicer's
+            terminology entry, or `everything` that the model knows.
+        model: An automatic model of the index; the best that knows it where None.
+        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
+        channel: Which channel, where the volume has others than the model.
+        roi_corners_lps: Eight corners of a region to look in, LPS mm; the scan where None.
+        anyway: Whether to run a model that learnt from another modality.
+        on_search: Told what will run, and what to know of it, before it runs.
+        cancelled: Asked before each window; True stops.
+        progress: Told the finished share, 0 to 1.
+
+    Returns:
+        Where it is; empty where the model sees none.
+
+    Raises:
+        StructureError: If no model knows it or may look for it; with the nearest names.
+        CheckpointError: If the model is damaged.
+        Cancelled: If `cancelled` said so.
+    """
+    models = InstalledModels(device)
+    search = plan_search(
+        volume, structure, installed_models(), models, model=model, channel=channel, anyway=anyway
+    )
+    if on_search is not None:
+        on_search(search)
+    return run_search(
+        volume, search, models, channel=channel, roi_corners_lps=roi_corners_lps,
+        cancelled=cancelled, progress=progress,
+    )  # fmt: skip
+
+
+def plan_search(
+    volume: Volume,
+    structure: str,
+    cards: Sequence[ModelCard],
+    models: ModelSource,
+    *,
+    model: str | None = None,
+    modality: str = "",
+    channel: int = 0,
+    anyway: bool = False,
+) -> Search:
+    """Decide which model looks for a structure, before any runs.
+
+    Args:
+        volume: The scan.
+        structure: What to look for; see `find_structure`.
+        cards: Models that may be used.
+        models: Where the tokenizer comes from.
+        model: Only this one; any where None.
+        modality: What made the scan, as DICOM writes it, where the volume itself does not tell.
+        channel: Which channel is used.
+        anyway: Whether a model that learnt from another modality may be used; how familiar the
+            scan is is not judged then.
+
+    Raises:
+        StructureError: If none knows it, or those that do learnt from another modality.
+    """
+    wanted, candidates = who_knows(structure, cards, model=model)
+    seen = modality or modality_of_scan(volume)
+    against = [other_modality(candidate.card, seen) for candidate in candidates]
+    suited = [c for c, reason in zip(candidates, against, strict=True) if not reason]
+    if not suited and not anyway:
+        raise StructureError(
+            f"{'; '.join(against)}: it would likely be wrong. Ask for it anyway, or click on the "
+            "structure: that always works."
+        )
+    kept = suited or candidates
+    if wanted.is_everything and len(kept) > 1 and model is None:
+        names = ", ".join(candidate.card.name for candidate in kept)
+        raise StructureError(f"Several models find everything that they know; choose of {names}.")
+    odd = "" if anyway else unfamiliar(volume, models.tokenizer, channel=channel)
+    remarks = [] if suited else [f"{against[0]}."]
+    others = tuple(c.card.name for c in kept[1:])
+    return Search(wanted, kept[0], others, (*remarks, *([odd] if odd else [])))
+
+
+def run_search(
+    volume: Volume,
+    search: Search,
+    models: ModelSource,
+    *,
+    channel: int = 0,
+    roi_corners_lps: Corners | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> FoundStructure:
+    """Run a search that `plan_search` decided; see `find_structure` for arguments and errors."""
+    candidate, wanted = search.candidate, search.wanted
+    segmenter = models.automatic(candidate.card.name)
+
+    def look(corners: Corners | None, overlap: float, first: float, last: float) -> LabelMap:
+        def tell(share: float) -> None:
+            if progress is not None:
+                progress(first + share * (last - first))
+
+        return segmenter.segment(
+            volume, channel=channel, roi_corners_lps=corners, overlap=overlap,
+            cancelled=cancelled, progress=tell,
+        )  # fmt: skip
+
+    card = candidate.card
+    if wanted.is_everything:
+        answer = look(roi_corners_lps, _FINE_OVERLAP, 0.0, 1.0)
+        found = LabelMap(answer.labels, _coded(answer.classes), answer.regions)
+        return FoundStructure(
+            wanted.text, found, card.name, card.version, card.licence, search.remarks
+        )
+    # 1. A quick look at all of it, 2. a closer one at where something was.
+    corners, start = roi_corners_lps, 0.0
+    mask = np.zeros(volume.shape, dtype=bool)
+    if corners is None:
+        mask = _together(look(None, _COARSE_OVERLAP, 0.0, _FIRST_SHARE), candidate.labels)
+        corners, start = _around(mask, volume), _FIRST_SHARE
+    if roi_corners_lps is not None or mask.any():
+        mask = _together(look(corners, _FINE_OVERLAP, start, 1.0), candidate.labels)
+    elif progress is not None:
+        progress(1.0)
+    remarks = search.remarks
+    if not mask.any():
+        remarks = (*remarks, f"{card.name} sees no {wanted.text} here. {A_CLICK_WORKS}")
+    name = f"{wanted.text[:1].upper()}{wanted.text[1:]}"
+    label = _labelled(name, candidate.meaning)
+    found = LabelMap(mask.astype(np.uint8), (label,))
+    return FoundStructure(wanted.text, found, card.name, card.version, card.licence, remarks)
+
+
+def _together(answer: LabelMap, labels: Sequence[int]) -> npt.NDArray[np.bool_]:
+    masks = (answer.mask(label) for label in labels)
+    return np.logical_or.reduce(list(masks))
+
+
+def _around(mask: npt.NDArray[np.bool_], volume: Volume) -> Corners | None:
+    """Corners of a box around a mask, LPS mm; None where it is most of the scan, or nothing."""
+    if not mask.any():
+        return None
+    bounds = []
+    for axis, (n, mm) in enumerate(zip(mask.shape, volume.spacing_mm, strict=True)):
+        hit = np.flatnonzero(mask.any(axis=tuple(a for a in range(3) if a != axis)))
+        more = int(np.ceil(_MARGIN_MM / mm))
+        bounds.append((max(int(hit[0]) - more, 0), min(int(hit[-1]) + more, n - 1)))
+    sizes = [(high - low + 1) / n for (low, high), n in zip(bounds, mask.shape, strict=True)]
+    if np.prod(sizes) > _WHOLE:
+        return None
+    # Voxel borders, so that a box of one slice is not flat.
+    ends = [(low - 0.5, high + 0.5) for low, high in bounds]
+    index = np.stack(np.meshgrid(*ends, indexing="ij"), -1).reshape(-1, 3)
+    corners: Corners = volume.index_to_world(index).tolist()
+    return corners
+
+
+def _labelled(name: str, meaning: SegmentTerminology) -> ClassLabel:
+    return ClassLabel(name[:64], serialize_terminology(meaning), meaning.color_rgb)
+
+
+def _coded(classes: tuple[ClassLabel, ...]) -> tuple[ClassLabel, ...]:
+    from pumit.export.classes import class_terminology
+
+    meanings = class_terminology(classes)
+    return tuple(
+        replace(_labelled(label.name, meaning), name=label.name)
+        for label, meaning in zip(classes, meanings, strict=True)
+    )

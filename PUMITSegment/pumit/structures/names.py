@@ -1,0 +1,124 @@
+"""What a structure is called: plain names, sides, plurals and groups, as coded meanings."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pumit.errors import ExportError, StructureError
+from pumit.export.terminology import SegmentTerminology, concept_for, known_names
+
+EVERYTHING = "everything"
+
+# Names that stand for several structures of the terminology at once.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "heart ventricles": ("left ventricle", "right ventricle"),
+    "heart chambers": ("left ventricle", "right ventricle", "left atrium", "right atrium"),
+    "atria": ("left atrium", "right atrium"),
+    "spine": ("cervical spine", "thoracic spine", "lumbar spine"),
+    "venae cavae": ("inferior vena cava", "superior vena cava"),
+}
+# How people write what the terminology calls otherwise.
+_SPELLINGS = {
+    "l": "left",
+    "lt": "left",
+    "r": "right",
+    "rt": "right",
+    "oesophagus": "esophagus",
+    "hippocampi": "hippocampus",
+    "ovaries": "ovary",
+    "femora": "femur",
+    "humeri": "humerus",
+    "scapulae": "scapula",
+    "thalami": "thalamus",
+}
+_FILLERS = {"the", "a", "an", "of", "both", "and"}
+_SIDES = {"left", "right"}
+_CLOSE = 0.6
+
+
+@dataclass(frozen=True)
+class WantedStructure:
+    """A structure as somebody asked for it.
+
+    Attributes:
+        text: What was asked, tidied.
+        words: Its words, by which a model's own names are compared.
+        meanings: What it is in codes; several of a group, none where no code is known.
+        is_everything: Whether everything that a model knows is wanted.
+    """
+
+    text: str
+    words: tuple[str, ...]
+    meanings: tuple[SegmentTerminology, ...] = ()
+    is_everything: bool = False
+
+
+def wanted_structure(text: str) -> WantedStructure:
+    """Read what was asked for.
+
+    Args:
+        text: A name such as `left kidney`, `kidneys` or `IVC`; a code such as `SCT:10200004`;
+            Slicer's whole terminology entry; or `everything`.
+
+    Raises:
+        StructureError: If there is no text, or more than a name.
+    """
+    tidied = " ".join(text.split())
+    if not tidied or (len(tidied) > 80 and "~" not in tidied):
+        raise StructureError("Say which structure, such as left kidney.")
+    words = words_of(tidied)
+    if words == (EVERYTHING,):
+        return WantedStructure(EVERYTHING, words, is_everything=True)
+    if "~" in tidied or ":" in tidied:
+        meaning = _concept(tidied)
+        named = tidied if meaning is None else _name_of(meaning)
+        return WantedStructure(named, words_of(named), () if meaning is None else (meaning,))
+    group = GROUPS.get(" ".join(words))
+    names = group or (" ".join(words),)
+    meanings = tuple(m for m in map(_meaning_of_name, names) if m is not None)
+    return WantedStructure(tidied, words, meanings if len(meanings) == len(names) else ())
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """Words of a name in lower case, as compared: sides first, spelt alike, without articles."""
+    plain = [_SPELLINGS.get(w, w) for w in re.findall(r"\w+", name.lower().replace("_", " "))]
+    kept = [w for w in plain if w not in _FILLERS] or plain
+    return (*(w for w in kept if w in _SIDES), *(w for w in kept if w not in _SIDES))
+
+
+def meaning_key(meaning: SegmentTerminology) -> tuple[str, ...]:
+    """The codes that say what something is: type and region, with modifiers; not its category."""
+    parts = (meaning.type, meaning.type_modifier, meaning.anatomic_region, meaning.region_modifier)
+    return tuple(f"{p.scheme}:{p.value}" if p else "" for p in parts)
+
+
+def nearest_names(text: str, names: Iterable[str], count: int = 4) -> list[str]:
+    """Those of the names, and of the terminology's, that come nearest to a text."""
+    own = list(dict.fromkeys(" ".join(words_of(name)) for name in names))
+    close = difflib.get_close_matches(" ".join(words_of(text)), own, n=count, cutoff=_CLOSE)
+    rest = [name for name in known_names() if name not in own]
+    more = difflib.get_close_matches(text.lower(), rest, n=count, cutoff=_CLOSE)
+    return [*close, *more][:count]
+
+
+def _meaning_of_name(name: str) -> SegmentTerminology | None:
+    """The coded meaning of a name, in the plural too; None where there is none."""
+    for candidate in (name, name.removesuffix("s"), re.sub(r"ies$", "y", name)):
+        if candidate and (meaning := _concept(candidate)) is not None:
+            return meaning
+    return None
+
+
+def _concept(text: str) -> SegmentTerminology | None:
+    try:
+        return concept_for(text)
+    except ExportError:
+        return None
+
+
+def _name_of(meaning: SegmentTerminology) -> str:
+    modifier = meaning.type_modifier.meaning if meaning.type_modifier else ""
+    return f"{modifier} {meaning.type.meaning}".strip()

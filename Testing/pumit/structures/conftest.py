@@ -1,0 +1,16 @@
+"""An index of the test's own, and networks that it may name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from known_networks import know_networks
+
+
+@pytest.fixture(autouse=True)
+def own_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The user's folder of models, empty; no tokenizer is asked."""
+    know_networks(monkeypatch)
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
+    return tmp_path / "models"

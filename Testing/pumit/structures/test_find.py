@@ -1,0 +1,154 @@
+"""A structure is found by its name, with the model that knows it, where it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pumit
+import pytest
+from own_models import ABDOMEN, KIDNEYS, RESTRICTED, add_model, ship_model, two_balls
+from pumit.errors import CheckpointError, StructureError
+from pumit.export.dicom_series import write_dicom_series
+from pumit.inference.automatic.segmentation import load_automatic
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.models.consent import accept
+from pumit.structures import find as finding
+from pumit.structures.find import Search, find_structure
+from pumit.volume import Volume
+
+
+@pytest.fixture(autouse=True)
+def no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The familiarity score is asked for in a test of its own."""
+    monkeypatch.setattr(finding, "unfamiliar", lambda *_a, **_k: "")
+
+
+def test_one_call_finds_a_structure(tmp_path: Path) -> None:
+    model = add_model(tmp_path / "w", "organs", KIDNEYS)
+    volume = two_balls()
+    shares: list[float] = []
+    found = pumit.find_structure(volume, "kidney right", device="cpu", progress=shares.append)
+    truth = volume.array > 70
+    assert (found.mask & truth).sum() > 0.95 * truth.sum()
+    assert (found.mask & ~truth).sum() < 0.05 * truth.sum()
+    assert (found.model, found.version, found.remarks) == (model, "3", ())
+    (label,) = found.found.classes
+    assert label.name == "Kidney right"
+    assert "24028007" in label.terminology
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_a_group_is_one_mask(tmp_path: Path) -> None:
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    found = find_structure(two_balls(), "kidneys", device="cpu")
+    assert len(found.found.classes) == 1
+    assert found.mask[5, 15, 15]
+    assert found.mask[10, 42, 44]
+
+
+def test_only_what_is_needed_is_looked_at_closely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    looked: list[Any] = []
+    whole = finding.InstalledModels.automatic
+
+    def watched(self: Any, name: str) -> Any:
+        segmenter = whole(self, name)
+
+        class Watched:
+            def segment(self, volume: Volume, **options: Any) -> Any:
+                looked.append((options["roi_corners_lps"], options["overlap"]))
+                return segmenter.segment(volume, **options)
+
+        return Watched()
+
+    monkeypatch.setattr(finding.InstalledModels, "automatic", watched)
+    found = find_structure(two_balls(), "right kidney", device="cpu")
+    assert found.mask.any()
+    (first, coarse), (second, fine) = looked
+    assert first is None
+    assert coarse < fine
+    index = two_balls().world_to_index(second)
+    size = np.ptp(index, axis=0)
+    assert (size[1:] < 45).all()  # not all of the 60 voxels
+
+
+def test_a_click_corrects_what_was_found(tmp_path: Path, bright_segmenter: Any) -> None:
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    volume = two_balls()
+    found = find_structure(volume, "right kidney", device="cpu")
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(volume)
+    session.set_mask_prior(found.mask)
+    session.add_point(tuple(volume.index_to_world((5, 15, 15))))
+    assert session.predict()[5, 15, 15]
+
+
+def test_everything_that_a_model_knows(tmp_path: Path) -> None:
+    add_model(tmp_path / "w", "organs", ABDOMEN)
+    found = find_structure(two_balls(), "everything", device="cpu")
+    assert [label.name for label in found.found.classes] == ["Leber", "my own thing"]
+    assert "10200004" in found.found.classes[0].terminology
+    add_model(tmp_path / "w", "others", KIDNEYS)
+    with pytest.raises(StructureError, match="choose of organs, others"):
+        find_structure(two_balls(), "everything", device="cpu")
+    found = find_structure(two_balls(), "everything", model="others", device="cpu")
+    assert len(found.found.classes) == 2
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    dark = replace(two_balls(), array=two_balls().array / 10)
+    found = find_structure(dark, "left kidney", device="cpu")
+    assert not found.mask.any()
+    assert "sees no left kidney" in found.remarks[-1]
+
+
+def test_a_model_of_another_modality_is_told_before_it_runs(tmp_path: Path) -> None:
+    add_model(tmp_path / "w", "organs-mr", KIDNEYS)
+    series = tmp_path / "series"
+    volume = two_balls()
+    write_dicom_series(replace(volume, array=volume.array.astype(np.int16)), series, patient_id="X")
+    scan = Volume.read(series)
+    with pytest.raises(StructureError, match="organs-mr learnt from MR, and this scan is CT"):
+        find_structure(scan, "left kidney", device="cpu")
+    searches: list[Search] = []
+    found = find_structure(
+        scan, "left kidney", device="cpu", anyway=True, on_search=searches.append
+    )
+    assert found.mask.any()
+    assert "learnt from MR" in searches[0].sentence
+    add_model(tmp_path / "w", "organs-ct", KIDNEYS)  # registered, it takes part at once
+    assert find_structure(scan, "left kidney", device="cpu").model == "organs-ct"
+
+
+def test_an_odd_scan_is_told_before_the_model_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    monkeypatch.undo()
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
+    from known_networks import know_networks
+
+    know_networks(monkeypatch)
+    searches: list[Search] = []
+    noise = np.random.default_rng(0).normal(50, 30, (16, 60, 60)).astype(np.float32)
+    find_structure(
+        Volume(noise, (2.0, 1.0, 1.0)), "left kidney", device="cpu", on_search=searches.append
+    )
+    assert "nfamiliar (" in searches[0].sentence
+
+
+def test_a_licence_is_asked_for_everywhere(tmp_path: Path, own_index: Path) -> None:
+    ship_model(own_index, "organs-ct", KIDNEYS, RESTRICTED)
+    with pytest.raises(StructureError, match="pumit models accept organs-ct"):
+        find_structure(two_balls(), "left kidney", device="cpu")
+    with pytest.raises(CheckpointError, match="pumit models accept organs-ct"):
+        load_automatic("organs-ct", "cpu")
+    accept("organs-ct")
+    assert find_structure(two_balls(), "left kidney", device="cpu").licence == RESTRICTED

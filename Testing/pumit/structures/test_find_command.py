@@ -1,0 +1,92 @@
+"""`pumit segment --find` and `pumit models structures`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import SimpleITK
+from own_models import ABDOMEN, KIDNEYS, RESTRICTED, add_model, ship_model, two_balls
+from pumit.cli.main import main
+from pumit.export.volume_file import write_volume_file
+from pumit.structures import find as finding
+
+
+@pytest.fixture
+def scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(finding, "unfamiliar", lambda *_a, **_k: "")
+    write_volume_file(two_balls().array, two_balls(), tmp_path / "scan.nii.gz")
+    return tmp_path / "scan.nii.gz"
+
+
+def voxels_of(path: Path) -> Any:
+    return SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(path)))
+
+
+def test_a_structure_is_written_by_its_name(
+    scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    out = tmp_path / "out.nii.gz"
+    assert main(["segment", str(scan), "--find", "left kidney", "-o", str(out), "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert (told["model"], told["segment"]) == ("organs", "Left kidney")
+    assert told["voxels"] == np.count_nonzero(voxels_of(out))
+    assert voxels_of(out)[5, 15, 15]
+    everything = tmp_path / "all.seg.nrrd"
+    assert main(["segment", str(scan), "--find", "everything", "-o", str(everything)]) == 0
+    header = everything.read_bytes()[:4000].decode("latin-1")
+    assert "24028007^Right" in header
+    assert "AUTOMATIC" in header
+
+
+def test_a_point_corrects_what_was_found(
+    scan: Path, tmp_path: Path, tiny_checkpoint: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    x, y, z = two_balls().index_to_world((10, 42, 44))
+    arguments = [
+        "--find",
+        "left kidney",
+        "--point",
+        f"{-x},{-y},{z}",
+        "-o",
+        str(tmp_path / "o.dcm"),
+    ]
+    out = str(tmp_path / "o.nrrd")
+    assert main(["segment", str(scan), *arguments[:-1], out, "--model", str(tiny_checkpoint)]) == 0
+    assert "Kidney: " in capfd.readouterr().out  # coded as what was asked for
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [("left kidny", "left kidney (organs)"), ("pancreas", "A click on it always works")],
+)
+def test_what_nobody_knows_is_said_in_one_line(
+    scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], asked: str, told: str
+) -> None:
+    add_model(tmp_path / "w", "organs", KIDNEYS)
+    out = tmp_path / "out.nii.gz"
+    assert main(["segment", str(scan), "--find", asked, "-o", str(out)]) == 2
+    caught = capfd.readouterr()
+    assert told in caught.err
+    assert caught.err.count("\n") == 1
+    assert not out.exists()
+
+
+def test_every_structure_is_listed_with_its_model_and_licence(
+    tmp_path: Path, own_index: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ship_model(own_index, "shut-ct", KIDNEYS, RESTRICTED)
+    add_model(tmp_path / "w", "organs", ABDOMEN)
+    assert main(["models", "structures"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert "pumit models accept shut-ct" in lines[0]
+    assert "SCT:10200004" in lines[2]
+    assert main(["models", "structures", "organs", "--json"]) == 0
+    rows = json.loads(capfd.readouterr().out)
+    assert [row["name"] for row in rows] == ["Leber", "my own thing"]

@@ -1,0 +1,60 @@
+"""What people call a structure is read as what it is."""
+
+from __future__ import annotations
+
+import pytest
+from pumit.errors import StructureError
+from pumit.export.terminology import concept_for, serialize_terminology
+from pumit.structures.names import meaning_key, nearest_names, wanted_structure, words_of
+
+
+def keys(text: str) -> list[tuple[str, ...]]:
+    return [meaning_key(meaning) for meaning in wanted_structure(text).meanings]
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("Left Kidney", "left kidney"),
+        ("kidney, left", "left kidney"),
+        ("L kidney", "left kidney"),
+        ("the_left_kidney", "left kidney"),
+        ("IVC", "inferior vena cava"),
+        ("Oesophagus", "esophagus"),
+        ("kidneys", "kidney"),
+        ("both kidneys", "kidney"),
+        ("ovaries", "ovary"),
+        ("left ventricle", "lv"),
+        ("SCT:64033007", "kidney"),
+        (serialize_terminology(concept_for("right kidney")), "right kidney"),
+    ],
+)
+def test_names_of_one_structure_mean_the_same(text: str, same: str) -> None:
+    assert keys(text) == [meaning_key(concept_for(same))]
+
+
+def test_a_group_is_all_of_its_members() -> None:
+    left, right = (meaning_key(concept_for(f"{side} ventricle")) for side in ("left", "right"))
+    assert keys("heart ventricles") == [left, right]
+
+
+def test_a_name_without_a_code_is_compared_by_its_words() -> None:
+    wanted = wanted_structure("My own thing")
+    assert not wanted.meanings
+    assert wanted.words == words_of("my_own  THING")
+
+
+def test_everything_is_no_structure() -> None:
+    assert wanted_structure(" Everything ").is_everything
+
+
+@pytest.mark.parametrize("text", ["", "  ", "x" * 81])
+def test_no_name_is_refused(text: str) -> None:
+    with pytest.raises(StructureError, match="Say which structure"):
+        wanted_structure(text)
+
+
+def test_the_names_that_models_know_come_first() -> None:
+    assert nearest_names("left kidny", ["Left kidney", "Spleen"])[0] == "left kidney"
+    assert nearest_names("splene", ["Liver"]) == ["spleen"]
+    assert nearest_names("qqqq", ["Liver"]) == []
