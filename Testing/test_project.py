@@ -198,7 +198,9 @@ def readme(repository: Path) -> str:
 
 def test_readme_begins_with_a_picture_and_two_commands(repository: Path, readme: str) -> None:
     first_screen = "\n".join(readme.splitlines()[:40])
-    assert "Resources/tutorial/5_in_3d.png" in first_screen
+    assert "Resources/prompts/click.gif" in first_screen
+    assert "**Install in Slicer**" in first_screen
+    assert len(readme.splitlines()) <= 100
     for command in ("python3 scripts/demo.py", "python3 scripts/test.py"):
         assert command in first_screen
         assert (repository / command.split()[1]).is_file()
@@ -216,10 +218,21 @@ def test_readmes_links_lead_somewhere(repository: Path, readme: str) -> None:
     assert not [link for link in inside if not (repository / link).exists()]
 
 
-def test_readmes_commands_exist_with_their_options(readme: str) -> None:
+def test_moving_pictures_are_small_and_move(repository: Path) -> None:
+    films = sorted((repository / "Resources" / "prompts").glob("*.gif"))
+    assert [film.stem for film in films] == ["box", "click", "lasso", "scribble"]
+    for film in films:
+        assert film.stat().st_size < 1.5 * MIB
+        with Image.open(film) as picture:
+            assert picture.n_frames >= 2
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/command_line.md"])
+def test_commands_of_pages_exist_with_their_options(repository: Path, page: str) -> None:
     import argparse
 
-    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", readme, flags=re.DOTALL))
+    text = (repository / page).read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL))
     lines = blocks.replace("\\\n", " ").splitlines()
     shown = [line.split("#")[0].split() for line in lines if line.startswith("pumit ")]
     assert {words[1] for words in shown} >= {"segment", "serve"}
@@ -235,7 +248,7 @@ def test_no_file_names_a_machines_folders(repository: Path) -> None:
     machine = re.compile(r"(^|[^A-Za-z0-9_.])/(work|root|farm|home/[a-z]+)/|/tmp/w/", re.MULTILINE)
     itself = Path(__file__).resolve()
     for file in tracked_files(repository):
-        if file.suffix not in {".png", ".safetensors"} and file != itself:
+        if file.suffix not in {".png", ".gif", ".safetensors"} and file != itself:
             assert not machine.search(file.read_text(encoding="utf-8")), file
 
 

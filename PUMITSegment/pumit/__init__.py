@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pumit.structures.find import find_structure
     from pumit.volume import Volume
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["InteractiveSession", "Volume", "__version__", "find_structure", "load_segmenter"]
 
 _HOMES = {

@@ -19,7 +19,8 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 # Pages that lie where people and hosts of repositories look for them: their place on the site.
 ELSEWHERE = {
-    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "code_of_conduct.md",
     "ARCHITECTURE.md": "explanation/architecture.md",
     "SECURITY.md": "explanation/security.md",
     "CHANGELOG.md": "reference/release_notes.md",

@@ -1,0 +1,108 @@
+"""What a contributor and a host of repositories find: templates, workflows, versions."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pumit
+import pytest
+import yaml
+from pumit.models.checkpoint import FORMAT as CHECKPOINT_FORMAT
+from pumit.models.model_file import FORMAT as MODEL_FORMAT
+from pumit.wire.protocol import NNINTERACTIVE_VERSION, PREFIX, VERSION_HEADER
+
+WORKFLOWS = ".github/workflows/tests.yml"
+TEMPLATES = ".github/ISSUE_TEMPLATE"
+
+
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [
+        ("github-workflows", [WORKFLOWS]),
+        ("github-issue-forms", [f"{TEMPLATES}/fault.yml", f"{TEMPLATES}/wish.yml"]),
+        ("github-issue-config", [f"{TEMPLATES}/config.yml"]),
+        ("citation-file-format", ["CITATION.cff"]),
+    ],
+)
+def test_files_for_the_host_fit_their_schema(
+    repository: Path, schema: str, files: list[str]
+) -> None:
+    if importlib.util.find_spec("check_jsonschema") is None:
+        pytest.skip("check-jsonschema is not installed")
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}"]
+    run = subprocess.run(
+        [*command, *files], cwd=repository, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout
+
+
+def test_a_linter_finds_nothing_in_the_workflows(repository: Path) -> None:
+    beside = Path(sys.executable).parent / "zizmor"
+    linter = str(beside) if beside.exists() else shutil.which("zizmor")
+    if linter is None:
+        pytest.skip("zizmor is not installed")
+    command = [linter, "--offline", "--quiet", "."]
+    run = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout
+
+
+def test_workflows_call_the_readmes_commands_on_three_systems(repository: Path) -> None:
+    workflow = yaml.safe_load((repository / WORKFLOWS).read_text(encoding="utf-8"))
+    job = workflow["jobs"]["tests"]
+    systems = {name.partition("-")[0] for name in job["strategy"]["matrix"]["system"]}
+    assert systems == {"ubuntu", "windows", "macos"}
+    runs = " ".join(step.get("run", "") for step in job["steps"])
+    assert "python scripts/demo.py" in runs
+    assert "python scripts/test.py" in runs
+    assert ".ci/run" in runs
+    page = (repository / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert "**were not run yet**" in page
+
+
+def test_the_version_is_the_same_everywhere(repository: Path) -> None:
+    notes = (repository / "CHANGELOG.md").read_text(encoding="utf-8")
+    version, date = re.findall(r"^## (\d+\.\d+\.\d+) \((.+)\)$", notes, re.MULTILINE)[0]
+    assert version == pumit.__version__
+    citation = yaml.safe_load((repository / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == version
+    released = citation["date-released"]
+    assert f"{released.day} {released:%B} {released.year}" == date
+    assert citation["license"] == "Apache-2.0"
+
+
+def test_the_page_on_versions_names_those_of_the_program(repository: Path) -> None:
+    page = (repository / "docs" / "reference" / "versions.md").read_text(encoding="utf-8")
+    for named in (CHECKPOINT_FORMAT, MODEL_FORMAT, PREFIX, VERSION_HEADER):
+        assert f"`{named}`" in page, named
+    assert NNINTERACTIVE_VERSION.rpartition(".")[0] in page
+
+
+def test_hooks_before_a_commit_use_the_ruff_of_the_tests(repository: Path) -> None:
+    hooks = yaml.safe_load((repository / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    pins = (repository / ".ci" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    (ruff,) = [pin for pin in pins if pin.startswith("ruff==")]
+    asked = {
+        each
+        for source in hooks["repos"]
+        for hook in source["hooks"]
+        for each in hook.get("additional_dependencies", [])
+    }
+    assert asked == {ruff}
+
+
+def test_the_template_asks_for_no_patient_data(repository: Path) -> None:
+    text = (repository / TEMPLATES / "fault.yml").read_text(encoding="utf-8")
+    assert "no patient data" in text
+
+
+def test_folders_and_commands_of_the_contributors_page_exist(repository: Path) -> None:
+    page = (repository / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:PUMIT[ST]|Testing|docs|scripts|deploy)[\w/.]*)`", page):
+        assert (repository / name).exists() or (repository / "PUMITSegment" / name).exists(), name
+    for script in re.findall(r"python3 (scripts/\w+\.py)", page):
+        assert (repository / script).is_file(), script

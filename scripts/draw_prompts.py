@@ -1,0 +1,179 @@
+"""Draw moving pictures of prompts and their answers: `python scripts/draw_prompts.py CASE`.
+
+CASE is the folder of STS_001 (`image.nii.gz`) of the TCIA collection Soft-tissue-Sarcoma (Vallières
+et al. 2015, CC BY 3.0), of which pictures may be shown. Every answer is the default model's, to the
+prompt that the picture shows, on one axial slice and one coronal one of a volume that is segmented
+whole. The default weights were trained with this scan, among others.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pumit
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from PIL import Image
+from pumit.gestures.prompts import lasso_prompts
+from pumit.segmentation import Mask
+from pumit.volume import Volume
+
+OUT = Path(__file__).resolve().parent.parent / "Resources" / "prompts"
+LOW_HU, HIGH_HU = -125.0, 225.0
+SEGMENT, INSIDE, OUTSIDE = "#2ec4b6", "#ffd166", "#ef476f"
+# LPS mm, as a user of the tutorial clicks: in the tumour, and where the first answer goes too far.
+TUMOUR = (69.3, 9.8, -796.3)
+TOO_FAR = (43.0, 57.6, -793.0)
+SHOWN = (69.3, 9.8, -793.0)
+MILLISECONDS = 1400
+
+Lps = tuple[float, float, float]
+Draw = Callable[[Axes, bool], None]
+
+
+class Film:
+    """Frames of one scan, seen from below and from the front."""
+
+    def __init__(self, volume: Volume) -> None:
+        self.volume = volume
+        self.grey = np.clip((volume.array - LOW_HU) / (HIGH_HU - LOW_HU), 0, 1)
+        self.frames: list[Image.Image] = []
+
+    def frame(self, text: str, at: Lps, mask: Mask | None, draw: list[Draw]) -> None:
+        """Add a frame.
+
+        Args:
+            text: The line below.
+            at: Where the slices are, LPS mm.
+            mask: The segment, (D, H, W), or None.
+            draw: What draws the prompts; told the axes, and whether it is the axial view.
+        """
+        depth, row, _ = np.rint(self.volume.world_to_index([at])[0]).astype(int)
+        figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.9), dpi=80, facecolor="black")
+        planes = ((depth, slice(None)), (slice(None, None, -1), row))
+        for view, (ax, plane) in enumerate(zip(axes, planes, strict=True)):
+            height, width = self.volume.spacing_mm[1 - view], self.volume.spacing_mm[2]
+            ax.imshow(self.grey[plane], cmap="gray", aspect=height / width, vmin=0, vmax=1)
+            if mask is not None and mask[plane].any():
+                seen = mask[plane].astype(float)
+                ax.contourf(seen, [0.5, 1.5], colors=SEGMENT, alpha=0.3)
+                ax.contour(seen, [0.5], colors=SEGMENT, linewidths=1.5)
+            for each in draw:
+                each(ax, view == 0)
+            ax.axis("off")
+        figure.text(0.5, 0.045, text, color="white", ha="center", fontsize=12)
+        figure.subplots_adjust(0.01, 0.11, 0.99, 0.99, wspace=0.02)
+        figure.canvas.draw()
+        self.frames.append(Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3]))
+        plt.close(figure)
+
+    def save(self, name: str) -> None:
+        """Write the frames as a GIF with one palette, so that nothing flickers."""
+        OUT.mkdir(parents=True, exist_ok=True)
+        sheet = Image.new("RGB", (self.frames[0].width, self.frames[0].height * len(self.frames)))
+        for number, frame in enumerate(self.frames):
+            sheet.paste(frame, (0, number * frame.height))
+        palette = sheet.quantize(160, method=Image.Quantize.MAXCOVERAGE)
+        small = [f.quantize(palette=palette, dither=Image.Dither.NONE) for f in self.frames]
+        times = [MILLISECONDS] * (len(small) - 1) + [2 * MILLISECONDS]
+        file = OUT / f"{name}.gif"
+        small[0].save(file, save_all=True, append_images=small[1:], duration=times, loop=0)
+        print(f"{file.name}: {len(small)} frames, {file.stat().st_size / 1024:.0f} KiB")
+
+    def column_row(self, points: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Positions, LPS mm (N, 3), on the axial view: (N, 2)."""
+        return np.asarray(self.volume.world_to_index(points))[:, [2, 1]]
+
+    def marker(self, point: Lps, color: str) -> Draw:
+        """A point, on the axial view."""
+        ((column, row),) = self.column_row([point])
+
+        def draw(ax: Axes, is_axial: bool) -> None:
+            if is_axial:
+                ax.plot(column, row, "o", color=color, markersize=8, markeredgecolor="black")
+
+        return draw
+
+    def line(self, points: list[Lps], color: str) -> Draw:
+        """A line through points, on the axial view."""
+        line = self.column_row(points)
+
+        def draw(ax: Axes, is_axial: bool) -> None:
+            if is_axial:
+                ax.plot(*line.T, color=color, linewidth=2.5)
+
+        return draw
+
+
+def circle(center: Lps, radius_mm: float) -> list[Lps]:
+    """A circle on an axial slice."""
+    turns = np.linspace(0, 2 * np.pi, 40)
+    return [
+        (center[0] + radius_mm * np.cos(t), center[1] + radius_mm * np.sin(t), center[2])
+        for t in turns
+    ]
+
+
+def main() -> int:
+    """Draw every film; returns the exit status."""
+    volume = Volume.read(Path(sys.argv[1]) / "image.nii.gz")
+    session = pumit.InteractiveSession(pumit.load_segmenter("default", device="cpu"))
+    session.set_volume(volume)
+
+    film = Film(volume)
+    film.frame("A scan of a thigh with a tumour", SHOWN, None, [])
+    inside = film.marker(TUMOUR, INSIDE)
+    film.frame("One click in the tumour ...", SHOWN, None, [inside])
+    session.add_point(TUMOUR)
+    film.frame("... and a segment in 3D", SHOWN, session.predict(), [inside])
+    outside = film.marker(TOO_FAR, OUTSIDE)
+    film.frame("Too much: one click outside ...", SHOWN, session.predict(), [outside])
+    session.add_point(TOO_FAR, positive=False)
+    film.frame("... takes away what hangs together with it", SHOWN, session.predict(), [outside])
+    film.frame("Two clicks: to be checked, and exported", SHOWN, session.predict(), [])
+    film.save("click")
+
+    session.reset()
+    film = Film(volume)
+    low, high = (12.0, -50.0, -838.0), (131.0, 64.0, -735.0)
+    corners = [(low[0], low[1]), (high[0], low[1]), (high[0], high[1]), (low[0], high[1])]
+    box = film.line([(x, y, TUMOUR[2]) for x, y in [*corners, corners[0]]], INSIDE)
+    film.frame("A box around it, in 3D or on one slice ...", SHOWN, None, [box])
+    session.add_box(low, high)
+    film.frame("... and its segment", SHOWN, session.predict(), [box])
+    film.save("box")
+
+    session.reset()
+    film = Film(volume)
+    stroke = [(TUMOUR[0] + x, TUMOUR[1] + 8 * np.sin(x / 6), TUMOUR[2]) for x in range(-20, 21, 2)]
+    line = film.line(stroke, INSIDE)
+    film.frame("A scribble along it ...", SHOWN, None, [line])
+    session.add_scribble(stroke)
+    film.frame("... and its segment", SHOWN, session.predict(), [line])
+    film.save("scribble")
+
+    session.reset()
+    film = Film(volume)
+    middle_lps = (60.0, 8.0, TUMOUR[2])
+    outline = circle(middle_lps, 44.0)
+    line = film.line(outline, INSIDE)
+    film.frame("A lasso around it ...", SHOWN, None, [line])
+    lower, upper = np.rint(volume.world_to_index([outline[20], outline[0]])).astype(int)
+    depth, row = np.rint(volume.world_to_index([middle_lps])[0]).astype(int)[:2]
+    rows, columns = np.indices(volume.shape[1:])
+    middle = (lower[2] + upper[2]) / 2
+    radius = abs(upper[2] - lower[2]) / 2
+    drawn = (rows - row) ** 2 + (columns - middle) ** 2 < radius**2
+    for prompt in lasso_prompts(drawn[None], (int(depth), 0, 0), volume, is_positive=True):
+        session.add_prompt(prompt)
+    film.frame("... and its segment", SHOWN, session.predict(), [line])
+    film.save("lasso")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
