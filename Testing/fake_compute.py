@@ -51,7 +51,7 @@ class FakeWorkers:
             worker.close()
 
 
-def wait_for(background: Background, condition: Callable[[], object], seconds: float = 30) -> bool:
+def wait_for(background: Background, condition: Callable[[], object], seconds: float = 120) -> bool:
     """Poll until something holds; False if that takes too long."""
     end = time.monotonic() + seconds
     while not condition():

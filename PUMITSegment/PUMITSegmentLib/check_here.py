@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PUMITSlicerLib.computing.connection import answers_prompts_only, is_foreign
+from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
 from PUMITSlicerLib.mrml import VolumeFrame
 from slicer.i18n import tr as _
 
@@ -41,7 +41,7 @@ class CheckHere:
             return  # what is awaited comes first, and what is doubtful depends on it
         if not logic.promptCount(logic.segmentID):
             logic.status.problem(_("Give a prompt first; what answers it can be checked then."))
-        elif is_foreign(logic.compute.capabilities):
+        elif is_nninteractive(logic.compute.capabilities):
             logic.status.waiting(_notOffered())
         elif self._places and self._key == self._answerKey():
             self._show((self._present + 1) % len(self._places))
@@ -69,7 +69,7 @@ class CheckHere:
         self._places = list(places)
         if self._places:
             self._show(0)
-        elif is_foreign(logic.compute.capabilities):  # connected for this question
+        elif is_nninteractive(logic.compute.capabilities):  # connected for this question
             logic.status.waiting(_notOffered())
         else:
             name = segmentName(logic.segmentationNode, logic.segmentID)

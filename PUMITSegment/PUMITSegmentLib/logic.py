@@ -92,7 +92,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self._session.setShown(True)
         if self.segmentID:
             with self.saying():
-                self.working.takeUpEdits(self.segmentID)
+                self.working.adoptManualEdits(self.segmentID)
         self.compute.checkInstalled()
         self.sayWhatIsNext()
 
@@ -228,7 +228,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.parameters.promptKind = kind
         self._parts.warmUp()
         with self.saying():
-            working.takeUpEdits(self.segmentID)
+            working.adoptManualEdits(self.segmentID)
             working.prompts.startPlacing(kind, self.segmentID, self.parameters.isPositive)
         self.sayWhatIsNext()
         self.onSessionChanged()
@@ -259,7 +259,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             self.status.problem(_("Give a prompt first, such as a point inside the structure."))
         elif self._mayWrite():
             with self.saying():
-                self.working.takeUpEdits(self.segmentID)
+                self.working.adoptManualEdits(self.segmentID)
                 self._updates.request(self.segmentID)
 
     def cancel(self) -> None:

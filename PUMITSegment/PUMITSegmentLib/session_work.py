@@ -12,11 +12,13 @@ from slicer.i18n import tr as _
 
 if TYPE_CHECKING:
     from pumit.client.remote_session import RemoteSession
-    from pumit.nninteractive.client.session import ForeignSession
+    from pumit.nninteractive.client.session import NNInteractiveSession
+
+    Session = RemoteSession | NNInteractiveSession
 
 Result = TypeVar("Result")
-# Asks the session; told whether it is cancelled, and tells the finished share. On a thread.
-Ask = Callable[["RemoteSession | ForeignSession", Callable[[], bool], Callable[[float], None]], Any]
+# Given the session, whether it is cancelled, and where to report progress; on a thread.
+Ask = Callable[["Session", Callable[[], bool], Callable[[float], None]], Any]
 
 
 class SessionWork:

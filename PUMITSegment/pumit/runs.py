@@ -30,7 +30,7 @@ PICTURES = "pictures"
 
 RunState = Literal["preparing", "training", "validating", "paused", "stopped", "finished", "failed"]
 ENDED: frozenset[str] = frozenset({"stopped", "finished", "failed"})
-Word = Literal["pause", "resume", "stop", "finish"]
+ControlCommand = Literal["pause", "resume", "stop", "finish"]
 
 # Where the process cannot be looked for, on another machine, silence of this length is its end.
 SILENCE_SECONDS = 60.0
@@ -168,29 +168,31 @@ def _replace_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def ask(folder: Path, word: Word) -> None:
-    """Ask the run of a folder for something; it obeys between two steps.
+def send_command(folder: Path, command: ControlCommand) -> None:
+    """Send a command to the run of a folder, which follows it between two steps.
 
     Args:
         folder: Of the run.
-        word: "pause", "resume", "stop": save and end, to be taken up again later; or "finish": end
-            with the best model so far.
+        command: "pause", "resume", "stop" (save and end; the run can be resumed later) or
+            "finish" (end with the best model so far).
 
     Raises:
-        PumitError: If it is another word.
+        PumitError: If it is another command.
         ExportError: If the folder cannot be written.
     """
-    if word not in get_args(Word):
-        raise PumitError(f"A run can be asked for {', '.join(get_args(Word))}; got {word!r}.")
-    _replace_text(folder / CONTROL, word)
+    if command not in get_args(ControlCommand):
+        raise PumitError(
+            f"A run can be asked for {', '.join(get_args(ControlCommand))}; got {command!r}."
+        )
+    _replace_text(folder / CONTROL, command)
 
 
-def read_asked(folder: Path) -> Word | None:
-    """What the run of a folder is asked for and has not obeyed yet."""
+def read_command(folder: Path) -> ControlCommand | None:
+    """The command that the run of a folder was sent and has not followed yet."""
     with suppress(OSError, UnicodeDecodeError):
-        word = (folder / CONTROL).read_text(encoding="utf-8").strip().lower()
-        for known in get_args(Word):
-            if word == known:
+        command = (folder / CONTROL).read_text(encoding="utf-8").strip().lower()
+        for known in get_args(ControlCommand):
+            if command == known:
                 return known
     return None
 

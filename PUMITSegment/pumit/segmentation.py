@@ -264,18 +264,18 @@ class Segmentation:
 
 
 @dataclass(frozen=True)
-class DoubtfulPlace:
-    """A place on a segment's border around which the answer may well be wrong.
+class UncertainRegion:
+    """A region around a point of a segment's border where the answer may well be wrong.
 
     Attributes:
-        point_lps: Where, LPS mm.
-        doubt: Expected share of wrong voxels around it, 0 to 1.
-        reach_mm: How far around it, mm: the standard deviation of a bell-shaped weight.
+        point_lps: Its middle, LPS mm.
+        error_share: Expected share of wrong voxels around it, 0 to 1.
+        reach_mm: Standard deviation of the Gaussian weight around it, mm.
         expected_error_ml: Expected volume of wrong voxels around it, ml; None in a 2D image.
     """
 
     point_lps: tuple[float, float, float]
-    doubt: float
+    error_share: float
     reach_mm: float
     expected_error_ml: float | None
 
@@ -295,4 +295,4 @@ class PromptAnswer:
     mask: Mask
     estimated_iou: float | None
     expected_dice: float | None
-    places: tuple[DoubtfulPlace, ...] = ()
+    places: tuple[UncertainRegion, ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pumit.runs import runs_folder
-from PUMITSlicerLib.computing.availability import Offer, ask_offer
+from PUMITSlicerLib.computing.availability import Availability, read_availability
 from PUMITSlicerLib.computing.background import Background, QtBackground
 from PUMITSlicerLib.computing.settings import ComputeMode, SettingsStore, slicer_settings
 from PUMITSlicerLib.installing.dependencies import why_not_installed
@@ -30,7 +30,7 @@ class Collaborators:
         makeTimer: Given a callback, and whether it is called once.
         store: The user's settings, which PUMITSegment shares.
         whyNotInstalled: What is missing, in words, or ""; called on a thread.
-        askOffer: Lists devices of this machine; called on a thread.
+        readAvailability: Lists devices of this machine; called on a thread.
         root: Where the runs of the user lie.
     """
 
@@ -41,7 +41,7 @@ class Collaborators:
     makeTimer: Callable[[Callable[[], None], bool], Timer]
     store: SettingsStore
     whyNotInstalled: Callable[[], str]
-    askOffer: Callable[[], Offer]
+    readAvailability: Callable[[], Availability]
     root: Path
 
     def close(self) -> None:
@@ -60,6 +60,6 @@ def localCollaborators() -> Collaborators:
         QtTimer,
         slicer_settings(),
         lambda: why_not_installed(ComputeMode.LOCAL),
-        ask_offer,
+        read_availability,
         runs_folder(),
     )

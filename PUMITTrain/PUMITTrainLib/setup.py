@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from PUMITSlicerLib.computing.availability import Offer, OfferedDevice
+from PUMITSlicerLib.computing.availability import Availability, AvailableDevice
 
 from PUMITTrainLib.collaborators import Collaborators
 
@@ -29,7 +29,7 @@ class Setup:
         self._onChanged = onChanged
         self._isOfferAsked = False
         self.sentence = ""
-        self.devices: tuple[OfferedDevice, ...] = ()
+        self.devices: tuple[AvailableDevice, ...] = ()
 
     @property
     def isMissing(self) -> bool:
@@ -46,15 +46,15 @@ class Setup:
             return
         self._isOfferAsked = True
 
-        def take(offer: Offer) -> None:
-            self.devices = offer.devices
+        def take(available: Availability) -> None:
+            self.devices = available.devices
             self._onChanged()
 
         def fail(error: Exception) -> None:
             logger.info("Devices are not listed: %s", type(error).__name__)
             self._isOfferAsked = False
 
-        self._parts.background.submit(self._parts.askOffer, take, fail)
+        self._parts.background.submit(self._parts.readAvailability, take, fail)
 
     def _take(self, sentence: str) -> None:
         if sentence != self.sentence:

@@ -18,7 +18,11 @@ class Panel(LogicScene):
     def __init__(self, loadModule: Any) -> None:
         import slicer
         from PUMITSegmentLib.masks.updates import SegmentUpdates
-        from PUMITSlicerLib.computing.availability import Offer, OfferedDevice, OfferedModel
+        from PUMITSlicerLib.computing.availability import (
+            Availability,
+            AvailableDevice,
+            AvailableModel,
+        )
 
         self.module = loadModule(MODULE)
         self.frame = self.module.widgetRepresentation()
@@ -31,12 +35,15 @@ class Panel(LogicScene):
         # No worker, and no program that imports torch.
         self.workers = FakeWorkers()
         self.logic.compute._makeWorker = self.workers
-        self.logic.compute._askOffer = lambda: Offer(
-            (OfferedDevice("cpu", "Processor"), OfferedDevice("cuda:0", "A GPU, 80 GB (cuda:0)")),
+        self.logic.compute._readAvailability = lambda: Availability(
             (
-                OfferedModel("default", "promptable", "", True),
-                OfferedModel("mine", "promptable", "", True),
-                OfferedModel("for-research", "promptable", "", True, "CC BY-NC-SA 4.0"),
+                AvailableDevice("cpu", "Processor"),
+                AvailableDevice("cuda:0", "A GPU, 80 GB (cuda:0)"),
+            ),
+            (
+                AvailableModel("default", "promptable", "", True),
+                AvailableModel("mine", "promptable", "", True),
+                AvailableModel("for-research", "promptable", "", True, "CC BY-NC-SA 4.0"),
             ),
         )
         self.frame.resize(WIDTH, 900)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from pumit.errors import ServiceError
-from pumit.segmentation import DoubtfulPlace
+from pumit.segmentation import UncertainRegion
 from scripted_predictor import LogicScene, box
 
 A = box((5, 5, 5), (12, 12, 12))
 PLACES = (
-    DoubtfulPlace((-5.0, -8.0, 9.0), 0.4, 2.0, 0.5),  # RAS (5, 8, 9)
-    DoubtfulPlace((-11.0, -8.0, 7.0), 0.3, 2.0, 0.4),
+    UncertainRegion((-5.0, -8.0, 9.0), 0.4, 2.0, 0.5),  # RAS (5, 8, 9)
+    UncertainRegion((-11.0, -8.0, 7.0), 0.3, 2.0, 0.4),
 )
 
 

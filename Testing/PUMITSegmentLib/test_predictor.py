@@ -304,5 +304,5 @@ def test_closing_while_it_computes_waits_for_nobody_and_frees_the_session(
 def test_places_to_check_are_asked_for_only_when_wanted(asker):
     assert asker.answer([FIRST]).places == ()
     places = asker.answer([FIRST], placeCount=1).places
-    assert [place.doubt for place in places] == [0.5]
+    assert [place.error_share for place in places] == [0.5]
     assert len(asker.reads) == 1

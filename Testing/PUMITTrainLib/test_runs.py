@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pumit.runs import RunStatus, read_asked, write_status
+from pumit.runs import RunStatus, read_command, write_status
 
 # No process has this number.
 GONE = 2**22 + 1
@@ -87,7 +87,7 @@ def test_pause_resume_and_stop_are_asked_in_the_folder(train: Any) -> None:
     assert runs.selected.canPause
     runs.pause()
     train.settle()
-    assert read_asked(folder) == "pause"
+    assert read_command(folder) == "pause"
     assert runs.selected.isPausing
     assert not runs.selected.canPause
     (folder / "control").unlink()
@@ -97,7 +97,7 @@ def test_pause_resume_and_stop_are_asked_in_the_folder(train: Any) -> None:
     assert not runs.needsInsisting
     runs.resume()
     train.settle()
-    assert read_asked(folder) == "resume"
+    assert read_command(folder) == "resume"
     runs.stop()
     train.settle()
     assert runs.selected.isStopping

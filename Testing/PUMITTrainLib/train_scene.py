@@ -142,7 +142,7 @@ class TrainScene:
     """
 
     def __init__(self, root: Path, **replaced: Any) -> None:
-        from PUMITSlicerLib.computing.availability import Offer, OfferedDevice
+        from PUMITSlicerLib.computing.availability import Availability, AvailableDevice
         from PUMITSlicerLib.computing.background import Background
         from PUMITSlicerLib.computing.settings import MemoryStore
         from PUMITTrainLib.collaborators import Collaborators
@@ -160,7 +160,7 @@ class TrainScene:
             "makeTimer": self.timers,
             "store": self.store,
             "whyNotInstalled": lambda: self.missing,
-            "askOffer": lambda: Offer((OfferedDevice("cpu", "Processor"),), ()),
+            "readAvailability": lambda: Availability((AvailableDevice("cpu", "Processor"),), ()),
             "root": root,
         }
         self.parts = Collaborators(**{**parts, **replaced})

@@ -18,12 +18,12 @@ from pumit.runs import (
     LOG,
     STATUS,
     RunStatus,
-    ask,
     list_runs,
-    read_asked,
+    read_command,
     read_log,
     read_status,
     runs_folder,
+    send_command,
     write_status,
 )
 from pumit.system.process import process_mark
@@ -136,15 +136,15 @@ def test_status_is_written_over_where_the_disk_is_full(
 
 
 def test_what_is_asked_is_read_until_it_is_removed(tmp_path: Path) -> None:
-    assert read_asked(tmp_path) is None
-    ask(tmp_path, "pause")
-    assert read_asked(tmp_path) == "pause"
-    ask(tmp_path, "stop")
-    assert read_asked(tmp_path) == "stop"
+    assert read_command(tmp_path) is None
+    send_command(tmp_path, "pause")
+    assert read_command(tmp_path) == "pause"
+    send_command(tmp_path, "stop")
+    assert read_command(tmp_path) == "stop"
     (tmp_path / CONTROL).write_text("dance", encoding="utf-8")
-    assert read_asked(tmp_path) is None
+    assert read_command(tmp_path) is None
     with pytest.raises(PumitError, match=r"pause, resume, stop.*'dance'"):
-        ask(tmp_path, "dance")  # type: ignore[arg-type]
+        send_command(tmp_path, "dance")  # type: ignore[arg-type]
 
 
 def test_log_is_read_on_where_the_last_look_ended(tmp_path: Path) -> None:

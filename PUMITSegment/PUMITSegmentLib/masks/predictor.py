@@ -20,10 +20,10 @@ from slicer.i18n import tr as _
 
 if TYPE_CHECKING:
     from pumit.client.remote_session import RemoteSession
-    from pumit.nninteractive.client.session import ForeignSession
-    from pumit.segmentation import DoubtfulPlace
+    from pumit.nninteractive.client.session import NNInteractiveSession
+    from pumit.segmentation import UncertainRegion
 
-    Session = RemoteSession | ForeignSession
+    Session = RemoteSession | NNInteractiveSession
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Prediction:
     seconds: float
     prepared: Any = None
     expectedDice: float | None = None
-    places: tuple[DoubtfulPlace, ...] = ()
+    places: tuple[UncertainRegion, ...] = ()
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pumit.errors import PumitError
-from pumit.segmentation import DoubtfulPlace, Mask
+from pumit.segmentation import Mask, UncertainRegion
 from PUMITSlicerLib.mrml import VolumeFrame, readVolume, volumeKey
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # How many places to check are asked for.
 PLACES = 5
-OnPlaces = Callable[[Sequence[DoubtfulPlace]], None]
+OnPlaces = Callable[[Sequence[UncertainRegion]], None]
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,8 @@ class SegmentUpdates:
 
 
 def _outside(
-    boxes: Sequence[ExcludedBox], places: Sequence[DoubtfulPlace], volumeNode: object
-) -> list[DoubtfulPlace]:
+    boxes: Sequence[ExcludedBox], places: Sequence[UncertainRegion], volumeNode: object
+) -> list[UncertainRegion]:
     """Places that lie in none of the boxes: what is in them needs no check."""
     frame = VolumeFrame(volumeNode)
     return [

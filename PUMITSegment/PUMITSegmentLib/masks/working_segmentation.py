@@ -63,7 +63,7 @@ class WorkingSegmentation:
         self._writer = writer
         self._history = History()
         # Segments whose masks somebody else may have changed since they were last read.
-        self._suspects: set[str] = set()
+        self._dirtySegments: set[str] = set()
         # How segments looked that were taken away.
         self._appearances: dict[str, Appearance] = {}
         # States whose prompts were never answered.
@@ -81,7 +81,7 @@ class WorkingSegmentation:
         if grid != self._grid:
             self._history.clear()
             self._unanswered.clear()
-            self._suspects.clear()
+            self._dirtySegments.clear()
         self.volumeNode, self._grid = volumeNode, grid
 
     def close(self) -> None:
@@ -109,17 +109,17 @@ class WorkingSegmentation:
         """
         if self._writer.isWriting:
             return False
-        self._suspects = set(segmentIDs(self.node))
+        self._dirtySegments = set(segmentIDs(self.node))
         return True
 
-    def know(self, segmentID: str) -> None:
+    def snapshot(self, segmentID: str) -> None:
         """Take note of a segment as it is, before its first step."""
         if self.volumeNode is not None and self._history.present(segmentID) is None:
             packed = self._read(segmentID)
             self._history.begin(segmentID, self._state(segmentID, packed))
-            self._suspects.discard(segmentID)
+            self._dirtySegments.discard(segmentID)
 
-    def takeUpEdits(self, segmentID: str, *, isPrompted: bool = False) -> None:
+    def adoptManualEdits(self, segmentID: str, *, isPrompted: bool = False) -> None:
         """Let a mask that was edited by hand become the prompt from which the next one goes on.
 
         So does one that holds something but has no prompt, such as one that was loaded.
@@ -130,11 +130,11 @@ class WorkingSegmentation:
         """
         if self.volumeNode is None:
             return
-        self.know(segmentID)
+        self.snapshot(segmentID)
         known = self._history.present(segmentID).mask
         packed = known
-        if segmentID in self._suspects:
-            self._suspects.discard(segmentID)
+        if segmentID in self._dirtySegments:
+            self._dirtySegments.discard(segmentID)
             packed = self._read(segmentID)
         if packed != known:
             editedByHand(self._segment(segmentID))
@@ -225,7 +225,7 @@ class WorkingSegmentation:
         """Remove prompts and masks of segments, in one step."""
         states = {}
         for segmentID in ids:
-            self.takeUpEdits(segmentID)
+            self.adoptManualEdits(segmentID)
             self.prompts.clear(segmentID)
             self._restoreMask(segmentID, self._emptyMask())
             states[segmentID] = self._state(segmentID, self._emptyMask())
@@ -276,7 +276,7 @@ class WorkingSegmentation:
 
     def removeSegment(self, segmentID: str) -> None:
         """Remove a segment with its prompts."""
-        self.takeUpEdits(segmentID)
+        self.adoptManualEdits(segmentID)
         # A name given since is what comes back.
         self._history.amend(segmentID, self._state(segmentID, self._read(segmentID)))
         self._drop(segmentID)
@@ -313,7 +313,7 @@ class WorkingSegmentation:
             self.prompts.restore(segmentID, state.prompts)
             if state.mask is not None:
                 self._restoreMask(segmentID, state.mask)
-            self._suspects.discard(segmentID)
+            self._dirtySegments.discard(segmentID)
         return [i for i, state in states.items() if state is not None and self._isOpen(state)]
 
     def _isOpen(self, state: SegmentState) -> bool:
@@ -354,7 +354,7 @@ class WorkingSegmentation:
             # A name may have been given since the state that brings it back.
             self._appearances[segmentID] = Appearance.of(self.node, segmentID)
             self.node.GetSegmentation().RemoveSegment(segmentID)
-        self._suspects.discard(segmentID)
+        self._dirtySegments.discard(segmentID)
 
     def _read(self, segmentID: str) -> PackedMask:
         if isEmptySegment(self.node, segmentID):

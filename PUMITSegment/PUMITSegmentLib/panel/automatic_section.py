@@ -6,7 +6,7 @@ from typing import Any
 
 from pumit.errors import PumitError
 from PUMITSlicerLib.computing.compute import ComputeState
-from PUMITSlicerLib.computing.connection import answers_prompts_only, is_foreign
+from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, prepareStructures, regionCorners
@@ -147,6 +147,6 @@ class AutomaticSection:
 
 def _notOffered(compute) -> str:
     """That what computes has no such model, or "" where it may have one."""
-    if not is_foreign(compute.capabilities):
+    if not is_nninteractive(compute.capabilities):
         return ""
     return answers_prompts_only(_("models that segment without prompts"))

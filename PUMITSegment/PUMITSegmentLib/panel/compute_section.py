@@ -7,9 +7,9 @@ from dataclasses import replace
 import qt
 from pumit.errors import PumitError
 from pumit.system.consent import give_consent, has_consent, is_restricted, terms_of
-from PUMITSlicerLib.computing.availability import Offer
+from PUMITSlicerLib.computing.availability import Availability
 from PUMITSlicerLib.computing.compute import ComputeState
-from PUMITSlicerLib.computing.connection import describe_memory, is_foreign, is_in_the_clear
+from PUMITSlicerLib.computing.connection import describe_memory, is_in_the_clear, is_nninteractive
 from PUMITSlicerLib.computing.settings import ComputeMode
 from slicer.i18n import tr as _
 
@@ -100,10 +100,12 @@ class ComputeSection:
             getattr(ui, f"{name}Label").visible = not isRemote
         ui.computeStateLabel.text = self._compute.sentence
         capabilities = self._compute.capabilities or {}
-        untold = (
-            _("Not reported by this server") if is_foreign(capabilities) else _("No GPU in use")
+        unknown = (
+            _("Not reported by this server")
+            if is_nninteractive(capabilities)
+            else _("No GPU in use")
         )
-        ui.memoryLabel.text = describe_memory(capabilities) or untold
+        ui.memoryLabel.text = describe_memory(capabilities) or unknown
         isStarting = self._compute.state is ComputeState.STARTING
         ui.testButton.enabled = not isStarting
         ui.testButton.toolTip = (
@@ -134,12 +136,12 @@ class ComputeSection:
         isLocal = self._compute.settings.mode is ComputeMode.LOCAL
         if not isCollapsed and isLocal and not self._isOfferAsked:
             self._isOfferAsked = True
-            self._compute.listOffer(self._onOffer, self._onNoOffer)
+            self._compute.listAvailable(self._onAvailability, self._onNoAvailability)
         self.refresh()
 
-    def _onOffer(self, offer: Offer) -> None:
-        devices = {device.name: device.title for device in offer.devices}
-        usable = [m for m in offer.models if m.kind == "promptable" and m.isHere]
+    def _onAvailability(self, available: Availability) -> None:
+        devices = {device.name: device.title for device in available.devices}
+        usable = [m for m in available.models if m.kind == "promptable" and m.isHere]
         self._licences = {m.name: m.licence for m in usable}
         models = {
             m.name: f"{m.name} ({m.licence})" if is_restricted(m.licence) else m.name
@@ -156,7 +158,7 @@ class ComputeSection:
         self._isShowing = False
         self.refresh()
 
-    def _onNoOffer(self, error: Exception) -> None:
+    def _onNoAvailability(self, error: Exception) -> None:
         # The automatic choice still works; what is missing is said at the top.
         self._isOfferAsked = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from PUMITSlicerLib.computing.compute import ComputeState
-from PUMITSlicerLib.computing.connection import answers_prompts_only, is_foreign
+from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.reconstruction import compareInViews, showReconstruction
@@ -87,7 +87,7 @@ class TokenizerSection:
             return self._logic.compute.sentence
         if self._tokenizer():
             return ""
-        if is_foreign(self._logic.compute.capabilities):
+        if is_nninteractive(self._logic.compute.capabilities):
             return answers_prompts_only(_("a tokenizer"))
         return _(
             "No tokenizer is installed. Where there is one, this shows the scan as the model "

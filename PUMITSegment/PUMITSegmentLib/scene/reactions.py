@@ -69,7 +69,7 @@ class SessionReactions:
             isOnlyExcluded = self._updates.running != segmentID and working.isOnlyExcluded(
                 segmentID
             )
-            working.takeUpEdits(segmentID, isPrompted=True)
+            working.adoptManualEdits(segmentID, isPrompted=True)
             working.recordPrompts(segmentID)
             if volumeNode is None:
                 logic.status.problem(_("Choose a scan first."))

@@ -203,7 +203,7 @@ class SceneSession:
         working = self.working
         # Edits while prompts are placed must come before the next prompt.
         if working is not None and working.noteChange() and working.prompts.isPlacing:
-            working.takeUpEdits(self.segmentID)
+            working.adoptManualEdits(self.segmentID)
 
     def onSegmentsChanged(self) -> None:
         """Follow segments that were added, removed or renamed elsewhere."""
@@ -316,6 +316,6 @@ class SceneSession:
         if self.working is None or not self.segmentID:
             return
         try:
-            self.working.know(self.segmentID)
+            self.working.snapshot(self.segmentID)
         except PumitError as error:
             self._owner.sayError(error)

@@ -24,7 +24,7 @@ _GB = 1e9
 
 
 @dataclass(frozen=True)
-class OfferedDevice:
+class AvailableDevice:
     """A device to choose.
 
     Attributes:
@@ -37,7 +37,7 @@ class OfferedDevice:
 
 
 @dataclass(frozen=True)
-class OfferedModel:
+class AvailableModel:
     """A model to choose.
 
     Attributes:
@@ -56,14 +56,16 @@ class OfferedModel:
 
 
 @dataclass(frozen=True)
-class Offer:
+class Availability:
     """What can be chosen on this machine."""
 
-    devices: tuple[OfferedDevice, ...]
-    models: tuple[OfferedModel, ...]
+    devices: tuple[AvailableDevice, ...]
+    models: tuple[AvailableModel, ...]
 
 
-def ask_offer(python: str | None = None, environment: Mapping[str, str] | None = None) -> Offer:
+def read_availability(
+    python: str | None = None, environment: Mapping[str, str] | None = None
+) -> Availability:
     """Ask Slicer's Python; takes seconds, so on a thread.
 
     Args:
@@ -78,7 +80,7 @@ def ask_offer(python: str | None = None, environment: Mapping[str, str] | None =
     windows = {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
     try:
         run = subprocess.run(
-            [python or find_python(), "-m", "pumit.client.offer"],
+            [python or find_python(), "-m", "pumit.client.availability"],
             env={**given, "PYTHONPATH": os.pathsep.join(paths)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -87,10 +89,10 @@ def ask_offer(python: str | None = None, environment: Mapping[str, str] | None =
             **windows,
         )
         told = json.loads(run.stdout.decode("utf-8").splitlines()[-1])
-        return Offer(
-            tuple(OfferedDevice(d["name"], _title(d)) for d in told["devices"]),
+        return Availability(
+            tuple(AvailableDevice(d["name"], _title(d)) for d in told["devices"]),
             tuple(
-                OfferedModel(m["name"], m["kind"], m["description"], m["is_here"], m["licence"])
+                AvailableModel(m["name"], m["kind"], m["description"], m["is_here"], m["licence"])
                 for m in told["models"]
             ),
         )

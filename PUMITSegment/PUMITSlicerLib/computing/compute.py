@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pumit.errors import ServiceError
 from slicer.i18n import tr as _
 
-from PUMITSlicerLib.computing.availability import Offer, ask_offer
+from PUMITSlicerLib.computing.availability import Availability, read_availability
 from PUMITSlicerLib.computing.background import Background, Job, Listening
 from PUMITSlicerLib.computing.connection import (
     Connection,
@@ -35,7 +35,7 @@ from PUMITSlicerLib.installing.dependencies import why_not_installed
 if TYPE_CHECKING:
     from pumit.client.http_client import Client
     from pumit.client.remote_session import RemoteSession
-    from pumit.nninteractive.client.session import ForeignSession
+    from pumit.nninteractive.client.session import NNInteractiveSession
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Compute:
         makeWorker: Makes a worker that has not been started yet; given the settings, and what to
             call with the exit status; called on a thread.
         whyNotInstalled: What is missing for a mode, in words, or ""; called on a thread.
-        askOffer: Lists devices and models of this machine; called on a thread.
+        readAvailability: Lists devices and models of this machine; called on a thread.
 
     Attributes:
         state: Whether it is ready.
@@ -91,13 +91,13 @@ class Compute:
             [ComputeSettings, Callable[[int], None]], WorkerProcess
         ] = make_local_worker,
         whyNotInstalled: Callable[[ComputeMode], str] = why_not_installed,
-        askOffer: Callable[[], Offer] = ask_offer,
+        readAvailability: Callable[[], Availability] = read_availability,
     ) -> None:
         self._background = background
         self._store = store
         self._makeWorker = makeWorker
         self._whyNotInstalled = whyNotInstalled
-        self._askOffer = askOffer
+        self._readAvailability = readAvailability
         self._settings = load_settings(store)
         self._attempt = _Attempt()
         self._client: Client | None = None
@@ -179,7 +179,7 @@ class Compute:
             raise ServiceError(_("No worker or server is connected; try again."))
         return client
 
-    def openSession(self) -> RemoteSession | ForeignSession:
+    def openSession(self) -> RemoteSession | NNInteractiveSession:
         """A new session; on a thread, since it asks the server.
 
         Raises:
@@ -252,7 +252,7 @@ class Compute:
 
         self._refreshing = self._background.submit(lambda: self.client().capabilities(), take, fail)
 
-    def listOffer(self, onDone: Callable[[Offer], None], onError: OnError) -> None:
+    def listAvailable(self, onDone: Callable[[Availability], None], onError: OnError) -> None:
         """Ask which devices and models this machine has; takes seconds, in a program of its own.
 
         Args:
@@ -260,11 +260,11 @@ class Compute:
             onError: Given a `PumitError`, such as that something has to be installed first.
         """
 
-        def ask() -> Offer:
+        def ask() -> Availability:
             missing = self._whyNotInstalled(ComputeMode.LOCAL)
             if missing:
                 raise NotInstalled(missing)
-            return self._askOffer()
+            return self._readAvailability()
 
         self._background.submit(ask, onDone, lambda error: onError(readable(error)))
 

@@ -19,7 +19,7 @@ from PUMITSlicerLib.installing.python_executable import find_python, program_env
 if TYPE_CHECKING:
     from pumit.client.http_client import Client
     from pumit.client.remote_session import RemoteSession
-    from pumit.nninteractive.client.session import ForeignSession
+    from pumit.nninteractive.client.session import NNInteractiveSession
 
 logger = logging.getLogger(__name__)
 
@@ -107,22 +107,22 @@ def connect(settings: ComputeSettings, worker: WorkerProcess | None = None) -> C
 
 def open_session(
     client: Client, capabilities: dict[str, Any] | None
-) -> RemoteSession | ForeignSession:
+) -> RemoteSession | NNInteractiveSession:
     """A new session in the words that the server understands; on a thread.
 
     Raises:
         ServiceError: If the server cannot be used, or has no session to give.
     """
-    if is_foreign(capabilities):
-        from pumit.nninteractive.client.session import ForeignSession
+    if is_nninteractive(capabilities):
+        from pumit.nninteractive.client.session import NNInteractiveSession
 
-        return ForeignSession(client)
+        return NNInteractiveSession(client)
     from pumit.client.remote_session import RemoteSession
 
     return RemoteSession(client)
 
 
-def is_foreign(capabilities: dict[str, Any] | None) -> bool:
+def is_nninteractive(capabilities: dict[str, Any] | None) -> bool:
     """Whether it is an nnInteractive server, which answers prompts and nothing else."""
     return (capabilities or {}).get("kind") == NNINTERACTIVE
 
@@ -148,7 +148,7 @@ def is_in_the_clear(url: str) -> bool:
 
 def describe(capabilities: dict[str, Any]) -> str:
     """Say what computes: version, model, device and memory; of others the model's licence."""
-    if is_foreign(capabilities):
+    if is_nninteractive(capabilities):
         return _("nnInteractive {version} computes; the licence of its model: {license}.").format(
             version=capabilities.get("version", "?"),
             license=capabilities.get("license") or _("unknown"),

@@ -13,10 +13,10 @@ from pumit.runs import (
     STATUS,
     TEXT_LOG,
     RunStatus,
-    ask,
     list_runs,
     read_status,
     runs_folder,
+    send_command,
 )
 
 LAST_LINES = 5
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         raise PumitError(f"{folder.name} is not paused: {describe(status)}")
     if args.action == "finish" and status.best_step is None:
         raise PumitError(f"{folder.name} has no validated model yet: {describe(status)}")
-    ask(folder, args.action)
+    send_command(folder, args.action)
     print(describe(_after(folder, args.action, status)))
     return 0
 

@@ -170,7 +170,7 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
 
 
 def places_of(session: InteractiveSession) -> list[dict[str, Any]]:
-    """Where to check an answer, the most doubtful place first, as JSON values.
+    """Where to check an answer, the most uncertain region first, as JSON values.
 
     Positions are right-anterior-superior, mm, as those of the prompts.
     """
@@ -178,12 +178,13 @@ def places_of(session: InteractiveSession) -> list[dict[str, Any]]:
         {
             # Adding zero makes -0.0 plain.
             "point_ras": [round(v, 2) + 0.0 for v in ras_to_lps(list(place.point_lps))],
-            "doubt": round(place.doubt, 3),
+            "error_share": round(place.error_share, 3),
+            "doubt": round(place.error_share, 3),  # its earlier name
             "expected_error_ml": (
                 None if place.expected_error_ml is None else round(place.expected_error_ml, 3)
             ),
         }
-        for place in session.doubtful_places()
+        for place in session.uncertain_regions()
     ]
 
 
@@ -223,5 +224,5 @@ def run(args: argparse.Namespace) -> int:
         print(f"{facts['segment']}: {size}, {trust} -> {args.output}")
         for place in facts.get("check_here", []):
             position = ",".join(f"{v:g}" for v in place["point_ras"])
-            print(f"check {position}: {place['doubt']:.0%} of the voxels around may be wrong")
+            print(f"check {position}: {place['error_share']:.0%} of the voxels around may be wrong")
     return 0

@@ -16,7 +16,7 @@ from requests.adapters import HTTPAdapter
 
 from pumit import __version__
 from pumit.errors import PumitError, ServiceError
-from pumit.nninteractive.remote_capabilities import one_line, read_offer
+from pumit.nninteractive.remote_capabilities import one_line, read_remote_capabilities
 from pumit.wire.protocol import (
     API_VERSION,
     LEASE_HEADER,
@@ -42,11 +42,11 @@ class TimedOut(Unreachable):
     """No answer in time; the server may merely be busy."""
 
 
-class Refused(ServiceError):
+class RequestRejected(ServiceError):
     """A server that is not ours understood what it was sent, and does not take it."""
 
 
-class StrangeAnswer(ServiceError):
+class UnexpectedResponse(ServiceError):
     """Something answers, but with nothing that the protocol knows.
 
     Attributes:
@@ -150,7 +150,7 @@ class Client:
             return True
         return False
 
-    def told(self) -> dict[str, Any]:
+    def raw_capabilities(self) -> dict[str, Any]:
         """What the server answers about itself, unread.
 
         Raises:
@@ -173,10 +173,10 @@ class Client:
         Raises:
             ServiceError: If it is another kind of server, or of a version that is not known.
         """
-        answer = self.told()
+        answer = self.raw_capabilities()
         told = answer.get(PUMIT)
         if not isinstance(told, dict):
-            return read_offer(answer, self._url).capabilities()
+            return read_remote_capabilities(answer, self._url).capabilities()
         if told.get("api_version") != API_VERSION:
             raise ServiceError(
                 f"The server (pumit {told.get('version')}) speaks version "
@@ -201,7 +201,7 @@ class Client:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise self._foreign(response.status_code)
+            raise self._unexpected(response.status_code)
         return answer
 
     def call(
@@ -274,7 +274,7 @@ class Client:
             told = response.json()
             detail = told["detail"]
         except (ValueError, KeyError, TypeError):
-            return self._foreign(status)
+            return self._unexpected(status)
         if isinstance(told.get("error"), str) and (
             self._has_token or status != HTTPStatus.UNAUTHORIZED
         ):
@@ -292,11 +292,11 @@ class Client:
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             return BusyError(f"The server has no place now{said}; try again in a while.")
         if status in _REFUSALS:
-            return Refused(f"The server does not take this{said}.")
-        return self._foreign(status)
+            return RequestRejected(f"The server does not take this{said}.")
+        return self._unexpected(status)
 
-    def _foreign(self, status: int) -> ServiceError:
-        return StrangeAnswer(
+    def _unexpected(self, status: int) -> ServiceError:
+        return UnexpectedResponse(
             f"{self._url} answers, but not as a PUMIT or nnInteractive server (HTTP {status}); "
             "check the address and what stands before it.",
             status,

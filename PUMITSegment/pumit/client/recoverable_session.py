@@ -16,10 +16,10 @@ from pumit.inference.interactive.prompted_session import PromptedSession
 from pumit.volume import Volume
 from pumit.wire import protocol
 
-Session = TypeVar("Session", bound="KeptSession")
+Session = TypeVar("Session", bound="RecoverableSession")
 
 
-class KeptSession(PromptedSession):
+class RecoverableSession(PromptedSession):
     """One volume and its prompts, which a lost server cannot lose.
 
     Args:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import PUMIT, Client, Unreachable
-from pumit.client.recoverable_session import KeptSession
+from pumit.client.recoverable_session import RecoverableSession
 from pumit.client.remote_models import ModelMethods
 from pumit.client.remote_structures import StructureMethods
 from pumit.client.watched_call import call_watched
@@ -19,7 +19,7 @@ from pumit.errors import ServiceError
 from pumit.inference.interactive.index_prompts import check_prompt
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt, packed
 from pumit.prompts import Prompt
-from pumit.segmentation import DoubtfulPlace, PromptAnswer
+from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.volume import Volume
 from pumit.wire import protocol
 from pumit.wire.arrays import PackedArray, pack_array_in_parts
@@ -34,7 +34,7 @@ _PREDICT_TIMEOUT_S = 24 * 3600.0
 _VOLUME_TIMEOUT_S = 900.0
 
 
-class RemoteSession(KeptSession, ModelMethods, StructureMethods):
+class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
     """One volume and its prompts, kept here, so that a lost server loses nothing.
 
     The same methods as `pumit.InteractiveSession`. A prediction is one request that carries the
@@ -156,7 +156,7 @@ class RemoteSession(KeptSession, ModelMethods, StructureMethods):
         """The overlap (Dice) to expect of its answer, 0 to 1; None where that cannot be told."""
         return self._expected(segment)[1]
 
-    def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
+    def uncertain_regions(self, segment: str = "1", *, count: int = 5) -> list[UncertainRegion]:
         """Where to check the answer: places on its border that may well be wrong, worst first.
 
         Raises:
@@ -193,7 +193,7 @@ class RemoteSession(KeptSession, ModelMethods, StructureMethods):
         told = self._client.capabilities()
         if told["kind"] != PUMIT:
             raise ServiceError(
-                f"{self._client.url} is an nnInteractive server: a ForeignSession's."
+                f"{self._client.url} is an nnInteractive server: an NNInteractiveSession."
             )
         limits = told.get("limits", {})
         self._max_array_bytes = int(limits.get("max_array_bytes", 1 << 31))

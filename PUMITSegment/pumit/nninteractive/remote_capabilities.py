@@ -18,7 +18,7 @@ _LONGEST = 200
 
 
 @dataclass(frozen=True)
-class ForeignOffer:
+class RemoteCapabilities:
     """What one nnInteractive server can do.
 
     Attributes:
@@ -50,7 +50,7 @@ class ForeignOffer:
         }
 
 
-def read_offer(told: Mapping[str, Any], url: str) -> ForeignOffer:
+def read_remote_capabilities(told: Mapping[str, Any], url: str) -> RemoteCapabilities:
     """Read the answer of `/capabilities`.
 
     Args:
@@ -75,7 +75,7 @@ def read_offer(told: Mapping[str, Any], url: str) -> ForeignOffer:
     license_name = one_line(license_name) if isinstance(license_name, str) else None
     if license_name in ("", _NO_LICENSE):
         license_name = None
-    return ForeignOffer(
+    return RemoteCapabilities(
         one_line(version),
         license_name,
         frozenset(str(name) for name, is_taken in supported.items() if is_taken),

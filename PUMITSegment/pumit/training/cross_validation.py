@@ -14,7 +14,7 @@ from typing import Any
 
 from pumit.errors import PumitError
 from pumit.evaluation.segmentation_metrics import MetricRow, summarize
-from pumit.runs import RECIPE, ask, read_asked, read_status
+from pumit.runs import RECIPE, read_command, read_status, send_command
 from pumit.system.atomic import atomic_path
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_cases
@@ -257,10 +257,10 @@ class _Relay:
                 logger.debug("%s", error)
 
     def _pass_on(self) -> None:
-        word = read_asked(self._asked.output)
+        word = read_command(self._asked.output)
         if word is not None:
-            ask(self._folder, word)
-            self._reporter.control.obeyed()
+            send_command(self._folder, word)
+            self._reporter.control.clear_request()
         status = read_status(self._folder)
         if status is None or self._reporter.journal is None or not status.is_alive:
             return

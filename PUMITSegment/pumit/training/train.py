@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
-from pumit.runs import ask, read_status
+from pumit.runs import read_status, send_command
 from pumit.training.cross_validation import PARTS, asked_for, cross_validate
 from pumit.training.loop.context import COMMON_KINDS, TrainingRun
 from pumit.training.loop.distributed import start_processes
@@ -86,7 +86,7 @@ def finetune(
         return cross_validate(asked, train_part)
     with run_session(output, since=since) as reporter:
         if finish and reporter.journal is not None:
-            ask(output, "finish")
+            send_command(output, "finish")
         given = {"device": device, "workers": workers}
         given = {key: value for key, value in given.items() if value is not None}
         check_keys(given, COMMON_KINDS, "the command line")

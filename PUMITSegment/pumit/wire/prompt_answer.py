@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
 from pumit.errors import PromptError, ServiceError
 from pumit.prompts import PointPrompt
-from pumit.segmentation import DoubtfulPlace, PromptAnswer
+from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.wire.bundle import pack_bundle, unpack_bundle
 from pumit.wire.masks import packed_bits, unpacked_bits
 from pumit.wire.protocol import ArrayError
@@ -23,9 +24,14 @@ def pack_answer(answer: PromptAnswer) -> bytes:
         "shape": answer.mask.shape,
         "estimated_iou": answer.estimated_iou,
         "expected_dice": answer.expected_dice,
-        "places": [asdict(place) for place in answer.places],
+        "places": [_region_row(region) for region in answer.places],
     }
     return pack_bundle(meta, {} if bits is None else {"mask": bits}, codec="zstd")
+
+
+def _region_row(region: UncertainRegion) -> dict[str, Any]:
+    # Earlier clients read `doubt`.
+    return {**asdict(region), "doubt": region.error_share}
 
 
 def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
@@ -45,10 +51,10 @@ def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
             float(meta["estimated_iou"]),
             None if meta["expected_dice"] is None else float(meta["expected_dice"]),
             tuple(
-                DoubtfulPlace(
+                UncertainRegion(
                     # A point that is checked: three finite numbers.
                     PointPrompt(tuple(row["point_lps"])).point_lps,
-                    float(row["doubt"]),
+                    float(row.get("error_share", row.get("doubt"))),
                     float(row["reach_mm"]),
                     None if row["expected_error_ml"] is None else float(row["expected_error_ml"]),
                 )

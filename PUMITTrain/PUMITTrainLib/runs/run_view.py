@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from pumit.runs import RunStatus, read_asked
+from pumit.runs import RunStatus, read_command
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.runs.launching import last_words
@@ -156,7 +156,7 @@ def viewOf(folder: Path, status: RunStatus) -> RunView:
         model=status.model,
         bestStep=status.best_step,
         registered=status.registered,
-        asked=read_asked(folder) or "",
+        asked=read_command(folder) or "",
         isHere=status.host == socket.gethostname(),
     )
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pumit.errors import PumitError
-from pumit.runs import RECIPE, TEXT_LOG, RunStatus, ask, read_status, write_status
+from pumit.runs import RECIPE, TEXT_LOG, RunStatus, read_status, send_command, write_status
 from pumit.system.process import process_mark
 from PUMITSlicerLib.computing.background import Job
 from PUMITSlicerLib.status import StatusBoard
@@ -213,7 +213,7 @@ class Runs:
         if self._folder is None:
             return
         try:
-            ask(self._folder, word)
+            send_command(self._folder, word)
         except PumitError as error:
             self._status.problem(str(error))
         self.look()

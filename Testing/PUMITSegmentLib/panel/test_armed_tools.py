@@ -40,10 +40,10 @@ class Armed(Panel):
         return [kind.name for kind, b in self.panel.promptSection.kindButtons.items() if b.checked]
 
     def checkHere(self) -> None:
-        from pumit.segmentation import DoubtfulPlace
+        from pumit.segmentation import UncertainRegion
 
         self.press(self.ui.checkHereButton)
-        places = (DoubtfulPlace((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
+        places = (UncertainRegion((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
         self.predictor.asked[-1].answer(A, places)
         self.process()
         assert "check here" in self.ui.statusLabel.text

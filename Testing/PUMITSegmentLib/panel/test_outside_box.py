@@ -177,13 +177,13 @@ def test_a_saved_box_outside_is_one_when_it_is_loaded(drawing: Drawing, tmp_path
 
 
 def test_places_in_the_box_are_not_to_be_checked(drawing: Drawing) -> None:
-    from pumit.segmentation import DoubtfulPlace
+    from pumit.segmentation import UncertainRegion
 
     drawing.outside(drawing.ui.box2dButton)
     drawing.press(drawing.ui.checkHereButton)
     places = (
-        DoubtfulPlace((-9.0, -8.0, 8.0), 0.4, 2.0, None),
-        DoubtfulPlace((-5.0, -5.0, 6.0), 0.4, 2.0, None),
+        UncertainRegion((-9.0, -8.0, 8.0), 0.4, 2.0, None),
+        UncertainRegion((-5.0, -5.0, 6.0), 0.4, 2.0, None),
     )
     drawing.predictor.asked[-1].answer(A, places)
     assert "1 of 1" in drawing.ui.statusLabel.text

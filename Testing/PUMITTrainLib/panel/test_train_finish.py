@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pumit.runs import ask, read_asked
+from pumit.runs import read_command, send_command
 from train_module import TrainModule, addToTable, say, start
 
 BEST = {"model": "mine.safetensors", "best_step": 148}
@@ -36,7 +36,7 @@ def test_a_run_that_goes_on_is_finished_with_its_best_step(module: TrainModule) 
     assert ui.resultSection.text == "4. Result"
     module.press(ui.finishButton)
     module.settle()
-    assert read_asked(folder) == "finish"
+    assert read_command(folder) == "finish"
     assert ui.runSection.text == "3. Run: finishing"
     assert not ui.finishButton.enabled
     assert not ui.pauseButton.enabled
@@ -70,7 +70,7 @@ def test_a_paused_run_is_finished(module: TrainModule) -> None:
     say(module, folder, "paused", step=160, steps=1000, **BEST)
     module.press(module.ui.finishButton)
     module.settle()
-    assert read_asked(folder) == "finish"
+    assert read_command(folder) == "finish"
     assert not module.ui.pauseButton.enabled
 
 
@@ -78,7 +78,7 @@ def test_a_run_that_is_stopping_is_not_finished_too(module: TrainModule) -> None
     addToTable(module)
     folder = start(module)
     validated(module, folder)
-    ask(folder, "stop")
+    send_command(folder, "stop")
     say(module, folder, step=160, steps=1000, **BEST)
     assert not module.ui.finishButton.enabled
 

@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 from pumit.client.http_client import Client
-from pumit.nninteractive.client.session import ForeignSession
+from pumit.nninteractive.client.session import NNInteractiveSession
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.volume import Volume
 
@@ -59,7 +59,7 @@ def answer(client: Client, order: list[tuple[str, int]]) -> dict[str, np.ndarray
     """Give prompts in an order, each with an answer; the last answer of each segment."""
     volume, masks = scan(), {}
     given = prompts(volume)
-    with ForeignSession(client) as session:
+    with NNInteractiveSession(client) as session:
         session.set_volume(volume)
         for segment, number in order:
             start = time.perf_counter()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pumit.cli import runs as runs_command
-from pumit.runs import CONTROL, RunStatus, read_asked, write_status
+from pumit.runs import CONTROL, RunStatus, read_command, write_status
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def obeying(folder: Path, state: Any) -> Callable[[], None]:
 
     def obey() -> None:
         until = time.monotonic() + 20
-        while time.monotonic() < until and read_asked(folder) is None:
+        while time.monotonic() < until and read_command(folder) is None:
             time.sleep(0.01)
         (folder / CONTROL).unlink()
         write_status(folder, RunStatus(state, "As you wish."))

@@ -101,7 +101,7 @@ def test_places_to_check_lie_on_the_segments_border(
         w, h, d = written.TransformPhysicalPointToIndex((-r, -a, s))
         assert mask[d, h, w]
         assert not mask[max(d - 1, 0) : d + 2, max(h - 1, 0) : h + 2, max(w - 1, 0) : w + 2].all()
-        assert 0 <= place["doubt"] <= 1
+        assert 0 <= place["error_share"] == place["doubt"] <= 1
     ran = run("segment", scan, "--point", inside, "--check-here", "-o", out)
     assert ran.out.count("\ncheck ") == len(places)
 

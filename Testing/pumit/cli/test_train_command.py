@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from labelled_scans import TINY_SIZES, ball_and_box, write, write_pairs
-from pumit.runs import ask
+from pumit.runs import send_command
 from pumit.training.run.control import LOOK_SECONDS
 from pumit.training.segmentation import run as segmentation_run
 
@@ -113,7 +113,7 @@ def test_a_stopped_run_ends_well_and_goes_on(
     out, work = tmp_path / "out", segmentation_run.prepare_all
 
     def asking(*args: Any, **options: Any) -> Any:
-        ask(out, "stop")
+        send_command(out, "stop")
         time.sleep(2 * LOOK_SECONDS)  # a run that works does not look at every moment
         return work(*args, **options)
 

@@ -106,7 +106,7 @@ def test_without_a_token_none_is_sent_whatever_a_netrc_file_says(stranger, monke
     url, seen = stranger(200, b"{}")
     client = Client(url, "")
     client._http.trust_env = True
-    client.told()
+    client.raw_capabilities()
     assert "Authorization" not in seen[0]
 
 
@@ -125,7 +125,7 @@ def test_the_certificate_file_counts_whatever_the_system_trusts(monkeypatch, nam
         client = Client("https://gpu.example", TOKEN, verify=verify)
         client._http.mount("https://gpu.example", Adapter())
         with pytest.raises(Unreachable, match="not trusted"):
-            client.told()
+            client.raw_capabilities()
     assert seen == ["the user's", "the system's"]
 
 
@@ -215,7 +215,7 @@ def test_what_a_stranger_says_stays_one_short_line(stranger):
 
 def test_our_own_session_is_not_opened_on_an_nninteractive_server(stranger):
     url, _ = stranger(200, json.dumps(THEIRS).encode())
-    with pytest.raises(ServiceError, match="is an nnInteractive server: a ForeignSession's"):
+    with pytest.raises(ServiceError, match="is an nnInteractive server: an NNInteractiveSession"):
         RemoteSession(Client(url, TOKEN))
 
 

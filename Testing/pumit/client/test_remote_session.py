@@ -158,14 +158,14 @@ def test_the_expected_overlap_is_told_where_the_server_knows_it(session, volume)
     assert session.expected_dice("unsure") is None
 
 
-def test_doubtful_places_arrive_as_the_library_finds_them(session, volume, server):
+def test_uncertain_regions_arrive_as_the_library_finds_them(session, volume, server):
     with pytest.raises(PromptError):
-        session.doubtful_places()
+        session.uncertain_regions()
     session.add_point(_centre(volume, 4, 5, 5))
     expected = list(server.engine.sessions[0].answer(session.prompts(), place_count=5).places)
-    assert session.doubtful_places() == expected
+    assert session.uncertain_regions() == expected
     assert len(expected) == 2
-    assert session.doubtful_places(count=1) == expected[:1]
+    assert session.uncertain_regions(count=1) == expected[:1]
 
 
 def test_a_refused_prompt_changes_nothing_and_the_session_goes_on(session, volume):

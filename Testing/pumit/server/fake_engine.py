@@ -21,7 +21,7 @@ from pumit.inference.tokenizer.familiarity import Familiarity, Part
 from pumit.inference.tokenizer.token_use import Reconstruction, TokenUse
 from pumit.models.card import ModelCard
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt
-from pumit.segmentation import ClassLabel, DoubtfulPlace, LabelMap, PromptAnswer
+from pumit.segmentation import ClassLabel, LabelMap, PromptAnswer, UncertainRegion
 from pumit.server.sessions.engine import ModelInfo
 from pumit.structures.find import FoundStructure, Search
 from pumit.structures.search import who_knows
@@ -37,7 +37,7 @@ class FakeSize:
     asleep: int
 
 
-class FakeHoldings:
+class FakeSessionsMemory:
     """Counts a scan twice awake and half asleep, and no embeddings but those that a test sets.
 
     A scan that comes is there before room is made for what belongs to it.
@@ -82,8 +82,8 @@ class FakeHoldings:
 class FakeSession:
     """Paints prompts; segment `slow` takes until it is cancelled, `broken` fails."""
 
-    def __init__(self, holdings: FakeHoldings | None = None) -> None:
-        self.holdings = holdings or FakeHoldings()
+    def __init__(self, holdings: FakeSessionsMemory | None = None) -> None:
+        self.holdings = holdings or FakeSessionsMemory()
         self.holdings.sessions.add(self)
         self.is_asleep = False
         self.times_woken = 0
@@ -182,8 +182,8 @@ class FakeSession:
         corners = self.volume.index_to_world(np.array([[0, 0, 0], np.array(mask.shape) - 1]))
         (a, b, c), (d, e, f) = corners.tolist()
         places = (
-            DoubtfulPlace((a, b, c), 0.5, 2.0, 1.25),
-            DoubtfulPlace((d, e, f), 0.25, 2.0, None),
+            UncertainRegion((a, b, c), 0.5, 2.0, 1.25),
+            UncertainRegion((d, e, f), 0.25, 2.0, None),
         )
         return PromptAnswer(mask, iou, dice, places[:place_count])
 
@@ -258,7 +258,7 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.sessions: list[FakeSession] = []
-        self.holdings = FakeHoldings()
+        self.holdings = FakeSessionsMemory()
 
     @property
     def info(self) -> ModelInfo:

@@ -116,7 +116,7 @@ def test_capabilities_tell_version_model_limits_and_memory(http):
         "scan_bytes",
         "asleep",
     }
-    assert "doubtful_places" in told["answers"]
+    assert "uncertain_regions" in told["answers"]
 
 
 def test_leases_follow_the_protocol(http):
@@ -281,7 +281,7 @@ def test_a_mask_prior_is_named_by_the_hash_that_was_answered(http, loaded):
 
 
 @pytest.mark.parametrize("count", [-1, 101, "many", None])
-def test_no_senseless_number_of_doubtful_places_is_taken(http, loaded, count):
+def test_no_senseless_number_of_uncertain_regions_is_taken(http, loaded, count):
     body = {"prompts": [{"kind": "point", "point_lps": [1, 1, 1]}], "places": count}
     assert refused(http.post(protocol.PATH_PREDICT, json=body, headers=loaded), 422)
 

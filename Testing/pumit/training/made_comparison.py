@@ -74,7 +74,7 @@ def leave_finished(folder: Path, recipe: Path, *, dice: float = 0.8) -> None:
     """What a finished training leaves in its folder."""
     seed = yaml.safe_load(recipe.read_text())["seed"]
     folder.mkdir(parents=True, exist_ok=True)
-    position = Position(step=40 + seed, elapsed=30.5, beside=44.0)
+    position = Position(step=40 + seed, elapsed_s=30.5, other_clock_s=44.0)
     save_run(folder / LAST, Saved({"w": torch.zeros(2)}, {}, {}, position), Schedule())
     records: list[dict[str, Any]] = [
         {"plan": {"network": "basic_unet", "parameters": 1234}},
@@ -137,7 +137,7 @@ class PretendedProcesses:
                 leave_finished(folder, recipe)
             yield title, self.fails.get(title, "")
 
-    def ask(self, word: str) -> None:
+    def send(self, word: str) -> None:
         self.stops.append(word)
 
     def stop(self) -> None:

@@ -17,9 +17,9 @@ import torch.distributed as dist
 from pumit.errors import PumitError, VolumeError
 from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
-from pumit.runs import ask
+from pumit.runs import send_command
 from pumit.training.loop.prefetch import Draw
-from pumit.training.loop.sharding import blocks_of, share
+from pumit.training.loop.sharding import blocks_of, local_shard
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run import control as run_control
@@ -169,7 +169,9 @@ def run(
         "weights": {k: v.flatten().tolist() for k, v in state.items()},
         "records": records,
         "gathered": task.gathered,
-        "held": sum(share(p).numel() for b in blocks_of(task.network) for p in b.parameters()),
+        "held": sum(
+            local_shard(p).numel() for b in blocks_of(task.network) for p in b.parameters()
+        ),
     }
 
 
@@ -208,9 +210,9 @@ class AskingTask(BlockTask):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         if self.rank == 0 and len(self.losses) in (3, 7):
-            ask(self.folder, "pause" if len(self.losses) == 3 else "stop")
+            send_command(self.folder, "pause" if len(self.losses) == 3 else "stop")
             if len(self.losses) == 3:
-                Timer(0.3, ask, (self.folder, "resume")).start()
+                Timer(0.3, send_command, (self.folder, "resume")).start()
         return super().forward(batch)
 
 

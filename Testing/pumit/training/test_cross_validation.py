@@ -12,7 +12,7 @@ import pytest
 import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from pumit.errors import PumitError
-from pumit.runs import ask, read_log, read_status
+from pumit.runs import read_log, read_status, send_command
 from pumit.training.cross_validation import RESULT, asked_for, fold_splits, pooled
 from pumit.training.run.control import RunStopped
 from pumit.training.train import finetune
@@ -70,7 +70,7 @@ def test_what_is_asked_of_the_whole_reaches_the_part(tmp_path: Path) -> None:
         while (status := read_status(out)) is None or status.state != "training":
             sleep(0.1)
         assert status.sentence.startswith("Fold 1 of 2: Step")
-        ask(out, "stop")
+        send_command(out, "stop")
 
     watcher = Thread(target=stop_when_it_trains)
     watcher.start()

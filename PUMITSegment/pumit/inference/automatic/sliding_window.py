@@ -68,21 +68,21 @@ class SlidingWindow:
         starts = [*range(0, depth - patch, step), depth - patch]
         length = max((most - 2 * patch) // step, 1) * step
         out = []
-        for keep in range(0, depth, length):
-            end = min(keep + length, depth)
-            crossing = [s for s in starts if s + patch > keep and s < end]
-            out.append(DepthChunk(crossing[0], crossing[-1] + patch, keep, end))
+        for begin in range(0, depth, length):
+            end = min(begin + length, depth)
+            crossing = [s for s in starts if s + patch > begin and s < end]
+            out.append(DepthChunk(crossing[0], crossing[-1] + patch, begin, end))
         return out
 
 
 @dataclass(frozen=True)
 class DepthChunk:
-    """Slices `start` to `stop` go through the network, those from `keep` to `end` are kept."""
+    """Slices `start` to `stop` go through the network; `kept_from` to `kept_to` are kept."""
 
     start: int
     stop: int
-    keep: int
-    end: int
+    kept_from: int
+    kept_to: int
 
 
 def class_scores(
@@ -165,7 +165,7 @@ def class_scores(
     for part in chunks:
         with torch.inference_mode():
             scores: Any = inferer(image[None, :, part.start : part.stop], predict)
-        yield scores[0, :, part.keep - part.start : part.end - part.start]
+        yield scores[0, :, part.kept_from - part.start : part.kept_to - part.start]
     step(1.0)
 
 

@@ -14,11 +14,11 @@ from pumit.inference.interactive.prompt_history import PromptHistory
 from pumit.inference.interactive.prompt_solver import Answer, PromptSolver, SolverSettings
 from pumit.inference.interactive.prompted_session import PromptedSession
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.uncertainty import doubtful_places
+from pumit.inference.interactive.uncertainty import uncertain_regions
 from pumit.inference.storage.image_store import ImageStore, OpenScan
 from pumit.models.card import calibration_of
 from pumit.prompts import BoxPrompt, MaskPrompt, Prompt
-from pumit.segmentation import DoubtfulPlace, PromptAnswer
+from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.volume import Volume
 
 CACHED_ANSWERS = 64
@@ -211,7 +211,7 @@ class InteractiveSession(PromptedSession):
             return None
         return self._dice(self.estimated_iou(segment), prompts)
 
-    def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
+    def uncertain_regions(self, segment: str = "1", *, count: int = 5) -> list[UncertainRegion]:
         """Where to check the answer: places on its border that may well be wrong, worst first.
 
         Computed when it is asked for, from the answer that `predict` gave.
@@ -238,16 +238,16 @@ class InteractiveSession(PromptedSession):
         has_box = any(isinstance(prompt, BoxPrompt) for prompt in prompts)
         return self._calibration is not None and self._calibration.is_honest(has_box)
 
-    def _places(self, answer: Answer, count: int) -> list[DoubtfulPlace]:
+    def _places(self, answer: Answer, count: int) -> list[UncertainRegion]:
         volume = self.volume
         d, h, w = (volume.spacing_mm[a] for a in self.order)
         places = []
-        for doubt in doubtful_places(answer, self.solver.shape, (d, h, w), count=count):
-            index = doubt.index[np.argsort(self.order)]
+        for region in uncertain_regions(answer, self.solver.shape, (d, h, w), count=count):
+            index = region.index[np.argsort(self.order)]
             left, posterior, superior = volume.index_to_world(index).tolist()
-            error_ml = None if volume.is_planar else doubt.share * doubt.weighed_mm3 / 1000
+            error_ml = None if volume.is_planar else region.share * region.weighed_mm3 / 1000
             point = (left, posterior, superior)
-            places.append(DoubtfulPlace(point, doubt.share, doubt.reach_mm, error_ml))
+            places.append(UncertainRegion(point, region.share, region.reach_mm, error_ml))
         return places
 
     def _answer(

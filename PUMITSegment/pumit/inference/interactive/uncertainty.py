@@ -35,8 +35,8 @@ MARGIN = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Doubt:
-    """A place in a solver's terms.
+class IndexedRegion:
+    """An uncertain region on the grid of the volume.
 
     Attributes:
         index: Volume index (d, h, w), depth axis first.
@@ -71,14 +71,14 @@ class _Lattice:
         return (d, h, w)
 
 
-def doubtful_places(
+def uncertain_regions(
     answer: Answer,
     shape: tuple[int, int, int],
     spacing_mm: tuple[float, float, float],
     *,
     count: int = 5,
-) -> list[Doubt]:
-    """Find the places, the most doubtful first.
+) -> list[IndexedRegion]:
+    """Find the regions where an answer may be wrong, the most uncertain first.
 
     Args:
         answer: The answer.
@@ -87,8 +87,8 @@ def doubtful_places(
         count: Most places to find.
 
     Returns:
-        Places on the border, apart from one another, each in the slice that shows most of what
-        is in doubt around it; fewer than `count`, or none, where there are no more.
+        Places on the border, apart from one another, each in the slice that shows most
+        of the uncertainty around it; fewer than `count`, or none, where there are no more.
     """
     if answer.patch is None:
         return []
@@ -103,13 +103,13 @@ def doubtful_places(
     size_mm = float(mask.sum() * voxel.prod()) ** (1 / len(voxel))
     reach_mm = max(REACH * size_mm, 1.5 * lattice.spacing_mm[1])
     sigma = reach_mm / lattice.spacing_mm * (np.asarray(lattice.shape) > 1)
-    doubt = ndimage.gaussian_filter(wrong, sigma, mode="constant", truncate=2)
+    error_share = ndimage.gaussian_filter(wrong, sigma, mode="constant", truncate=2)
     in_slice = ndimage.gaussian_filter(wrong, (0, *sigma[1:]), mode="constant", truncate=2)
     border = np.argwhere(_border(mask))
-    at_border = doubt[tuple(border.T)]
+    at_border = error_share[tuple(border.T)]
     open_places = np.ones(len(border), dtype=bool)
     lengths = np.maximum(math.sqrt(2 * math.pi) * reach_mm, spacing_mm)
-    found: list[Doubt] = []
+    found: list[IndexedRegion] = []
     while open_places.any() and len(found) < count:
         best = border[np.flatnonzero(open_places)[int(at_border[open_places].argmax())]]
         distance = np.linalg.norm((border - best) * lattice.spacing_mm, axis=1)
@@ -118,8 +118,8 @@ def doubtful_places(
         shown = border[around[int(in_slice[tuple(border[around].T)].argmax())]]
         index = np.array([a[i] for a, i in zip(lattice.at, shown, strict=True)])
         index = _at_border(answer.patch, index, lattice.step)
-        share = float(doubt[tuple(best)].clip(0, 1))
-        found.append(Doubt(index, share, reach_mm, float(lengths.prod())))
+        share = float(error_share[tuple(best)].clip(0, 1))
+        found.append(IndexedRegion(index, share, reach_mm, float(lengths.prod())))
         for taken in (best, shown):
             away = np.linalg.norm((border - taken) * lattice.spacing_mm, axis=1)
             open_places &= away > APART * reach_mm

@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from pumit.errors import Cancelled
 from pumit.nninteractive.client.interactions import interactions_of
-from pumit.nninteractive.client.wire import ForeignWire
-from pumit.nninteractive.remote_capabilities import ForeignOffer
+from pumit.nninteractive.client.wire import NNInteractiveWire
+from pumit.nninteractive.remote_capabilities import RemoteCapabilities
 from pumit.prompts import MaskPrompt, Prompt
 from pumit.volume import Volume
 
 
-class ForeignObject:
+class RemoteInteractionObject:
     """Brings the server's object to a list of prompts, by the fewest requests that do so exactly.
 
     What the server has already is gone on with, its last interaction is taken back where that is
@@ -25,16 +25,21 @@ class ForeignObject:
 
     Args:
         wire: Asks for one lease.
-        offer: What the server takes.
+        remote: What the server takes.
         volume: The volume that was sent.
         is_empty: Whether the server's object is known to have nothing yet.
     """
 
     def __init__(
-        self, wire: ForeignWire, offer: ForeignOffer, volume: Volume, *, is_empty: bool = True
+        self,
+        wire: NNInteractiveWire,
+        remote: RemoteCapabilities,
+        volume: Volume,
+        *,
+        is_empty: bool = True,
     ) -> None:
         self._wire = wire
-        self._offer = offer
+        self._remote = remote
         self._volume = volume
         # Held during a request: who cancelled does not wait for it, but the next one does.
         self._lock = threading.Lock()
@@ -108,14 +113,14 @@ class ForeignObject:
         return list(prompts[: masks[-1] + 1])
 
     def _send(self, prompt: Prompt) -> None:
-        interactions = interactions_of(prompt, self._volume, self._offer)
+        interactions = interactions_of(prompt, self._volume, self._remote)
         for interaction in interactions:
             patch = self._wire.add(interaction)
             if isinstance(prompt, MaskPrompt):
                 self._mask[:] = prompt.mask  # the server does not send back what it was given
             else:
                 patch.apply(self._mask)
-        self._can_undo = self._offer.can_undo and len(interactions) == 1
+        self._can_undo = self._remote.can_undo and len(interactions) == 1
 
 
 def _common(sent: Sequence[Prompt], wanted: Sequence[Prompt]) -> int:

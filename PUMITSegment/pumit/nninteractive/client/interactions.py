@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import PromptError
-from pumit.nninteractive.remote_capabilities import ForeignOffer
+from pumit.nninteractive.remote_capabilities import RemoteCapabilities
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, Prompt, ScribblePrompt
 from pumit.volume import Volume
 from pumit.wire import protocol
@@ -41,13 +41,15 @@ class Interaction:
     drawn: Drawn | None = None
 
 
-def interactions_of(prompt: Prompt, volume: Volume, offer: ForeignOffer) -> list[Interaction]:
+def interactions_of(
+    prompt: Prompt, volume: Volume, remote: RemoteCapabilities
+) -> list[Interaction]:
     """Say a prompt in the protocol's words.
 
     Args:
         prompt: In world coordinates.
         volume: The volume that was sent.
-        offer: What the server takes.
+        remote: What the server takes.
 
     Returns:
         One interaction; several, in this order, where the server takes no 3D box.
@@ -56,12 +58,12 @@ def interactions_of(prompt: Prompt, volume: Volume, offer: ForeignOffer) -> list
         PromptError: If the volume cannot hold it, or the server has no word for it.
     """
     if isinstance(prompt, PointPrompt):
-        return [_point(prompt, volume, offer)]
+        return [_point(prompt, volume, remote)]
     if isinstance(prompt, BoxPrompt):
-        return _boxes(bounds_of(prompt, volume), offer)
+        return _boxes(bounds_of(prompt, volume), remote)
     if isinstance(prompt, ScribblePrompt):
-        return [_scribble(prompt, volume, offer)]
-    return [_mask(prompt, volume, offer)]
+        return [_scribble(prompt, volume, remote)]
+    return [_mask(prompt, volume, remote)]
 
 
 def bounds_of(box: BoxPrompt, volume: Volume) -> Bounds:
@@ -119,13 +121,13 @@ def scribble_voxels(
     return drawn, ((a, b), (c, d), (e, f))
 
 
-def _point(prompt: PointPrompt, volume: Volume, offer: ForeignOffer) -> Interaction:
+def _point(prompt: PointPrompt, volume: Volume, remote: RemoteCapabilities) -> Interaction:
     if not volume.contains(prompt.point_lps):
         raise PromptError(
             f"The point {tuple(round(c, 1) for c in prompt.point_lps)} mm (LPS) lies outside of "
             "the volume; remove it and click inside the image."
         )
-    _expect("points" in offer.interactions, "points", "a box or a scribble")
+    _expect("points" in remote.interactions, "points", "a box or a scribble")
     index = np.rint(_index(prompt.point_lps, volume)).astype(int)
     place = index.clip(0, np.asarray(volume.shape) - 1).tolist()
     return Interaction(
@@ -133,8 +135,8 @@ def _point(prompt: PointPrompt, volume: Volume, offer: ForeignOffer) -> Interact
     )
 
 
-def _boxes(bounds: Bounds, offer: ForeignOffer) -> list[Interaction]:
-    takes = offer.interactions
+def _boxes(bounds: Bounds, remote: RemoteCapabilities) -> list[Interaction]:
+    takes = remote.interactions
     _expect("bbox2d" in takes or "bbox3d" in takes, "boxes", "points or a scribble")
     is_flat = any(stop - start == 1 for start, stop in bounds)
     asked = [bounds] if is_flat or "bbox3d" in takes else list(dict.fromkeys(_middles(bounds)))
@@ -157,23 +159,23 @@ def _middles(bounds: Bounds) -> Iterator[Bounds]:
         yield sides[0], sides[1], sides[2]
 
 
-def _scribble(prompt: ScribblePrompt, volume: Volume, offer: ForeignOffer) -> Interaction:
+def _scribble(prompt: ScribblePrompt, volume: Volume, remote: RemoteCapabilities) -> Interaction:
     if not all(map(volume.contains, prompt.points_lps)):
         raise PromptError("The scribble leaves the volume; remove it and draw it inside the image.")
-    _expect("scribble" in offer.interactions, "scribbles", "points or a box")
-    drawn, bounds = scribble_voxels(prompt, volume, offer.scribble_thickness)
+    _expect("scribble" in remote.interactions, "scribbles", "points or a box")
+    drawn, bounds = scribble_voxels(prompt, volume, remote.scribble_thickness)
     meta = {"interaction_bbox": [list(pair) for pair in bounds], **_predicting(prompt.is_positive)}
     return Interaction(protocol.PATH_ADD_SCRIBBLE, meta, drawn)
 
 
-def _mask(prompt: MaskPrompt, volume: Volume, offer: ForeignOffer) -> Interaction:
+def _mask(prompt: MaskPrompt, volume: Volume, remote: RemoteCapabilities) -> Interaction:
     if prompt.mask.shape != volume.shape:
         raise PromptError(
             f"A prior mask needs the volume's grid {volume.shape}, got {prompt.mask.shape}."
         )
     if not prompt.mask.any():
         raise PromptError("The prior mask is empty; draw something first.")
-    _expect(offer.takes_mask, "mask to start from", "points, a box or a scribble")
+    _expect(remote.takes_mask, "mask to start from", "points, a box or a scribble")
     # Not refined: the user's own drawing is what the next prompts correct.
     return Interaction(
         protocol.PATH_ADD_INITIAL_SEG, {"run_prediction": False}, prompt.mask.astype(np.uint8)

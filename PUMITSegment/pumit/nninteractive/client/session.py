@@ -15,19 +15,19 @@ import numpy.typing as npt
 
 from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import Client, Unreachable
-from pumit.client.recoverable_session import KeptSession
+from pumit.client.recoverable_session import RecoverableSession
 from pumit.client.remote_models import AutomaticAnswer, Reconstruction
 from pumit.client.watched_call import call_watched
 from pumit.errors import PromptError, PumitError, ServiceError
 from pumit.inference.interactive.packed_mask import packed
 from pumit.nninteractive.client.answers import AnswerCache
-from pumit.nninteractive.client.interaction_object import ForeignObject
+from pumit.nninteractive.client.interaction_object import RemoteInteractionObject
 from pumit.nninteractive.client.interactions import interactions_of
-from pumit.nninteractive.client.wire import ForeignWire, claim
-from pumit.nninteractive.remote_capabilities import read_offer
+from pumit.nninteractive.client.wire import NNInteractiveWire, claim
+from pumit.nninteractive.remote_capabilities import read_remote_capabilities
 from pumit.preprocessing.channels import check_contrast, grey
 from pumit.prompts import BoxPrompt, MaskPrompt, Prompt
-from pumit.segmentation import DoubtfulPlace, PromptAnswer
+from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.volume import Volume
 from pumit.wire.arrays import Array
 from pumit.wire.protocol import LeaseExpired
@@ -35,7 +35,7 @@ from pumit.wire.protocol import LeaseExpired
 Answer = TypeVar("Answer")
 
 
-class ForeignSession(KeptSession):
+class NNInteractiveSession(RecoverableSession):
     """One volume and its prompts, kept here; the server is asked when a mask is wanted.
 
     The same methods as `RemoteSession`, on a server that is not ours. What it cannot do is said in
@@ -53,8 +53,8 @@ class ForeignSession(KeptSession):
 
     def __init__(self, client: Client, *, heartbeat_s: float = 5.0) -> None:
         self._image: Array | None = None
-        self._object: ForeignObject | None = None
-        self._told: dict[str, Any] = {}
+        self._object: RemoteInteractionObject | None = None
+        self._capabilities: dict[str, Any] = {}
         self._answers = AnswerCache()
         self._asking: set[_Question] = set()
         super().__init__(client, heartbeat_s=heartbeat_s)
@@ -180,7 +180,7 @@ class ForeignSession(KeptSession):
     def expected_dice(self, segment: str = "1") -> None:
         """None: the protocol tells no estimate of how good a mask is."""
 
-    def doubtful_places(self, segment: str = "1", *, count: int = 5) -> list[DoubtfulPlace]:
+    def uncertain_regions(self, segment: str = "1", *, count: int = 5) -> list[UncertainRegion]:
         """None at all: the protocol tells no places to check."""
         return []
 
@@ -221,17 +221,17 @@ class ForeignSession(KeptSession):
             self.close()
             self._client = client or self._client
             self._is_in_doubt = True
-            told = self._told
+            told = self._capabilities
             self._claim()
-            if self._told != told:
+            if self._capabilities != told:
                 self._answers = AnswerCache()  # another model would answer otherwise
             if self._volume is not None and self._image is not None:
                 self._upload(self._volume, self._image)
             self._is_in_doubt = False
 
     def _claim(self) -> None:
-        self._told = self._client.told()
-        self._offer = read_offer(self._told, self._client.url)
+        self._capabilities = self._client.raw_capabilities()
+        self._remote = read_remote_capabilities(self._capabilities, self._client.url)
         claimed = claim(self._client)
         self._lease = claimed.token
         between_s = self._heartbeat_s
@@ -242,13 +242,13 @@ class ForeignSession(KeptSession):
     def _upload(self, volume: Volume, image: Array) -> None:
         # What nobody waits for any more may still arrive there, after the image.
         is_empty = self._object is None or not self._object.is_busy
-        wire = ForeignWire(self._client, self._lease, volume.shape)
+        wire = NNInteractiveWire(self._client, self._lease, volume.shape)
         wire.set_volume(image)
-        self._object = ForeignObject(wire, self._offer, volume, is_empty=is_empty)
+        self._object = RemoteInteractionObject(wire, self._remote, volume, is_empty=is_empty)
 
     def _check_prompt(self, prompt: Prompt) -> None:
         """Refuse a prompt that the volume cannot hold, or the server does not take."""
-        interactions_of(prompt, self.volume, self._offer)
+        interactions_of(prompt, self.volume, self._remote)
 
     def _ask(
         self, prompts: Sequence[Prompt], question: _Question, answers: AnswerCache

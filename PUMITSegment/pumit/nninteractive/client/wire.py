@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import requests
 
-from pumit.client.http_client import Client, Refused, StrangeAnswer
+from pumit.client.http_client import Client, RequestRejected, UnexpectedResponse
 from pumit.errors import PromptError, ServiceError, VolumeError
 from pumit.nninteractive.client.interactions import Interaction
 from pumit.wire import protocol
@@ -74,7 +74,7 @@ def claim(client: Client) -> Claimed:
         raise _unreadable(error) from None
 
 
-class ForeignWire:
+class NNInteractiveWire:
     """Asks for one lease.
 
     Args:
@@ -107,7 +107,7 @@ class ForeignWire:
             # After the image, which drops an earlier target.
             body = {"shape": list(self._shape), "dtype": _TARGET_TYPE}
             self._post(protocol.PATH_SET_TARGET_BUFFER, body, _VOLUME_TIMEOUT_S)
-        except Refused as error:
+        except RequestRejected as error:
             raise VolumeError(str(error)) from None
 
     def add(self, interaction: Interaction) -> Patch:
@@ -122,7 +122,7 @@ class ForeignWire:
                 answer = self._post(interaction.path, interaction.meta, _PREDICT_TIMEOUT_S)
             else:
                 answer = self._send(interaction.path, interaction.meta, interaction.drawn)
-        except Refused as error:
+        except RequestRejected as error:
             raise PromptError(str(error)) from None
         return self._read(answer)
 
@@ -139,7 +139,7 @@ class ForeignWire:
             return self._client.call(
                 "POST", path, lease=self._lease, body=body, timeout_s=timeout_s
             )
-        except StrangeAnswer as error:
+        except UnexpectedResponse as error:
             raise _failed(error) from None
 
     def _send(
@@ -156,7 +156,7 @@ class ForeignWire:
             return self._client.call(
                 "POST", path, lease=self._lease, array=packed, meta=meta, timeout_s=timeout_s
             )
-        except StrangeAnswer as error:
+        except UnexpectedResponse as error:
             raise _failed(error) from None
 
     def _read(self, response: requests.Response) -> Patch:
@@ -186,7 +186,7 @@ def _unreadable(error: Exception) -> ServiceError:
     return ServiceError(f"The server's answer cannot be read: {str(error).rstrip('.')}.")
 
 
-def _failed(error: StrangeAnswer) -> ServiceError:
+def _failed(error: UnexpectedResponse) -> ServiceError:
     if error.status < 500:
         return error
     return ServiceError(

@@ -68,7 +68,14 @@ async def capabilities(state: State) -> CapabilitiesOut:
         "memory": asdict(state.memory()),
         "protocols": {"nninteractive": protocol.NNINTERACTIVE_VERSION},
         "prompts": ["point", "box", "scribble", "mask"],
-        "answers": ["mask", "estimated_iou", "expected_dice", "doubtful_places"],
+        # The last one is the earlier name of the one before it.
+        "answers": [
+            "mask",
+            "estimated_iou",
+            "expected_dice",
+            "uncertain_regions",
+            "doubtful_places",
+        ],
     }
     return CapabilitiesOut(**shared, pumit=pumit)
 

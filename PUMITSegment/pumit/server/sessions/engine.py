@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pumit.errors import CheckpointError
 from pumit.prompts import Prompt
 from pumit.segmentation import LabelMap, PromptAnswer
-from pumit.server.sessions.model_cache import ModelShelf
+from pumit.server.sessions.model_cache import LazyModelCache
 from pumit.volume import Volume
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class SizeOfScan(Protocol):
         """Packed voxels, or the most that they can take."""
 
 
-class Holdings(Protocol):
+class SessionsMemory(Protocol):
     """What all sessions of a model hold; for the queue's thread only.
 
     Attributes:
@@ -166,7 +166,7 @@ class Engine(Protocol):
         """Name, version, checksum and device of the model."""
 
     @property
-    def holdings(self) -> Holdings:
+    def holdings(self) -> SessionsMemory:
         """What all sessions hold in memory."""
 
     def open_session(self) -> PromptSession:
@@ -249,7 +249,7 @@ class SegmenterEngine:
             self.info.version,
             str(recipe.get("description", "Finds what stands out, without knowing what it is.")),
         )
-        self._shelf = ModelShelf(own, device=device)
+        self._models = LazyModelCache(own, device=device)
 
     @property
     def info(self) -> ModelInfo:
@@ -263,7 +263,7 @@ class SegmenterEngine:
         )
 
     @property
-    def holdings(self) -> Holdings:
+    def holdings(self) -> SessionsMemory:
         """What all sessions hold in memory."""
         return self._images
 
@@ -273,11 +273,11 @@ class SegmenterEngine:
 
     def models(self) -> list[ModelCard]:
         """Every model that can be asked for by name, this one first."""
-        return self._shelf.cards()
+        return self._models.cards()
 
     def version_of(self, model: str) -> str:
         """Version of the model of that name."""
-        return self._shelf.find(model, ("promptable", "automatic", "tokenizer")).version
+        return self._models.find(model, ("promptable", "automatic", "tokenizer")).version
 
     def segment_automatically(
         self,
@@ -295,7 +295,7 @@ class SegmenterEngine:
         """
         from pumit.inference.inference_mode import outside_inference_mode
 
-        card = self._shelf.find(model, ("promptable", "automatic"))
+        card = self._models.find(model, ("promptable", "automatic"))
         if card.kind == "promptable":
             from pumit.inference.automatic.everything import segment_everything
             from pumit.inference.interactive.session import InteractiveSession
@@ -309,7 +309,7 @@ class SegmenterEngine:
             )
         from pumit.inference.automatic.segmentation import load_automatic
 
-        found: LabelMap = self._shelf.load(card.name, load_automatic).segment(
+        found: LabelMap = self._models.load(card.name, load_automatic).segment(
             session.volume,
             channel=session.channel,
             roi_corners_lps=roi_corners_lps,
@@ -339,7 +339,7 @@ class SegmenterEngine:
             session.volume,
             structure,
             installed_models(),
-            self._shelf,
+            self._models,
             model=model,
             modality=modality,
             channel=session.channel,
@@ -362,7 +362,7 @@ class SegmenterEngine:
         return run_search(
             session.volume,
             search,
-            self._shelf,
+            self._models,
             channel=session.channel,
             roi_corners_lps=roi_corners_lps,
             cancelled=outside_inference_mode(cancelled),
@@ -385,11 +385,11 @@ class SegmenterEngine:
         from pumit.inference.inference_mode import outside_inference_mode
         from pumit.inference.tokenizer.reconstruction import NO_TOKENIZER, load_tokenizer
 
-        names = [card.name for card in self._shelf.cards() if card.kind == "tokenizer"]
+        names = [card.name for card in self._models.cards() if card.kind == "tokenizer"]
         if not names:
             raise CheckpointError(NO_TOKENIZER)
-        card = self._shelf.find(model or names[0], ("tokenizer",))
-        answer: Reconstruction = self._shelf.load(card.name, load_tokenizer).reconstruct(
+        card = self._models.find(model or names[0], ("tokenizer",))
+        answer: Reconstruction = self._models.load(card.name, load_tokenizer).reconstruct(
             session.volume,
             channel=session.channel,
             cancelled=outside_inference_mode(cancelled),

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pumit.server.sessions.engine import Holdings
-from pumit.server.sessions.fair_queue import NotNow
+from pumit.server.sessions.engine import SessionsMemory
+from pumit.server.sessions.fair_queue import Deferred
 from pumit.server.sessions.leases import Lease
 from pumit.server.sessions.memory import MemoryFull
 from pumit.wire.protocol import BusyError
@@ -30,7 +30,7 @@ _SESSION_EMBEDDING_BYTES = 256 * MIB
 
 
 @dataclass(frozen=True)
-class Held:
+class MemoryUsage:
     """What sessions held after the latest job.
 
     Attributes:
@@ -46,7 +46,7 @@ class Held:
     asleep: int = 0
 
 
-class Sleepers:
+class SessionEvictor:
     """Puts sessions to sleep and wakes them.
 
     Args:
@@ -61,7 +61,7 @@ class Sleepers:
 
     def __init__(
         self,
-        holdings: Holdings,
+        holdings: SessionsMemory,
         limit_bytes: int,
         *,
         device_bytes: int | None,
@@ -72,7 +72,7 @@ class Sleepers:
         self._leases = leases
         self._ended: deque[Lease] = deque()
         self._in_use: list[Lease] = []  # the session of the running job, and of one it gave way to
-        self.held = Held()
+        self.held = MemoryUsage()
         # A quarter: scans shall not be put to sleep for embeddings, nor an automatic model
         # run out of the accelerator's memory.
         room = limit_bytes if device_bytes is None else min(limit_bytes, device_bytes)
@@ -90,7 +90,7 @@ class Sleepers:
 
         Raises:
             BusyError: If there is no room to wake it.
-            NotNow: If there will be when the job that gave way has ended.
+            Deferred: If there will be when the job that gave way has ended.
         """
         self._in_use.append(lease)
         self._bound_embeddings()
@@ -102,17 +102,17 @@ class Sleepers:
             self._in_use.pop()
             self._settle(lease)
 
-    def put_to_sleep(self, lease: Lease) -> None:
+    def suspend(self, lease: Lease) -> None:
         """Let a session sleep, unless it is in use or has no volume."""
         if lease.session is not None and lease.shape is not None and lease not in self._in_use:
             lease.session.sleep()
         self._count()
 
-    def relieve(self, lease: Lease) -> None:
+    def evict(self, lease: Lease) -> None:
         """Give up all that can be computed again, because memory ran out for a session's job."""
         if lease.session is not None:
             lease.session.forget_answers()
-        while self._relieve_once(beside=lease):
+        while self._evict_once(beside=lease):
             pass
 
     def end(self, lease: Lease) -> None:
@@ -134,14 +134,14 @@ class Sleepers:
         Raises:
             MemoryFull: If there is no room even for this scan alone.
             BusyError: If there is none beside the others', though all of them sleep.
-            NotNow: If there will be when the job that gave way has ended.
+            Deferred: If there will be when the job that gave way has ended.
         """
         self.forget_ended()
         while not self._fits(needed, is_new):
-            if self._relieve_once():
+            if self._evict_once():
                 continue
             if len(self._in_use) > 1:
-                raise NotNow
+                raise Deferred
             if not self._give_up_own():
                 raise self._refusal(needed)
 
@@ -187,13 +187,13 @@ class Sleepers:
     def _settle(self, lease: Lease) -> None:
         """Return to the bound after a job, and count."""
         while self._total(self._kept_bytes()) > self._limit:
-            if not self._relieve_once(beside=lease):
+            if not self._evict_once(beside=lease):
                 if lease.session is not None:
                     lease.session.forget_answers()
                 break
         self._count()
 
-    def _relieve_once(self, *, beside: Lease | None = None) -> bool:
+    def _evict_once(self, *, beside: Lease | None = None) -> bool:
         """Let one more session sleep, or the embeddings go; False where neither is left."""
         idle = self._least_recent(beside=beside)
         if idle is not None:
@@ -232,7 +232,7 @@ class Sleepers:
     def _count(self) -> None:
         sessions = [lease.session for lease in self._leases() if lease.session and lease.shape]
         asleep = sum(session.is_asleep for session in sessions)
-        self.held = Held(
+        self.held = MemoryUsage(
             self._holdings.scan_bytes + self._kept_bytes(),
             self._holdings.embedding_bytes,
             len(sessions) - asleep,

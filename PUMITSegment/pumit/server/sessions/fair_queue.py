@@ -42,7 +42,7 @@ _ENDING = "The server is ending."
 _NO_ROOM = "The server has no room for this now; try again later."
 
 
-class NotNow(Exception):
+class Deferred(Exception):
     """A job cannot run beside the long one that gave way to it; it waits for that one's end."""
 
 
@@ -81,7 +81,7 @@ class Job:
         segment: str | None,
         *,
         kind: Kind | None = None,
-        give_way: Callable[[Job], None] = lambda job: None,
+        yield_to_others: Callable[[Job], None] = lambda job: None,
     ) -> None:
         self.owner = owner
         self.segment = segment
@@ -93,7 +93,7 @@ class Job:
         self.lent_s = 0.0
         self._work: Callable[[Job], Any] | None = work
         self._ending: Callable[[], None] | None = None
-        self._give_way = give_way
+        self._yield_to_others = yield_to_others
         self._cancelled = threading.Event()
         # From here on only the queue settles the future, whatever a waiter does.
         self.future.set_running_or_notify_cancel()
@@ -101,13 +101,13 @@ class Job:
     @property
     def is_cancelled(self) -> bool:
         """Whether the job was asked to stop; the computation polls this, and so gives way."""
-        self._give_way(self)
+        self._yield_to_others(self)
         return self._cancelled.is_set()
 
     def report(self, fraction: float) -> None:
         """Note how far the job is, 0 to 1."""
         self.fraction = min(max(float(fraction), 0.0), 1.0)
-        self._give_way(self)
+        self._yield_to_others(self)
 
     def stop(self) -> None:
         """Ask the job to stop at its next check."""
@@ -121,7 +121,7 @@ class Job:
             if self._cancelled.is_set():
                 raise Cancelled(_SUPERSEDED)
             self._ending = functools.partial(self.future.set_result, work(self))
-        except NotNow:
+        except Deferred:
             return None
         except BaseException as error:
             # Whatever a model raises belongs to the one who asked, not to this thread.
@@ -193,7 +193,7 @@ class FairQueue:
         Raises:
             BusyError: If the session has too much waiting, or the server is ending.
         """
-        job = Job(owner, work, segment, kind=kind, give_way=self._give_way)
+        job = Job(owner, work, segment, kind=kind, yield_to_others=self._yield_to_others)
         with self._changed:
             if self._is_closed:
                 raise BusyError(_ENDING)
@@ -324,7 +324,7 @@ class FairQueue:
         self._lines.setdefault(job.owner, deque()).appendleft(job)
         self._lines.move_to_end(job.owner, last=False)
 
-    def _give_way(self, job: Job) -> None:
+    def _yield_to_others(self, job: Job) -> None:
         """Run one short job of each other session within a long one that is at a check point."""
         if threading.get_ident() != self._thread.ident:
             return

@@ -20,7 +20,7 @@ _KEPT = 2
 _OFFERED: tuple[ModelKind, ...] = ("automatic", "tokenizer")
 
 
-class ModelShelf:
+class LazyModelCache:
     """Models by their names in the index; a path is never taken for one.
 
     Args:

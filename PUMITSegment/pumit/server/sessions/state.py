@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from pumit.errors import Cancelled, VolumeError
 from pumit.server.sessions.engine import Engine, PromptSession
-from pumit.server.sessions.evictor import Sleepers
+from pumit.server.sessions.evictor import SessionEvictor
 from pumit.server.sessions.fair_queue import FairQueue, Job, Kind
 from pumit.server.sessions.leases import Lease, LeaseRegistry
 from pumit.server.sessions.limits import Limits
@@ -54,7 +54,7 @@ class ServerState:
             on_rest=self._rest,
             prefix=f"{instance}." if instance else "",
         )
-        self._sleepers = Sleepers(
+        self._evictor = SessionEvictor(
             engine.holdings,
             limits.max_memory_bytes,
             device_bytes=device_bytes(engine.info.device)[1],
@@ -64,7 +64,7 @@ class ServerState:
     def memory(self) -> MemoryReport:
         """What all sessions held after the latest job, and what the machine says now."""
         free, total = device_bytes(self.engine.info.device)
-        held = self._sleepers.held
+        held = self._evictor.held
         return MemoryReport(
             scan_bytes=held.scan_bytes,
             embedding_bytes=held.embedding_bytes,
@@ -88,7 +88,7 @@ class ServerState:
         def run(job: Job) -> Result:
             if lease.shape is None or lease.session is None:
                 raise no_volume()
-            with self._sleepers.using(lease):
+            with self._evictor.using(lease):
                 return work(lease.session)
 
         return await _in_loop(self.queue.submit(lease.token, run).future)
@@ -106,7 +106,7 @@ class ServerState:
             if lease.session is None:
                 lease.session = self.engine.open_session()
             session = lease.session
-            with self._sleepers.using(lease, wakes=False):
+            with self._evictor.using(lease, wakes=False):
                 return self._with_second_try(lease, lambda: work(session))
 
         self.queue.cancel(lease.token)
@@ -133,7 +133,7 @@ class ServerState:
             if lease.shape is None or lease.session is None:
                 raise no_volume()
             session = lease.session
-            with self._sleepers.using(lease):
+            with self._evictor.using(lease):
                 return self._with_second_try(lease, lambda: work(session, job))
 
         self.queue.cancel(lease.token, segment)
@@ -171,13 +171,13 @@ class ServerState:
             if not is_out_of_memory(error):
                 raise
         # Out of the handler: what failed is not in memory any more.
-        self._sleepers.relieve(lease)
+        self._evictor.evict(lease)
         return work()
 
     def _rest(self, lease: Lease) -> None:
         def sleep(job: Job) -> None:
             if lease.is_resting:
-                self._sleepers.put_to_sleep(lease)
+                self._evictor.suspend(lease)
 
         with contextlib.suppress(BusyError):
             self.queue.submit(lease.token, sleep)
@@ -187,10 +187,10 @@ class ServerState:
         self.queue.supersede(lease.token, "volume")
         lease.shape = None
 
-        self._sleepers.end(lease)
+        self._evictor.end(lease)
 
         def forget(job: Job) -> None:
-            self._sleepers.forget_ended()
+            self._evictor.forget_ended()
 
         # In the queue's thread: the session may still be computing.
         with contextlib.suppress(BusyError):

@@ -25,12 +25,12 @@ class UploadBudget:
         largest = limits.max_scan_bytes
         # What does not pack is a little longer packed, as `max_body_bytes` has it.
         body = min(limits.max_body_bytes, largest + largest // 64 + MIB)
-        self.bodies = Purse(max(limits.max_upload_bytes, body))
-        self.arrays = Purse(max(limits.max_upload_bytes, largest))
+        self.bodies = ByteBudget(max(limits.max_upload_bytes, body))
+        self.arrays = ByteBudget(max(limits.max_upload_bytes, largest))
         self.patience_s = limits.body_timeout_s
 
 
-class Purse:
+class ByteBudget:
     """A number of bytes that is taken and given back.
 
     Args:

@@ -29,7 +29,7 @@ from pumit.training.classification.recipe import (
 )
 from pumit.training.classification.task import CaseDraw, ClassificationTask, probabilities_of
 from pumit.training.loop.context import TrainingRun
-from pumit.training.loop.distributed import Meeting, world
+from pumit.training.loop.distributed import RankSync, world
 from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.initial_encoder import begin_with_encoder
 from pumit.training.loop.state import State, Validate
@@ -197,7 +197,7 @@ class ClassificationJob(TrainingJob):
         for name, cases in self.data.splits.items():
             if cases.files:
                 target = self.run.output / "prepared" / f"{name}.npy"
-                Meeting().first_alone(partial(_keep, cases, self.form, target))
+                RankSync().run_on_first(partial(_keep, cases, self.form, target))
                 prepared[name] = keep_prepared(cases, self.form, target)
             else:
                 prepared[name] = PreparedImages(cases, self.form)

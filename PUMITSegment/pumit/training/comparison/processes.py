@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import pumit
 from pumit.errors import ExportError
-from pumit.runs import Word, ask, read_status
+from pumit.runs import ControlCommand, read_status, send_command
 
 ASK_SECONDS = 1.0  # a word that was said too early is forgotten, so it is said again
 END_SECONDS = 10.0  # for a process to end that was told to at once
@@ -114,16 +114,16 @@ class TrainingProcesses:
                 one.said.close()
                 yield title, _complaint(status, text)
 
-    def ask(self, word: Word) -> None:
+    def send(self, word: ControlCommand) -> None:
         """Ask all for something, as `pumit runs` does."""
         for one in self._running.values():
             with suppress(ExportError):  # its folder is not made yet, or the disk is full
-                ask(one.folder, word)
+                send_command(one.folder, word)
 
     def stop(self) -> None:
         """Have all save and end, and wait for it."""
         while any(one.process.poll() is None for one in self._running.values()):
-            self.ask("stop")
+            self.send("stop")
             until = time.monotonic() + ASK_SECONDS
             for one in self._running.values():
                 with suppress(subprocess.TimeoutExpired):
@@ -137,7 +137,7 @@ def end_orphan(folder: Path) -> None:
         ExportError: If the folder cannot be written.
     """
     while (status := read_status(folder)) is not None and status.is_alive:
-        ask(folder, "stop")
+        send_command(folder, "stop")
         time.sleep(ASK_SECONDS)
 
 

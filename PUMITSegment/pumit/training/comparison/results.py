@@ -14,7 +14,7 @@ from pumit.errors import TrainingError
 from pumit.runs import LOG, read_log, read_status
 from pumit.system.atomic import atomic_path
 from pumit.training.comparison.plan import Training
-from pumit.training.run.resume_state import LAST
+from pumit.training.run.resume_state import LAST, position_of
 
 ROWS = "rows.jsonl"
 VALIDATION = "validation.json"
@@ -94,11 +94,11 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
     try:
         judged = json.loads((folder / VALIDATION).read_text(encoding="utf-8"))
         with safe_open(str(folder / LAST), framework="pt") as handle:
-            position = json.loads(handle.metadata()["position"])
+            position = position_of(json.loads(handle.metadata()["position"]))
         records, _ = read_log(folder)
         memory = [r["memory_gib"] for r in records if "memory_gib" in r]
         parameters = [r["plan"]["parameters"] for r in records if "plan" in r]
-        times = (position["elapsed"], position["beside"])
+        times = (position.elapsed_s, position.other_clock_s)
         is_processor = training.recipe["schedule"]["clock"] == "processor"
         processor, wall = times if is_processor else times[::-1]
         asked = judged["prediction"]
@@ -106,7 +106,7 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
             training.network.name,
             training.network.network,
             training.seed,
-            int(position["step"]),
+            position.step,
             round(wall, 1),
             round(processor, 1),
             max(memory, default=None),

@@ -279,13 +279,13 @@ class _Trainings:
         Raises:
             RunStopped: If it was stopped, once all have ended.
         """
-        wanted = self.reporter.wanted
-        if wanted == "pause":
-            running.ask("pause")
-            wanted = self.reporter.pause()
-            if wanted != "stop":
-                running.ask("resume")
-        if wanted == "stop":
+        requested = self.reporter.requested
+        if requested == "pause":
+            running.send("pause")
+            requested = self.reporter.pause()
+            if requested != "stop":
+                running.send("resume")
+        if requested == "stop":
             self.reporter.state("training", "Stopping the trainings.")
             running.stop()
             raise RunStopped("Stopped. All trainings are saved; started again, they go on.")

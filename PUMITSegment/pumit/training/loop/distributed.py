@@ -58,7 +58,7 @@ def world() -> int:
 
 
 @torch.no_grad()
-def start_alike(network: nn.Module) -> None:
+def broadcast_weights(network: nn.Module) -> None:
     """Give every process the first one's parameters and buffers."""
     if world() > 1:
         for tensor in [*network.parameters(), *network.buffers()]:
@@ -66,7 +66,7 @@ def start_alike(network: nn.Module) -> None:
 
 
 @torch.no_grad()
-def average_gradients(parameters: Iterable[nn.Parameter], meeting: Meeting) -> None:
+def average_gradients(parameters: Iterable[nn.Parameter], rank_sync: RankSync) -> None:
     """Mean of the gradients over all processes.
 
     A parameter that some process did not use counts as zero there; one that none used stays
@@ -75,7 +75,7 @@ def average_gradients(parameters: Iterable[nn.Parameter], meeting: Meeting) -> N
     if world() == 1:
         return
     trained = [p for p in parameters if p.requires_grad]
-    used = meeting.any_of([p.grad is not None for p in trained])
+    used = rank_sync.any_of([p.grad is not None for p in trained])
     chosen = [p for p, is_used in zip(trained, used, strict=True) if is_used]
     for bucket in _buckets(chosen):
         flat = torch.cat(
@@ -89,7 +89,7 @@ def average_gradients(parameters: Iterable[nn.Parameter], meeting: Meeting) -> N
 
 
 @torch.no_grad()
-def buffers_alike(network: nn.Module) -> None:
+def broadcast_buffers(network: nn.Module) -> None:
     """Give every process the first one's buffers: running means of batches differ among them.
 
     Else a run that is taken up from the first one's save would not go on as it was.
@@ -137,7 +137,7 @@ def total(values: Sequence[float], device: torch.device) -> list[float]:
     return [float(v) for v in sums.tolist()]
 
 
-class Meeting:
+class RankSync:
     """Where processes talk beside the GPUs, and wait while the first one works alone.
 
     Connections of their own: those that carry gradients give up after minutes of waiting, and
@@ -155,7 +155,7 @@ class Meeting:
         dist.all_reduce(told, dist.ReduceOp.MAX, self.group)
         return [bool(t) for t in told.tolist()]
 
-    def first_alone(self, work: Callable[[], None]) -> None:
+    def run_on_first(self, work: Callable[[], None]) -> None:
         """Do something in the first process; all return when it is done.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pumit.training.loop.sharding import share
+from pumit.training.loop.sharding import local_shard
 
 
 class WeightAverage:
@@ -32,7 +32,7 @@ class WeightAverage:
         past: list[Tensor] = []
         present: list[Tensor] = []
         for name, value in network.state_dict().items():
-            mine, new = share(self.state[name]), share(value.detach())
+            mine, new = local_shard(self.state[name]), local_shard(value.detach())
             if mine.is_floating_point():
                 past.append(mine)
                 present.append(new.float())

@@ -17,8 +17,8 @@ from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.out_of_memory import (
     MemoryShortError,
     WorkerLostError,
-    as_memory_allows,
     fewer_workers,
+    retry_with_less_memory,
 )
 
 ONE_SPACING: Mapping[int, float] = {0: 1.0}
@@ -120,7 +120,7 @@ def fit(job: TrainingJob) -> Path:
     """
     job.plan()
     job.prepare()
-    return as_memory_allows(_train_all, job, _with_less, job.run.reporter)
+    return retry_with_less_memory(_train_all, job, _with_less, job.run.reporter)
 
 
 def write_checkpoint(job: TrainingJob, trial: Trial, target: Path) -> Callable[..., None]:
@@ -168,13 +168,13 @@ def _train(job: TrainingJob, trial: Trial) -> Path:
     target = trial.folder / run.model.name
     write = write_checkpoint(job, trial, target)
 
-    def keep(state: State, step: int, found: Mapping[str, float] | None = None) -> None:
+    def save_best(state: State, step: int, found: Mapping[str, float] | None = None) -> None:
         write(state, step, found)
         if target == run.model:  # of several trials none is the best before all have ended
             reporter.best(target, step)
 
     validation = job.validation()
-    on_save: Callable[[State, int], None] | None = keep
+    on_save: Callable[[State, int], None] | None = save_best
     if validation is not None:
         last = target.with_name(f"{target.stem}_last.safetensors")
         on_save = write_checkpoint(job, trial, last) if job.keeps_last else None
@@ -188,7 +188,7 @@ def _train(job: TrainingJob, trial: Trial) -> Path:
         report=lambda record: reporter.report({**trial.facts, **record}),
         on_checkpoint=on_save,
         validate=validation,
-        on_best=keep,
+        on_best=save_best,
         device=run.device,
         workers=run.workers,
         reporter=reporter,

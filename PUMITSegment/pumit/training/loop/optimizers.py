@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from pumit.training.loop.muon import Muon
-from pumit.training.loop.sharding import is_shared_out
+from pumit.training.loop.sharding import is_sharded
 from pumit.training.recipes.schedule import Schedule
 
 THINNEST = 16  # a matrix with fewer rows or columns has no singular values worth evening out
@@ -106,7 +106,7 @@ def _by_decay(params: Iterable[nn.Parameter], weights: set[int], decay: float) -
 def _alike(group: Group) -> list[Group]:
     """Apart what is shared out over processes and what is not: no GPU kernel steps both at once."""
     parts = [
-        [p for p in group["params"] if is_shared_out(p) is is_shared] for is_shared in (False, True)
+        [p for p in group["params"] if is_sharded(p) is is_shared] for is_shared in (False, True)
     ]
     return [{**group, "params": params} for params in parts if params]
 

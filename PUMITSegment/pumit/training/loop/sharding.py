@@ -59,7 +59,7 @@ def _again(forward: Any) -> Any:
     return run
 
 
-def share_out(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
+def shard(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
     """Keep a share of every block's matrices in each process, whole only while it is computed.
 
     Args:
@@ -105,25 +105,25 @@ def _blocks(network: nn.Module, wanted_by: str) -> list[nn.Module]:
     return blocks
 
 
-def is_shared_out(tensor: Tensor) -> bool:
+def is_sharded(tensor: Tensor) -> bool:
     """Whether this process holds only a share of a tensor."""
     return hasattr(tensor, "full_tensor")
 
 
-def share(tensor: Tensor) -> Tensor:
+def local_shard(tensor: Tensor) -> Tensor:
     """What of a tensor this process holds, to read and to write."""
-    return tensor.to_local() if is_shared_out(tensor) else tensor  # type: ignore[attr-defined]
+    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def whole(tensor: Tensor) -> Tensor:
+def gather(tensor: Tensor) -> Tensor:
     """A tensor gathered from all processes, each of which must ask for it."""
-    return tensor.full_tensor() if is_shared_out(tensor) else tensor  # type: ignore[attr-defined]
+    return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def shared_out_like(tensor: Tensor, pattern: Tensor) -> Tensor:
+def sharded_like(tensor: Tensor, pattern: Tensor) -> Tensor:
     """A whole tensor on the device of another, and shared out as it is."""
     tensor = tensor.to(pattern.device)
-    if not is_shared_out(pattern):
+    if not is_sharded(pattern):
         return tensor
     from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -136,12 +136,12 @@ def clip_gradients(network: nn.Module, largest: float) -> Tensor:
     """Shrink the gradients to a largest norm, 0 for none; returns the norm that they had."""
     limit = largest if largest > 0 else float("inf")
     gradients = [p.grad for p in network.parameters() if p.grad is not None]
-    shares = [share(g) for g in gradients if is_shared_out(g)]
+    shares = [local_shard(g) for g in gradients if is_sharded(g)]
     if not shares:
         return nn.utils.clip_grad_norm_(network.parameters(), limit)
     square = torch.stack([s.float().square().sum() for s in shares]).sum()
     dist.all_reduce(square)
-    rest = [g for g in gradients if not is_shared_out(g)]
+    rest = [g for g in gradients if not is_sharded(g)]
     if rest:
         square += torch.stack([g.float().square().sum() for g in rest]).sum()
     norm = square.sqrt()

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from pumit.errors import CheckpointError
-from pumit.runs import Word
-from pumit.training.loop.distributed import Meeting, largest, rank, start_alike
+from pumit.runs import ControlCommand
+from pumit.training.loop.distributed import RankSync, broadcast_weights, largest, rank
 from pumit.training.loop.ema import WeightAverage
 from pumit.training.loop.precision import is_half
-from pumit.training.loop.sharding import share_out, shared_out_like, whole
+from pumit.training.loop.sharding import gather, shard, sharded_like
 from pumit.training.loop.throughput import Progress
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.control import RunStopped
@@ -42,7 +42,7 @@ Validate = Callable[[State], dict[str, float]]
 OnBest = Callable[[State, int, dict[str, float]], None]
 
 
-class Wanted(IntEnum):
+class Request(IntEnum):
     """What a run is asked for, the weightier the larger."""
 
     NOTHING = 0
@@ -51,9 +51,9 @@ class Wanted(IntEnum):
     STOP = 3
 
     @staticmethod
-    def of(word: Word | None) -> Wanted:
+    def of(word: ControlCommand | None) -> Request:
         """What a word of `control` means to a run that works."""
-        return Wanted.NOTHING if word in (None, "resume") else Wanted[word.upper()]
+        return Request.NOTHING if word in (None, "resume") else Request[word.upper()]
 
 
 class Run:
@@ -65,14 +65,14 @@ class Run:
         schedule: Length and manner.
         device: Where to train.
         optimizer_of: Makes the optimiser of the network as it lies in this process.
-        reporter: Where the run reports and hears what is wanted.
+        reporter: Where the run reports and receives commands.
         validates: Whether validations choose the model; else it is that of the last save.
 
     Attributes:
         position: How far it is.
         average: Running average of the weights.
         progress: What the next line of the log will tell.
-        meeting: Where processes settle what gradients do not.
+        rank_sync: Where processes settle what gradients do not.
 
     Raises:
         CheckpointError: If the folder holds something else than the start of this run.
@@ -95,20 +95,20 @@ class Run:
         saved = read_run(self.path, schedule)
         if saved is not None:
             load_network(network, saved)
-        start_alike(network)
+        broadcast_weights(network)
         if schedule.parallel == "fsdp":
-            share_out(network, device, in_half=is_half(device, schedule.precision))
+            shard(network, device, in_half=is_half(device, schedule.precision))
         self.optimizer = optimizer_of(network)
         self.average = WeightAverage(network, schedule.average)
         self.position = Position()
         if saved is not None:
             self._take_up(saved)
         self._require_one_folder()
-        self.meeting = Meeting()
+        self.rank_sync = RankSync()
         position = self.position
         self.reporter.begin(
-            before=position.elapsed,
-            beside=position.beside,
+            before=position.elapsed_s,
+            other_clock_s=position.other_clock_s,
             step=position.step,
             steps=schedule.steps,
             is_processor=schedule.clock == "processor",
@@ -129,14 +129,14 @@ class Run:
         """Go on from where a run was saved; the network has its weights already."""
         average = self.average.state
         self.average.state = {
-            k: shared_out_like(saved.average[k].to(v.dtype), v) for k, v in average.items()
+            k: sharded_like(saved.average[k].to(v.dtype), v) for k, v in average.items()
         }
         parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
         content = self.optimizer.state_dict()
         states = optimizer_states(saved, parameter_names(self.network, self.optimizer))
         content["state"] = {
             i: {
-                k: shared_out_like(v, parameters[i]) if v.shape == parameters[i].shape else v
+                k: sharded_like(v, parameters[i]) if v.shape == parameters[i].shape else v
                 for k, v in state.items()
             }
             for i, state in states.items()
@@ -156,19 +156,19 @@ class Run:
     def is_spent(self) -> bool:
         """Whether the budget of seconds is used up."""
         seconds = self.schedule.seconds
-        return seconds is not None and self.position.elapsed > seconds
+        return seconds is not None and self.position.elapsed_s > seconds
 
     @property
-    def wanted(self) -> Wanted:
+    def requested(self) -> Request:
         """What is wanted of it now; to finish only where there is a model to finish with."""
-        wanted = Wanted.of(self.reporter.wanted)
-        if wanted is Wanted.FINISH and not self.has_model:
-            self.reporter.control.obeyed()
+        requested = Request.of(self.reporter.requested)
+        if requested is Request.FINISH and not self.has_model:
+            self.reporter.control.clear_request()
             self.reporter.event(
                 "no model", "There is no validated model yet; the training goes on."
             )
-            return Wanted.NOTHING
-        return wanted
+            return Request.NOTHING
+        return requested
 
     @property
     def has_model(self) -> bool:
@@ -178,7 +178,7 @@ class Run:
 
     def finishes(self) -> bool:
         """Whether it shall end with the best model that it has; all processes agree."""
-        (is_so,) = self.meeting.any_of([self.has_model and self.reporter.wanted == "finish"])
+        (is_so,) = self.rank_sync.any_of([self.has_model and self.reporter.requested == "finish"])
         if is_so:
             step = self.position.best_step if self.validates else self.position.step
             self.reporter.event("finishing", f"Finishing with step {step}.")
@@ -202,7 +202,7 @@ class Run:
 
     def averaged(self) -> State:
         """The averaged weights; where they are shared out, every process asks for them."""
-        return {k: whole(v) for k, v in self.average.state.items()}
+        return {k: gather(v) for k, v in self.average.state.items()}
 
     def left_seconds(self) -> float | None:
         """Until the end, by what steps, validations and saves took so far; None where unknown."""
@@ -260,7 +260,7 @@ class Run:
         unsaved = self.elapsed - self._saved
         known = self._validation_seconds
         is_long = not known or unsaved + known > self.schedule.checkpoint_seconds
-        (is_so,) = self.meeting.any_of([is_long and rank() == 0])
+        (is_so,) = self.rank_sync.any_of([is_long and rank() == 0])
         return is_so
 
     def _alone(self, work: Callable[[], None]) -> None:
@@ -277,25 +277,25 @@ class Run:
             except RunStopped as stop:
                 stops.append(stop)
 
-        self.meeting.first_alone(stoppable)
-        (is_stopped,) = self.meeting.any_of([bool(stops)])
+        self.rank_sync.run_on_first(stoppable)
+        (is_stopped,) = self.rank_sync.any_of([bool(stops)])
         if is_stopped:
             raise stops[0] if stops else RunStopped
 
-    def obey(self, wanted: Wanted) -> None:
+    def obey(self, requested: Request) -> None:
         """Pause or stop, as the processes have agreed; all is saved.
 
         Raises:
             RunStopped: If the run shall end.
         """
-        if wanted is Wanted.PAUSE:
+        if requested is Request.PAUSE:
 
             def pause() -> None:
                 if self.reporter.pause() == "stop":
                     raise RunStopped
 
             self._alone(pause)
-        elif wanted is Wanted.STOP:
+        elif requested is Request.STOP:
             raise RunStopped
 
     def save(self, on_checkpoint: Callable[[State, int], None] | None) -> None:
@@ -309,10 +309,10 @@ class Run:
         names = parameter_names(self.network, self.optimizer)
         states = self.optimizer.state_dict()["state"]
         optimizer = {
-            names[i]: {k: whole(torch.as_tensor(v)) for k, v in state.items() if v is not None}
+            names[i]: {k: gather(torch.as_tensor(v)) for k, v in state.items() if v is not None}
             for i, state in states.items()
         }
-        network = {k: whole(v.detach()) for k, v in self.network.state_dict().items()}
+        network = {k: gather(v.detach()) for k, v in self.network.state_dict().items()}
         average = self.averaged()
 
         def work() -> None:

@@ -12,12 +12,18 @@ import torch
 from torch import Tensor
 
 from pumit.errors import PumitError, TrainingError
-from pumit.training.loop.distributed import average_gradients, buffers_alike, largest, rank, world
+from pumit.training.loop.distributed import (
+    average_gradients,
+    broadcast_buffers,
+    largest,
+    rank,
+    world,
+)
 from pumit.training.loop.nonfinite import first_not_finite
 from pumit.training.loop.optimizers import set_rate
 from pumit.training.loop.precision import half_precision
-from pumit.training.loop.sharding import clip_gradients, is_shared_out
-from pumit.training.loop.state import Run, Wanted
+from pumit.training.loop.sharding import clip_gradients, is_sharded
+from pumit.training.loop.state import Request, Run
 from pumit.training.loop.task import Task, cases_of, voxels_of
 from pumit.training.run.out_of_memory import MemoryShortError, WorkerLostError, memory_short
 
@@ -41,7 +47,7 @@ class Step:
     def __init__(self, task: Task, run: Run, stream: Iterator[Any], seed: int) -> None:
         self.task, self.run, self.stream, self.seed = task, run, stream, seed
 
-    def take(self) -> tuple[bool, Wanted]:
+    def take(self) -> tuple[bool, Request]:
         """Take a step; returns whether it is time to save, and what is wanted of the run.
 
         Raises:
@@ -50,8 +56,8 @@ class Step:
         """
         run, position, schedule = self.run, self.run.position, self.run.schedule
         losses, cases = self._gradients_everywhere()
-        parameters = [p for p in run.network.parameters() if not is_shared_out(p)]
-        average_gradients(parameters, run.meeting)
+        parameters = [p for p in run.network.parameters() if not is_sharded(p)]
+        average_gradients(parameters, run.rank_sync)
         norm = clip_gradients(run.network, schedule.clip)
         run.progress.add({"norm": norm})
         run.progress.steps += 1
@@ -63,26 +69,26 @@ class Step:
             [
                 run.elapsed if is_first else 0.0,
                 float(is_first and run.is_save_due),
-                float(run.wanted),
+                float(run.requested),
             ],
             device=run.device,
         )
         # One question to a GPU, and one to the other processes, answers all there is to know.
         found = largest(torch.cat([flags, known]))
-        has_bad_loss, is_useless, elapsed, is_save_due, wanted = found
+        has_bad_loss, is_useless, elapsed, is_save_due, requested = found
         if has_bad_loss:
             raise TrainingError(self._about_loss(losses.tolist(), cases))
-        buffers_alike(run.network)
+        broadcast_buffers(run.network)
         if is_useless:
             self._skip(float(norm))
         else:
             position.skipped = 0
-            set_rate(run.optimizer, schedule.rate_at(position.step, position.elapsed))
+            set_rate(run.optimizer, schedule.rate_at(position.step, position.elapsed_s))
             run.optimizer.step()
             run.average.update(run.network, position.step)
         position.step += 1
-        position.elapsed, position.beside = elapsed, run.reporter.clock.beside
-        return bool(is_save_due), Wanted(int(wanted))
+        position.elapsed_s, position.other_clock_s = elapsed, run.reporter.clock.other_clock_s
+        return bool(is_save_due), Request(int(requested))
 
     def _gradients_everywhere(self) -> tuple[Tensor, list[list[str]]]:
         """`_gradients`; where they fail in one process, all stop, each with one line."""
@@ -97,7 +103,7 @@ class Step:
             if complaint is None:
                 raise
         kinds = (PumitError, MemoryShortError, WorkerLostError)
-        failed = self.run.meeting.any_of([isinstance(complaint, kind) for kind in kinds])
+        failed = self.run.rank_sync.any_of([isinstance(complaint, kind) for kind in kinds])
         has_failed, is_short, has_lost = failed
         # All go on alike with less memory, so what one lacks all lack.
         if has_lost and not isinstance(complaint, WorkerLostError):

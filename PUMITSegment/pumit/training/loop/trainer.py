@@ -12,7 +12,7 @@ from pumit.training.loop.distributed import rank
 from pumit.training.loop.optimizers import optimizer_for, optimizer_of_groups
 from pumit.training.loop.prefetch import StepDraws, batches
 from pumit.training.loop.sharding import recomputed
-from pumit.training.loop.state import OnBest, Report, Run, State, Validate, Wanted
+from pumit.training.loop.state import OnBest, Report, Request, Run, State, Validate
 from pumit.training.loop.step import Step
 from pumit.training.loop.task import Task
 from pumit.training.recipes.schedule import Schedule
@@ -92,7 +92,7 @@ def train(
     step = Step(task, run, stream, seed)
     with recomputed(run.network, enabled=schedule.activation_checkpointing):
         while run.position.step < schedule.steps:
-            is_save_due, wanted = step.take()
+            is_save_due, requested = step.take()
             done = run.position.step
             if done % schedule.log_every == 0:
                 record = run.progress.line(done)
@@ -102,9 +102,9 @@ def train(
             is_validation_due = schedule.validate_every and done % schedule.validate_every == 0
             if validate is not None and (is_last or is_validation_due):
                 run.validate(validate, report, on_best)
-            if is_save_due or is_last or wanted:
+            if is_save_due or is_last or requested:
                 run.save(on_checkpoint)
-            run.obey(wanted)
-            if is_last or (wanted is Wanted.FINISH and run.finishes()):
+            run.obey(requested)
+            if is_last or (requested is Request.FINISH and run.finishes()):
                 break
     return run.averaged()

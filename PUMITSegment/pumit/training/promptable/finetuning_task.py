@@ -32,7 +32,7 @@ class ClickTask(PromptableTask):
         original: The network as it was; never changed.
         scans: The lab's scans.
         real_share: Share of fields that come from them, by degree of anisotropy.
-        keep: Weight of answering generated fields as the original does.
+        distillation_weight: Weight of answering generated fields as the original does.
         batch_size: Fields per step; see `FieldSource`.
         targets_per_field: Targets asked for in one field.
 
@@ -49,7 +49,7 @@ class ClickTask(PromptableTask):
         scans: OwnScans,
         *,
         real_share: Mapping[int, float],
-        keep: float = 1.0,
+        distillation_weight: float = 1.0,
         batch_size: int = 1,
         targets_per_field: int = 2,
     ) -> None:
@@ -62,7 +62,7 @@ class ClickTask(PromptableTask):
             rounds=ROUNDS,
             one_click=ONE_CLICK,
         )
-        self.keep = keep
+        self.distillation_weight = distillation_weight
         self._original = (original.requires_grad_(False).eval(),)  # no part of what is trained
         self._shares_encoder = not any(p.requires_grad for p in network.image_encoder.parameters())
 
@@ -97,7 +97,7 @@ class ClickTask(PromptableTask):
                     asked = PromptBatch(**{k: v[kept] for k, v in vars(prompts).items()})
                     wanted, estimate = original.decode(before, asked)
                 drift = difference(logits[kept], iou[kept], wanted, estimate, ambiguous[kept])
-                loss = loss + (1 - share) * self.keep * drift
+                loss = loss + (1 - share) * self.distillation_weight * drift
             return loss, shown, error
 
         return grade

@@ -150,7 +150,7 @@ def build_click_task(
         plan.network(device),
         own,
         real_share={da0: share * real.get(da0, 0.0) / part for da0, part in degrees.items()},
-        keep=float(settings.keep),
+        distillation_weight=float(settings.keep),
         batch_size=settings.batch_size,
         targets_per_field=settings.targets_per_field,
     )

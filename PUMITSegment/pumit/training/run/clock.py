@@ -46,25 +46,29 @@ class RunClock:
     ) -> None:
         self._steady, self._busy = steady, busy
         self._lock = threading.Lock()
-        self._seconds = self._beside = 0.0
+        self._seconds = self._other_clock_s = 0.0
         self._is_processor = False
         self._halted = 0
         self._seen, self._seen_busy = steady(), busy()
         self.on_sleep: Callable[[float], None] = lambda seconds: None
 
     def begin(
-        self, before: float = 0.0, *, beside: float = 0.0, is_processor: bool = False
+        self, before: float = 0.0, *, other_clock_s: float = 0.0, is_processor: bool = False
     ) -> None:
         """Count anew.
 
         Args:
             before: Seconds of earlier parts of the run.
-            beside: The same by the other clock.
+            other_clock_s: The same by the other clock.
             is_processor: Whether the run's clock is that of the processor.
         """
         self.look()
         with self._lock:
-            self._seconds, self._beside, self._is_processor = before, beside, is_processor
+            self._seconds, self._other_clock_s, self._is_processor = (
+                before,
+                other_clock_s,
+                is_processor,
+            )
 
     def look(self) -> float:
         """Seconds of the run until now. Asked every few seconds, it notices sleep."""
@@ -76,16 +80,16 @@ class RunClock:
             passed = 0.0 if is_sleep or self._halted else gap
             worked = 0.0 if self._halted else worked
             self._seconds += worked if self._is_processor else passed
-            self._beside += passed if self._is_processor else worked
+            self._other_clock_s += passed if self._is_processor else worked
             seconds = self._seconds
         if is_sleep:
             self.on_sleep(gap)
         return seconds
 
     @property
-    def beside(self) -> float:
+    def other_clock_s(self) -> float:
         """Seconds by the clock that is not the run's, as of the last look."""
-        return self._beside
+        return self._other_clock_s
 
     @contextmanager
     def halted(self) -> Iterator[None]:

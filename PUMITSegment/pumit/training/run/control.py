@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from pumit.runs import CONTROL, Word, read_asked
+from pumit.runs import CONTROL, ControlCommand, read_command
 
 POLL_SECONDS = 0.5  # how often a paused run looks
 LOOK_SECONDS = 0.1  # how often one that works looks, at most
@@ -41,7 +41,7 @@ class RunControl:
                     self.path.unlink()
 
     @property
-    def wanted(self) -> Word | None:
+    def requested(self) -> ControlCommand | None:
         """What is wanted now; asked after every step, so it costs next to nothing."""
         if self._is_signalled:
             return "stop"
@@ -50,21 +50,23 @@ class RunControl:
         now = time.monotonic()
         if now - self._looked >= LOOK_SECONDS:
             self._looked, self._seen = now, self.path.exists()
-        return read_asked(self.path.parent) if self._seen else None
+        return read_command(self.path.parent) if self._seen else None
 
     @property
     def wants_stop(self) -> bool:
         """Whether to save and end."""
-        return self.wanted == "stop"
+        return self.requested == "stop"
 
-    def obeyed(self) -> None:
+    def clear_request(self) -> None:
         """Forget what was asked by the file."""
         self._seen = False
         if self.path is not None:
             with suppress(OSError):
                 self.path.unlink(missing_ok=True)
 
-    def wait(self, seconds: float | None = None, *, also: Word | None = None) -> Word | None:
+    def wait(
+        self, seconds: float | None = None, *, also: ControlCommand | None = None
+    ) -> ControlCommand | None:
         """Sleep until the run shall go on or stop.
 
         Args:
@@ -77,15 +79,15 @@ class RunControl:
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             self._looked = -LOOK_SECONDS
-            wanted = self.wanted
-            if wanted is not None and wanted in ("resume", "stop", also):
-                return wanted
+            requested = self.requested
+            if requested is not None and requested in ("resume", "stop", also):
+                return requested
             if until is not None and time.monotonic() >= until:
                 return None
             time.sleep(POLL_SECONDS)
 
     @contextmanager
-    def heeding_signals(self) -> Iterator[None]:
+    def handle_signals(self) -> Iterator[None]:
         """Take signals that end a process as the wish to stop; the second one ends it at once.
 
         Outside of the main thread signals stay as they are.

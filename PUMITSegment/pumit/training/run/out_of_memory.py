@@ -39,7 +39,7 @@ def memory_short(error: BaseException) -> MemoryShortError | None:
     return MemoryShortError("There is not enough memory.") if is_out_of_memory(error) else None
 
 
-def as_memory_allows(
+def retry_with_less_memory(
     attempt: Callable[[S], R],
     settings: S,
     smaller: Callable[[S, MemoryShortError], tuple[S, str] | None],

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pumit.errors import DiskFullError
-from pumit.runs import RunState, Word
+from pumit.runs import ControlCommand, RunState
 from pumit.training.run.clock import RunClock
 from pumit.training.run.control import RunControl, RunStopped
 from pumit.training.run.log_files import RunJournal
@@ -63,7 +63,7 @@ class RunReporter:
         before: float,
         step: int,
         steps: int,
-        beside: float = 0.0,
+        other_clock_s: float = 0.0,
         is_processor: bool = False,
     ) -> None:
         """Training begins, or goes on.
@@ -72,10 +72,10 @@ class RunReporter:
             before: Seconds that earlier parts of it took.
             step: Steps done.
             steps: Steps in all.
-            beside: Seconds by the clock that is not the run's.
+            other_clock_s: Seconds by the clock that is not the run's.
             is_processor: Whether the run's is that of the processor.
         """
-        self.clock.begin(before, beside=beside, is_processor=is_processor)
+        self.clock.begin(before, other_clock_s=other_clock_s, is_processor=is_processor)
         self._is_counting = True
         if self.journal is not None:
             sentence = f"Step {step} of {steps}."
@@ -132,13 +132,13 @@ class RunReporter:
             self.journal.tell(model=model.name, best_step=step)
 
     @property
-    def wanted(self) -> Word | None:
+    def requested(self) -> ControlCommand | None:
         """What is wanted now; to go on is no wish of a run that does."""
-        wanted = self.control.wanted
-        if wanted == "resume":
-            self.control.obeyed()
+        requested = self.control.requested
+        if requested == "resume":
+            self.control.clear_request()
             return None
-        return wanted
+        return requested
 
     def check(self) -> None:
         """Pause or stop where that is wanted; for work that has nothing to save.
@@ -146,33 +146,35 @@ class RunReporter:
         Raises:
             RunStopped: If the run shall end.
         """
-        wanted = self.wanted
-        if wanted == "pause":
-            wanted = self.pause()
-        if wanted == "stop":
+        requested = self.requested
+        if requested == "pause":
+            requested = self.pause()
+        if requested == "stop":
             raise RunStopped
 
-    def pause(self) -> Word | None:
+    def pause(self) -> ControlCommand | None:
         """Sleep until the run shall go on or stop; its time does not count."""
-        self.control.obeyed()
+        self.control.clear_request()
         wait = partial(self.control.wait, also="finish")
         return self._sleep("paused", "Paused; resume it to go on.", wait)
 
-    def _sleep(self, kind: str, sentence: str, wait: Callable[[], Word | None]) -> Word | None:
+    def _sleep(
+        self, kind: str, sentence: str, wait: Callable[[], ControlCommand | None]
+    ) -> ControlCommand | None:
         """Be in the state "paused" until a wait ends."""
         before = None if self.journal is None else self.journal.status
         began = time.monotonic()
         self.event(kind, sentence)
         self.state("paused", sentence)
         with self.clock.halted():
-            wanted = wait()
-        if wanted != "stop":
-            if wanted != "finish":  # which is obeyed between two steps
-                self.control.obeyed()
+            requested = wait()
+        if requested != "stop":
+            if requested != "finish":  # which is obeyed between two steps
+                self.control.clear_request()
             self.event("resumed", f"Going on after {duration(time.monotonic() - began)}.")
             if before is not None:
                 self.state(before.state, before.sentence)
-        return wanted
+        return requested
 
     def written(self, work: Callable[[], T]) -> T:
         """Do something that writes; where the disk is full, again and again until there is room.
@@ -192,14 +194,14 @@ class RunReporter:
             if self._sleep("disk full", f"{FULL} {kept(folder)}", room) == "stop":
                 raise RunStopped(f"Stopped while the disk was full. {kept(folder)}")
 
-    def _room(self, folder: Path, before: int) -> Word | None:
+    def _room(self, folder: Path, before: int) -> ControlCommand | None:
         """Wait for more room than before; returns what is wanted, where that comes first."""
         began = time.monotonic()
         while True:
-            wanted = self.control.wait(ROOM_SECONDS)
+            requested = self.control.wait(ROOM_SECONDS)
             has_room = _free(folder) > before + ROOM_BYTES
-            if wanted or has_room or time.monotonic() - began > ROOM_TRY_SECONDS:
-                return wanted
+            if requested or has_room or time.monotonic() - began > ROOM_TRY_SECONDS:
+                return requested
 
     def beat(self) -> None:
         """Give a sign of life, and look at the clock."""

@@ -30,8 +30,9 @@ class Position:
 
     Attributes:
         step: Steps done.
-        elapsed: Seconds of its budget that are used.
-        beside: Seconds by the clock that the schedule does not count by, of the first process.
+        elapsed_s: Seconds of its budget that are used.
+        other_clock_s: Seconds by the clock that the schedule does not count by, in the first
+            process.
         skipped: Steps in a row, up to now, whose gradient could not be used.
         best: Highest score of a validation, or None.
         best_step: Where it was reached.
@@ -39,12 +40,21 @@ class Position:
     """
 
     step: int = 0
-    elapsed: float = 0.0
-    beside: float = 0.0
+    elapsed_s: float = 0.0
+    other_clock_s: float = 0.0
     skipped: int = 0
     best: float | None = None
     best_step: int = 0
     owes_validation: bool = False
+
+
+# Names of runs saved by earlier versions.
+_EARLIER_NAMES = {"elapsed": "elapsed_s", "beside": "other_clock_s"}
+
+
+def position_of(values: Mapping[str, Any]) -> Position:
+    """A position as it was saved, by this version or an earlier one."""
+    return Position(**{_EARLIER_NAMES.get(name, name): value for name, value in values.items()})
 
 
 @dataclass
@@ -122,7 +132,7 @@ def read_run(path: Path, schedule: Schedule) -> Saved | None:
             metadata = handle.metadata()
         position = Position(step=int(metadata["step"]))
         if "position" in metadata:
-            position = Position(**json.loads(metadata["position"]))
+            position = position_of(json.loads(metadata["position"]))
         optimizer = json.loads(metadata["schedule"]).get("optimizer", "muon")
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, AttributeError):
         raise CheckpointError(

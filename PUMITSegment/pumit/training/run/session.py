@@ -32,7 +32,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
         since: When the run was started, Unix time; what was asked of it before counts no more.
 
     Yields:
-        Where the run reports and hears what is wanted. Of several processes that `torchrun`
+        Where the run reports and receives commands. Of several processes that `torchrun`
         started only the first one's is heard.
 
     Raises:
@@ -42,7 +42,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
     """
     if int(os.environ.get("RANK", "0")) > 0:
         control = RunControl(None)
-        with control.heeding_signals():
+        with control.handle_signals():
             yield RunReporter(None, control)
         return
     made = _make(folder)
@@ -55,7 +55,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
         heartbeat = HeartbeatThread(reporter)
         try:
             journal.write_status()
-            with control.heeding_signals():
+            with control.handle_signals():
                 yield reporter
         except RunStopped as stop:
             sentence = str(stop) or f"Stopped. {kept(folder)}"
@@ -78,7 +78,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
             raise
         finally:
             heartbeat.stop()
-            control.obeyed()
+            control.clear_request()
     finally:
         lock.release()
 

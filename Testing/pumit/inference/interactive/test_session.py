@@ -264,7 +264,7 @@ def test_prompts_that_the_caller_keeps_are_answered_as_those_of_the_session(
     np.testing.assert_array_equal(session.predict(), first.mask)
     assert session.estimated_iou() == first.estimated_iou
     assert session.expected_dice() == first.expected_dice
-    assert tuple(session.doubtful_places(count=3)) == first.places
+    assert tuple(session.uncertain_regions(count=3)) == first.places
 
 
 def test_equal_masks_are_answered_once(

@@ -72,7 +72,7 @@ def test_whatever_is_asked_wakes_a_session(tiny_segmenter: Segmenter) -> None:
         lambda: session.solver,
         session.predict,
         session.expected_dice,
-        session.doubtful_places,
+        session.uncertain_regions,
         lambda: session.add_point(at(volume, BALL)),
     ):
         session.sleep()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from app_client import GEOMETRY, SCAN, make_client, refused
 from pumit.server.sessions.limits import GIB, Limits
-from pumit.server.sessions.upload_budget import Purse, UploadBudget
+from pumit.server.sessions.upload_budget import ByteBudget, UploadBudget
 from pumit.system.machine import machine_bytes
 from pumit.wire import protocol
 from pumit.wire.arrays import pack_array, unpack_array
@@ -30,7 +30,7 @@ NOISE = np.random.default_rng(0).integers(0, 255, (16, 128, 128), np.uint8)
 
 
 def test_a_purse_holds_what_it_holds():
-    purse = Purse(10)
+    purse = ByteBudget(10)
     purse.take(6)
     with pytest.raises(BusyError, match="as many scans as its memory allows"):
         purse.take(5)
@@ -44,7 +44,7 @@ def test_a_purse_holds_what_it_holds():
 
 def test_a_purse_is_waited_for():
     async def wait():
-        purse = Purse(10)
+        purse = ByteBudget(10)
         purse.take(10)
         with pytest.raises(BusyError):
             await purse.take_when_free(1, patience_s=0.0)

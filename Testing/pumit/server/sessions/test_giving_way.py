@@ -7,7 +7,7 @@ import time
 
 import pytest
 from pumit.errors import Cancelled
-from pumit.server.sessions.fair_queue import FairQueue, Job, NotNow
+from pumit.server.sessions.fair_queue import Deferred, FairQueue, Job
 from pumit.wire.protocol import BusyError
 
 
@@ -196,7 +196,7 @@ def test_a_job_without_room_beside_the_long_one_waits_for_its_end(queue):
     def click(job):
         tries.append(len(tries))
         if len(tries) == 1:
-            raise NotNow
+            raise Deferred
         return "answered"
 
     first = queue.submit("b", click, segment="1")
@@ -216,7 +216,7 @@ def test_a_postponed_job_can_still_be_cancelled(queue):
     long = Long(queue)
 
     def click(job):
-        raise NotNow
+        raise Deferred
 
     inner = queue.submit("b", click, segment="1")
     long.step()
@@ -228,7 +228,7 @@ def test_a_postponed_job_can_still_be_cancelled(queue):
 
 def test_a_job_that_has_no_room_even_alone_is_refused(queue):
     def work(job):
-        raise NotNow
+        raise Deferred
 
     with pytest.raises(BusyError, match="no room"):
         queue.submit("a", work).future.result(10)

@@ -13,7 +13,7 @@ from labelled_scans import TINY_SIZES, write_pairs
 from made_comparison import RECIPE, PretendedProcesses, written
 from pumit.cli.main import main
 from pumit.errors import PumitError
-from pumit.runs import ask, read_status
+from pumit.runs import read_status, send_command
 from pumit.training.comparison import run as comparison
 from pumit.training.comparison.results import ROWS, read_rows
 from pumit.training.comparison.run import compare, compare_again
@@ -152,7 +152,7 @@ def test_a_stop_reaches_the_trainings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "out"
-    monkeypatch.setattr(pretended, "ended", lambda self: ask(out, "stop") or ())
+    monkeypatch.setattr(pretended, "ended", lambda self: send_command(out, "stop") or ())
     with pytest.raises(RunStopped):
         compare(written(tmp_path), out)
     assert pretended.stops == ["stop"]

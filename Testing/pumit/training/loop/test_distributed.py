@@ -15,7 +15,7 @@ import torch
 from parallel_runs import PLAIN, SEED, Batch, BlockTask, draw
 from pumit.errors import PumitError
 from pumit.runs import read_log
-from pumit.training.loop.distributed import Meeting, average_gradients
+from pumit.training.loop.distributed import RankSync, average_gradients
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
 from torch import Tensor, nn
@@ -201,5 +201,5 @@ def test_muon_and_shared_out_matrices_exclude_one_another() -> None:
 
 def test_alone_gradients_stay_as_they_are() -> None:
     layer = nn.Linear(2, 2)
-    average_gradients(layer.parameters(), Meeting())
+    average_gradients(layer.parameters(), RankSync())
     assert layer.weight.grad is None

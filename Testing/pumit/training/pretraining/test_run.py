@@ -12,7 +12,7 @@ import torch
 import yaml
 from pumit.errors import CheckpointError, PumitError
 from pumit.models.checkpoint import load_checkpoint
-from pumit.runs import ask, list_runs, read_log, read_status
+from pumit.runs import list_runs, read_log, read_status, send_command
 from pumit.training.pretrain import pretrain
 from pumit.training.promptable.task import PromptableTask
 from pumit.training.run import control as run_control
@@ -99,7 +99,7 @@ def test_a_stopped_run_is_taken_up_by_the_recipe_in_its_folder(
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     pretrain(recipe, whole)
     with monkeypatch.context() as patch:
-        during_step(patch, 2, lambda: ask(parts, "stop"))
+        during_step(patch, 2, lambda: send_command(parts, "stop"))
         with pytest.raises(RunStopped, match="Step 2 is saved"):
             pretrain(recipe, parts)
     status = read_status(parts)
@@ -121,10 +121,10 @@ def test_a_pause_ends_with_the_same_weights(
         while (status := read_status(parts)) is None or status.state != "paused":
             assert time.monotonic() < until
             time.sleep(0.01)
-        ask(parts, "resume")
+        send_command(parts, "resume")
 
     def pause() -> None:
-        ask(parts, "pause")
+        send_command(parts, "pause")
         threading.Thread(target=resume).start()
 
     during_step(monkeypatch, 2, pause)
@@ -136,7 +136,7 @@ def test_a_pause_ends_with_the_same_weights(
 def test_a_finished_run_keeps_the_last_weights(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    during_step(monkeypatch, 2, lambda: ask(tmp_path / "run", "finish"))
+    during_step(monkeypatch, 2, lambda: send_command(tmp_path / "run", "finish"))
     model = pretrain(recipe, tmp_path / "run")
     assert load_checkpoint(model).recipe["step"] == 2
     status = read_status(tmp_path / "run")

@@ -26,9 +26,17 @@ def own() -> OwnScans:
     return OwnScans(scans, SIZE)
 
 
-def task_of(network: PromptableNetwork, own: OwnScans, *, keep: float = 1.0) -> ClickTask:
+def task_of(
+    network: PromptableNetwork, own: OwnScans, *, distillation_weight: float = 1.0
+) -> ClickTask:
     shares = dict.fromkeys(own.degrees, 0.5)
-    return ClickTask(network, copy.deepcopy(network), own, real_share=shares, keep=keep)
+    return ClickTask(
+        network,
+        copy.deepcopy(network),
+        own,
+        real_share=shares,
+        distillation_weight=distillation_weight,
+    )
 
 
 def batch_of(task: ClickTask, da0: int, *, is_real: bool) -> FieldBatch:
@@ -61,7 +69,7 @@ def test_a_changed_network_is_drawn_back_unless_nothing_is_kept(
     tiny_network: PromptableNetwork, own: OwnScans
 ) -> None:
     task = task_of(tiny_network, own)
-    free = task_of(tiny_network, own, keep=0.0)
+    free = task_of(tiny_network, own, distillation_weight=0.0)
     with torch.no_grad():
         for parameter in tiny_network.mask_decoder.parameters():
             parameter.mul_(1.2)

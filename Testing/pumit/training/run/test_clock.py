@@ -77,18 +77,18 @@ def test_a_pause_does_not_count(clocks: Clocks, clock: RunClock) -> None:
 
 
 def test_the_processors_time_counts_where_it_is_asked_for(clocks: Clocks, clock: RunClock) -> None:
-    clock.begin(before=60.0, beside=100.0, is_processor=True)
+    clock.begin(before=60.0, other_clock_s=100.0, is_processor=True)
     clocks.go(10, working=4)
     assert clock.look() == 64.0
-    assert clock.beside == 110.0
+    assert clock.other_clock_s == 110.0
     clocks.go(3600, working=1)  # another program had the processor, or the computer slept
     assert clock.look() == 65.0
 
 
 def test_the_other_clock_goes_beside(clocks: Clocks, clock: RunClock) -> None:
-    clock.begin(before=1.0, beside=2.0)
+    clock.begin(before=1.0, other_clock_s=2.0)
     clocks.go(10, working=25)  # several threads
-    assert (clock.look(), clock.beside) == (11.0, 27.0)
+    assert (clock.look(), clock.other_clock_s) == (11.0, 27.0)
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("processor", 4), ("wall", 1)])
@@ -107,7 +107,7 @@ def test_a_budget_is_counted_by_the_clock_of_the_schedule(
     saved = read_run(tmp_path / LAST, schedule)
     assert saved is not None
     assert saved.position.step == steps
-    both = (saved.position.elapsed, saved.position.beside)
+    both = (saved.position.elapsed_s, saved.position.other_clock_s)
     assert both == ((10.0 * steps, 50.0 * steps) if kind == "processor" else (50.0, 10.0))
     train_on()  # nothing is left of the budget
     again = read_run(tmp_path / LAST, schedule)

@@ -17,9 +17,9 @@ from PIL import Image
 from pumit.errors import CheckpointError, TrainingError
 from pumit.models.checkpoint import load_checkpoint, read_recipe
 from pumit.models.index import find_model
-from pumit.runs import RECIPE, ask, read_log, read_status
+from pumit.runs import RECIPE, read_log, read_status, send_command
 from pumit.training.run.control import RunStopped
-from pumit.training.run.out_of_memory import as_memory_allows, fewer_workers
+from pumit.training.run.out_of_memory import fewer_workers, retry_with_less_memory
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.run.session import run_session
 from pumit.training.segmentation import run as segmentation_run
@@ -124,7 +124,7 @@ def test_a_stop_is_obeyed_whatever_the_run_does(
             answer = SegmentationValidation._answer
 
             def asking(self: SegmentationValidation, case: Any) -> Any:
-                ask(out, "stop")
+                send_command(out, "stop")
                 return answer(self, case)
 
             patch.setattr(SegmentationValidation, "_answer", asking)
@@ -133,7 +133,7 @@ def test_a_stop_is_obeyed_whatever_the_run_does(
             work = getattr(segmentation_run, name)
 
             def asking_first(*args: Any, **options: Any) -> Any:
-                ask(out, "stop")
+                send_command(out, "stop")
                 return work(*args, **options)
 
             patch.setattr(segmentation_run, name, asking_first)
@@ -218,7 +218,7 @@ def test_a_worker_that_the_system_kills_costs_no_run(
     monkeypatch.setattr(LineTask, "ahead", lambda self: draw)
     out = tmp_path / "out"
     with run_session(out, since=0.0) as reporter:
-        state = as_memory_allows(
+        state = retry_with_less_memory(
             lambda workers: train_line(out, reporter, workers=workers),
             2,
             lambda workers, short: fewer_workers(workers),

@@ -13,7 +13,7 @@ from labelled_scans import TINY_SIZES, write_pairs
 from pumit.errors import PumitError
 from pumit.models.checkpoint import load_checkpoint, read_recipe
 from pumit.models.index import find_model
-from pumit.runs import CONTROL, RunStatus, ask, read_log, read_status, write_status
+from pumit.runs import CONTROL, RunStatus, read_log, read_status, send_command, write_status
 from pumit.training.run import control as run_control
 from pumit.training.run.control import RunStopped
 from pumit.training.run.log_files import RunJournal
@@ -77,7 +77,7 @@ def test_a_run_that_goes_on_is_finished_with_its_best_model(
 ) -> None:
     write_pairs(tmp_path / "set", 3)
     out = tmp_path / "out"
-    during_step(monkeypatch, 3, lambda: ask(out, "finish"))
+    during_step(monkeypatch, 3, lambda: send_command(out, "finish"))
     assert train(tmp_path).is_file()
     status = read_status(out)
     assert status is not None
@@ -90,7 +90,7 @@ def test_a_stopped_run_is_finished_without_another_step(
 ) -> None:
     write_pairs(tmp_path / "set", 3)
     out = tmp_path / "out"
-    during_step(monkeypatch, 3, lambda: ask(out, "stop"))
+    during_step(monkeypatch, 3, lambda: send_command(out, "stop"))
     with pytest.raises(RunStopped):
         train(tmp_path)
     stopped = read_status(out)
@@ -117,7 +117,7 @@ def test_a_wish_to_finish_before_there_is_a_model_is_told_and_dropped(tmp_path: 
     def each_step() -> None:
         steps.append(1)
         if len(steps) == 2:
-            ask(tmp_path, "finish")
+            send_command(tmp_path, "finish")
 
     run_line(tmp_path, each_step=each_step)
     assert len(steps) == 24
@@ -130,7 +130,7 @@ def test_a_paused_run_is_finished(tmp_path: Path) -> None:
     def each_step() -> None:
         steps.append(1)
         if len(steps) == 10:
-            ask(tmp_path, "pause")
+            send_command(tmp_path, "pause")
 
     thread = threading.Thread(target=lambda: run_line(tmp_path, each_step=each_step))
     thread.start()
@@ -140,7 +140,7 @@ def test_a_paused_run_is_finished(tmp_path: Path) -> None:
         return status is not None and status.state == "paused"
 
     wait_for(is_paused)
-    ask(tmp_path, "finish")
+    send_command(tmp_path, "finish")
     thread.join(60)
     assert len(steps) in (10, 11)
     status = read_status(tmp_path)

@@ -12,9 +12,9 @@ from pumit.training.run.log_files import RunJournal
 from pumit.training.run.out_of_memory import (
     MemoryShortError,
     WorkerLostError,
-    as_memory_allows,
     fewer_workers,
     memory_short,
+    retry_with_less_memory,
 )
 from pumit.training.run.reporter import RunReporter
 from pumit.training.segmentation.data_plan import DataPlan, smaller_plan
@@ -66,7 +66,7 @@ def test_settings_become_smaller_until_they_fit_or_cannot(tmp_path: Path) -> Non
         return (size // 2, f"{size // 2} now.") if size > 1 else None
 
     reporter = RunReporter(RunJournal(tmp_path))
-    assert as_memory_allows(attempt, 8, smaller, reporter) == "with 2"
+    assert retry_with_less_memory(attempt, 8, smaller, reporter) == "with 2"
     assert tried == [8, 4, 2]
     records, _ = read_log(tmp_path)
     assert [r["event"] for r in records] == ["smaller patch"] * 2
@@ -76,9 +76,9 @@ def test_settings_become_smaller_until_they_fit_or_cannot(tmp_path: Path) -> Non
         raise MemoryError
 
     with pytest.raises(TrainingError, match="cannot be made smaller"):
-        as_memory_allows(never, 8, smaller, RunReporter())
+        retry_with_less_memory(never, 8, smaller, RunReporter())
     with pytest.raises(RuntimeError, match="a bug"):
-        as_memory_allows(lambda size: _fail(), 8, smaller, RunReporter())
+        retry_with_less_memory(lambda size: _fail(), 8, smaller, RunReporter())
 
 
 def _fail() -> str:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from pumit.errors import DiskFullError
 from pumit.models.tensor_file import write_tensors
-from pumit.runs import LOG, RunStatus, ask, read_log, read_status
+from pumit.runs import LOG, RunStatus, read_log, read_status, send_command
 from pumit.training.run import control as run_control
 from pumit.training.run import log_files as run_journal
 from pumit.training.run import reporter as run_reporter
@@ -99,7 +99,7 @@ def test_a_run_that_waits_for_room_can_be_stopped(
 ) -> None:
     FullDisk(monkeypatch, after=5)
     with run_session(tmp_path, since=0.0) as reporter:
-        threading.Timer(0.3, lambda: ask(tmp_path, "stop")).start()
+        threading.Timer(0.3, lambda: send_command(tmp_path, "stop")).start()
         with pytest.raises(RunStopped, match=r"while the disk was full\. Step 5 is saved\."):
             train_line(tmp_path, reporter)
     assert step_saved(tmp_path / LAST) == 5

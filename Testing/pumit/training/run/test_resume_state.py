@@ -17,7 +17,14 @@ from pumit.errors import CheckpointError, ExportError
 from pumit.training.loop.optimizers import optimizer_for
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run import resume_state as run_folder
-from pumit.training.run.resume_state import Position, Saved, read_run, save_run, step_saved
+from pumit.training.run.resume_state import (
+    Position,
+    Saved,
+    position_of,
+    read_run,
+    save_run,
+    step_saved,
+)
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -80,7 +87,7 @@ from pathlib import Path
 import torch
 from pumit.errors import ExportError
 from pumit.models.checkpoint import save_checkpoint
-from pumit.training.run.resume_state import Position, Saved, save_run
+from pumit.training.run.resume_state import Position, position_of, Position, Saved, save_run
 from pumit.training.recipes.schedule import Schedule
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 path = Path(sys.argv[1])
@@ -123,14 +130,14 @@ def test_time_before_a_stop_counts(tmp_path: Path, seconds: float) -> None:
     run(tmp_path, replace(SCHEDULE, seconds=0.0))
     saved = read_run(path, SCHEDULE)
     assert saved is not None
-    assert saved.position.elapsed > 0
-    saved.position.elapsed = 1000.0
+    assert saved.position.elapsed_s > 0
+    saved.position.elapsed_s = 1000.0
     save_run(path, saved, SCHEDULE)
     more, _ = run(tmp_path, replace(SCHEDULE, seconds=seconds))
     assert len(more) == (0 if seconds < 1000 else SCHEDULE.steps - 1)
     again = read_run(path, SCHEDULE)
     assert again is not None
-    assert 1000 <= again.position.elapsed < 3600
+    assert 1000 <= again.position.elapsed_s < 3600
 
 
 def test_useless_gradients_before_a_stop_count(tmp_path: Path) -> None:
@@ -201,3 +208,8 @@ def test_dropout_goes_on_exactly(tmp_path: Path) -> None:
     torch.rand(5)
     rest, _ = run(tmp_path / "parts", task=RandomTask())
     assert losses(first + rest) == losses(whole)
+
+
+def test_a_position_of_an_earlier_version_is_read() -> None:
+    earlier = {"step": 3, "elapsed": 5.0, "beside": 2.0, "best": 0.5}
+    assert position_of(earlier) == Position(3, elapsed_s=5.0, other_clock_s=2.0, best=0.5)

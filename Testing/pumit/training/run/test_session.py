@@ -14,7 +14,7 @@ import pytest
 import torch
 from pumit.errors import PumitError, TrainingError
 from pumit.models.tensor_file import write_tensors
-from pumit.runs import CONTROL, LOCK, RunStatus, ask, read_log, read_status
+from pumit.runs import CONTROL, LOCK, RunStatus, read_log, read_status, send_command
 from pumit.training.run import control as run_control
 from pumit.training.run import reporter as run_reporter
 from pumit.training.run import resume_state as run_folder
@@ -119,7 +119,7 @@ def test_a_paused_run_is_saved_and_rests_until_it_is_resumed(
     monkeypatch.setattr(run_control, "POLL_SECONDS", 0.1)
     process = started(lambda: run_line(tmp_path, each_step=lambda: time.sleep(0.02)))
     wait_for(lambda: len(read_log(tmp_path)[0]) > 2)
-    ask(tmp_path, "pause")
+    send_command(tmp_path, "pause")
     wait_for(lambda: status_of(tmp_path).state == "paused")
     status = status_of(tmp_path)
     assert status.is_alive
@@ -130,7 +130,7 @@ def test_a_paused_run_is_saved_and_rests_until_it_is_resumed(
     assert cpu_seconds(process.pid) - worked < 0.2
     assert status_of(tmp_path).step == status.step
     assert status_of(tmp_path).updated > status.updated
-    ask(tmp_path, "resume")
+    send_command(tmp_path, "resume")
     process.join(60)
     assert process.exitcode == 0
     assert events(tmp_path) == ["paused", "resumed"]
@@ -159,7 +159,7 @@ def test_a_stopped_run_is_saved_and_goes_on_later(
     process = started(lambda: run_line(tmp_path, each_step=lambda: time.sleep(0.02)))
     wait_for(lambda: len(read_log(tmp_path)[0]) > 2)
     if how == "file":
-        ask(tmp_path, "stop")
+        send_command(tmp_path, "stop")
     else:
         assert process.pid is not None
         os.kill(process.pid, getattr(signal, how))
@@ -178,7 +178,9 @@ def test_a_stop_within_a_validation_has_it_done_again(
 ) -> None:
     with pytest.raises(RunStopped), run_session(tmp_path, since=0.0) as reporter:
         train_line(
-            tmp_path, reporter, validate=lambda state: ask(tmp_path, "stop") or reporter.check()
+            tmp_path,
+            reporter,
+            validate=lambda state: send_command(tmp_path, "stop") or reporter.check(),
         )
     assert step_saved(tmp_path / LAST) == 8
     assert not [r for r in read_log(tmp_path)[0] if "validation" in r]
@@ -188,17 +190,17 @@ def test_a_stop_within_a_validation_has_it_done_again(
 
 
 def test_what_was_asked_of_an_earlier_run_is_forgotten(tmp_path: Path) -> None:
-    ask(tmp_path, "stop")
+    send_command(tmp_path, "stop")
     with run_session(tmp_path, since=time.time() + 60) as reporter:
-        assert reporter.wanted is None
-        ask(tmp_path, "stop")
+        assert reporter.requested is None
+        send_command(tmp_path, "stop")
         with pytest.raises(RunStopped):
             reporter.check()
 
 
 def test_a_wish_to_go_on_is_no_news_to_a_run_that_does(tmp_path: Path) -> None:
     with run_session(tmp_path, since=0.0) as reporter:
-        ask(tmp_path, "resume")
+        send_command(tmp_path, "resume")
         reporter.check()
         assert not (tmp_path / CONTROL).exists()
         assert events(tmp_path) == []

@@ -1,4 +1,4 @@
-"""`python -m pumit.client.offer`: devices and models of this machine, as one line of JSON.
+"""`python -m pumit.client.availability`: devices and models of this machine, as one line of JSON.
 
 For a viewer, which imports neither torch nor the model index itself.
 """
@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 
-def offer() -> dict[str, Any]:
+def availability() -> dict[str, Any]:
     """What a worker on this machine could be started with.
 
     Returns:
@@ -38,4 +38,4 @@ def offer() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(offer()) + "\n")
+    sys.stdout.write(json.dumps(availability()) + "\n")

@@ -6,23 +6,23 @@ import threading
 
 import numpy as np
 import pytest
-from foreign_server import foreign
+from nninteractive_server import serve_nninteractive
 from painting_session import at, painted, point
 from pumit.errors import Cancelled, PromptError, ServiceError, VolumeError
-from pumit.nninteractive.client.session import ForeignSession
+from pumit.nninteractive.client.session import NNInteractiveSession
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
 from pumit.volume import Volume
 
 
 @pytest.fixture
 def theirs():
-    with foreign() as server:
+    with serve_nninteractive() as server:
         yield server
 
 
 @pytest.fixture
 def session(theirs, volume):
-    with theirs.client() as client, ForeignSession(client) as made:
+    with theirs.client() as client, NNInteractiveSession(client) as made:
         made.set_volume(volume)
         yield made
 
@@ -48,7 +48,7 @@ def test_the_image_arrives_unchanged(session, volume, theirs):
 def test_a_2d_image_and_a_colour_image_can_be_used(theirs, shape):
     image = np.random.default_rng(1).integers(0, 255, shape).astype(np.uint8)
     planar = Volume(image, (1e8, 1.0, 1.0))
-    with theirs.client() as client, ForeignSession(client) as session:
+    with theirs.client() as client, NNInteractiveSession(client) as session:
         session.set_volume(planar)
         session.add_point(at(planar, 0, 10, 10))
         session.add_scribble([at(planar, 0, 2, 3), at(planar, 0, 2, 9)])
@@ -101,9 +101,9 @@ def test_a_3d_box_is_told_by_its_middle_slices_where_the_model_takes_none(sessio
 def test_a_3d_box_is_one_interaction_where_the_model_takes_it(volume):
     corners = [(d, h, w) for d in (1, 4) for h in (3, 9) for w in (5, 20)]
     with (
-        foreign(supported={"bbox3d": True}) as server,
+        serve_nninteractive(supported={"bbox3d": True}) as server,
         server.client() as client,
-        ForeignSession(client) as session,
+        NNInteractiveSession(client) as session,
     ):
         session.set_volume(volume)
         session.add_prompt(BoxPrompt(tuple(map(tuple, volume.index_to_world(corners)))))
@@ -121,9 +121,9 @@ def painted_box(volume, *bounds):
 def test_what_the_model_does_not_take_is_refused_in_one_sentence(volume):
     nothing = {"scribble": False, "bbox2d": False, "points": False}
     with (
-        foreign(supported=nothing, takes_mask=False) as server,
+        serve_nninteractive(supported=nothing, takes_mask=False) as server,
         server.client() as client,
-        ForeignSession(client) as session,
+        NNInteractiveSession(client) as session,
     ):
         session.set_volume(volume)
         for prompt in (
@@ -218,9 +218,9 @@ def test_the_last_prompt_is_taken_back_by_the_server_itself(session, volume, the
 @pytest.mark.parametrize("enable_undo", [True, False])
 def test_undo_redo_and_reset_reach_every_level(volume, enable_undo):
     with (
-        foreign(enable_undo=enable_undo) as server,
+        serve_nninteractive(enable_undo=enable_undo) as server,
         server.client() as client,
-        ForeignSession(client) as session,
+        NNInteractiveSession(client) as session,
     ):
         session.set_volume(volume)
         masks = []
@@ -291,7 +291,7 @@ def test_no_estimate_is_made_up(session, volume):
     session.add_prompt(point(volume, 4, 10, 10))
     assert session.estimated_iou() is None
     assert session.expected_dice() is None
-    assert session.doubtful_places() == []
+    assert session.uncertain_regions() == []
     with pytest.raises(ServiceError, match="without prompts"):
         session.segment_automatically("organs")
     with pytest.raises(ServiceError, match="no tokenizer"):

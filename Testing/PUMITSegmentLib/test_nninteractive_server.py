@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from asker import FIRST, NEGATIVE, SECOND, Asker, point
 from fake_compute import FakeWorkers, scan, wait_for
-from foreign_server import KEY, Foreign, foreign, start_foreign
+from nninteractive_server import KEY, NNInteractiveServer, serve_nninteractive, start_nninteractive
 from painting_session import painted
 from pumit.errors import ServiceError
 from pumit.prompts import MaskPrompt
@@ -23,13 +23,13 @@ FIRST_AT, SECOND_AT = ((4, 10, 10), True), ((4, 20, 20), True)
 
 
 @pytest.fixture
-def server() -> Iterator[Foreign]:
-    with foreign() as made:
+def server() -> Iterator[NNInteractiveServer]:
+    with serve_nninteractive() as made:
         yield made
 
 
 @pytest.fixture
-def compute(background: Any, server: Foreign) -> Iterator[Compute]:
+def compute(background: Any, server: NNInteractiveServer) -> Iterator[Compute]:
     made = remote(background, server)
     yield made
     made.close()
@@ -42,7 +42,7 @@ def asker(compute: Compute, background: Any) -> Iterator[Asker]:
     made.predictor.close()
 
 
-def remote(background: Any, server: Foreign) -> Compute:
+def remote(background: Any, server: NNInteractiveServer) -> Compute:
     made = Compute(
         *(background, MemoryStore()),
         makeWorker=FakeWorkers(),
@@ -65,7 +65,7 @@ def test_prompts_are_answered_without_an_estimate(asker: Asker) -> None:
 
 
 def test_segments_corrections_and_undone_prompts_share_one_session(
-    asker: Asker, server: Foreign
+    asker: Asker, server: NNInteractiveServer
 ) -> None:
     asker.answer([FIRST], segment="1")
     asker.answer([SECOND], segment="2")
@@ -84,7 +84,7 @@ def test_segments_corrections_and_undone_prompts_share_one_session(
 
 
 def test_the_newest_request_wins_while_the_server_is_at_an_older_one(
-    asker: Asker, server: Foreign
+    asker: Asker, server: NNInteractiveServer
 ) -> None:
     asker.answer([FIRST])
     server.gate.clear()
@@ -101,7 +101,7 @@ def test_the_newest_request_wins_while_the_server_is_at_an_older_one(
 def test_a_server_that_was_started_again_answers_the_next_click_with_all_prompts(
     background: Any,
 ) -> None:
-    first = start_foreign()
+    first = start_nninteractive()
     compute = remote(background, first)
     asker = Asker(compute, background)
     try:
@@ -110,7 +110,7 @@ def test_a_server_that_was_started_again_answers_the_next_click_with_all_prompts
         asker.ask([FIRST, SECOND])
         asker.wait()
         assert "Nothing answers" in str(asker.errors.pop())
-        with foreign(port=urlsplit(first.url).port) as second:
+        with serve_nninteractive(port=urlsplit(first.url).port) as second:
             mask = asker.answer([FIRST, SECOND]).mask
             np.testing.assert_array_equal(mask, painted(scan(), FIRST_AT, SECOND_AT))
             assert len(second.sessions) == 2
@@ -122,7 +122,7 @@ def test_a_server_that_was_started_again_answers_the_next_click_with_all_prompts
 
 
 def test_a_full_server_is_told_and_the_next_click_tries_again(background: Any) -> None:
-    with foreign(max_sessions=1) as full:
+    with serve_nninteractive(max_sessions=1) as full:
         other = full.client().call_json("POST", "/claim")["lease_token"]
         compute = remote(background, full)
         waiting = Asker(compute, background)
@@ -143,10 +143,10 @@ def test_a_full_server_is_told_and_the_next_click_tries_again(background: Any) -
 # --- the module -----------------------------------------------------------------------------------
 
 
-class ForeignScene(LogicScene):
+class NNInteractiveScene(LogicScene):
     """The logic on a published server."""
 
-    def __init__(self, server: Foreign) -> None:
+    def __init__(self, server: NNInteractiveServer) -> None:
         from PUMITSegmentLib.collaborators import Collaborators
         from PUMITSegmentLib.logic import PUMITSegmentLogic
         from PUMITSegmentLib.masks.predictor import Predictor
@@ -171,14 +171,16 @@ class ForeignScene(LogicScene):
 
 
 @pytest.fixture
-def module(slicerApp: Any, server: Foreign) -> Iterator[ForeignScene]:
-    made = ForeignScene(server)
+def module(slicerApp: Any, server: NNInteractiveServer) -> Iterator[NNInteractiveScene]:
+    made = NNInteractiveScene(server)
     yield made
     made.logic.close()
     assert made.background.drain()
 
 
-def test_clicks_become_segments_with_undo_and_redo(module: ForeignScene, server: Foreign) -> None:
+def test_clicks_become_segments_with_undo_and_redo(
+    module: NNInteractiveScene, server: NNInteractiveServer
+) -> None:
     logic = module.logic
     first = module.clickAndWait((14, 12, 10))
     assert np.argwhere(first).tolist() == [[10, 12, 14]]
@@ -202,7 +204,7 @@ def test_clicks_become_segments_with_undo_and_redo(module: ForeignScene, server:
     assert np.array_equal(module.mask(liver), second)
 
 
-def test_a_segment_tells_who_made_it(module: ForeignScene) -> None:
+def test_a_segment_tells_who_made_it(module: NNInteractiveScene) -> None:
     from PUMITSegmentLib.segments.provenance import provenanceOf
 
     module.clickAndWait((14, 12, 10))
@@ -211,7 +213,7 @@ def test_a_segment_tells_who_made_it(module: ForeignScene) -> None:
     assert (made.type, made.name) == ("SEMIAUTOMATIC", "nnInteractive 2.6.0")
 
 
-def test_what_the_server_does_not_offer_is_said_in_one_line(module: ForeignScene) -> None:
+def test_what_the_server_does_not_offer_is_said_in_one_line(module: NNInteractiveScene) -> None:
     module.clickAndWait((14, 12, 10))
     module.logic.checkHere.showNext()
     assert "does not offer places to check" in module.status
@@ -219,7 +221,7 @@ def test_what_the_server_does_not_offer_is_said_in_one_line(module: ForeignScene
 
 
 def test_places_to_check_asked_for_before_the_first_connection_are_answered_too(
-    module: ForeignScene,
+    module: NNInteractiveScene,
 ) -> None:
     module.clickAndWait((14, 12, 10))
     module.compute.stop()

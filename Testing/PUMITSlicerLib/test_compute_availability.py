@@ -9,7 +9,7 @@ import pytest
 from fake_compute import wait_for
 from pumit.errors import ServiceError
 from PUMITSlicerLib.computing import availability as compute_offer
-from PUMITSlicerLib.computing.availability import Offer, OfferedDevice, ask_offer
+from PUMITSlicerLib.computing.availability import Availability, AvailableDevice, read_availability
 from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.compute import Compute
 from PUMITSlicerLib.computing.settings import MemoryStore
@@ -17,9 +17,9 @@ from PUMITSlicerLib.computing.settings import MemoryStore
 
 @pytest.mark.slow
 def test_this_machine_offers_its_processor_and_the_model_that_ships():
-    offer = ask_offer(sys.executable)
-    assert offer.devices[-1] == OfferedDevice("cpu", "Processor")
-    default = next(model for model in offer.models if model.name == "default")
+    available = read_availability(sys.executable)
+    assert available.devices[-1] == AvailableDevice("cpu", "Processor")
+    default = next(model for model in available.models if model.name == "default")
     assert (default.kind, default.isHere) == ("promptable", True)
     assert default.description
 
@@ -31,10 +31,10 @@ def test_titles_say_what_a_graphics_card_is(monkeypatch):
     )
     answer = subprocess.CompletedProcess([], 0, line, b"")
     monkeypatch.setattr(compute_offer.subprocess, "run", lambda *args, **options: answer)
-    assert ask_offer(sys.executable) == Offer(
+    assert read_availability(sys.executable) == Availability(
         (
-            OfferedDevice("cuda:1", "NVIDIA X, 24 GB (cuda:1)"),
-            OfferedDevice("mps", "Apple GPU (mps)"),
+            AvailableDevice("cuda:1", "NVIDIA X, 24 GB (cuda:1)"),
+            AvailableDevice("mps", "Apple GPU (mps)"),
         ),
         (),
     )
@@ -46,23 +46,23 @@ def test_titles_say_what_a_graphics_card_is(monkeypatch):
 )
 def test_what_cannot_be_listed_is_one_sentence(python, environment):
     with pytest.raises(ServiceError, match="automatic choice still works"):
-        ask_offer(python, environment)
+        read_availability(python, environment)
 
 
 def test_it_is_asked_beside_the_gui_and_only_where_all_is_installed():
     background, told = Background(), []
-    missing, offer = ["Something is missing."], Offer((), ())
+    missing, available = ["Something is missing."], Availability((), ())
     compute = Compute(
         background,
         MemoryStore(),
         whyNotInstalled=lambda mode: missing[0],
-        askOffer=lambda: offer,
+        readAvailability=lambda: available,
     )
-    compute.listOffer(told.append, told.append)
+    compute.listAvailable(told.append, told.append)
     assert wait_for(background, lambda: told)
     assert str(told[0]) == "Something is missing."
     missing[0] = ""
-    compute.listOffer(told.append, told.append)
+    compute.listAvailable(told.append, told.append)
     assert wait_for(background, lambda: len(told) == 2)
-    assert told[1] is offer
+    assert told[1] is available
     background.close()

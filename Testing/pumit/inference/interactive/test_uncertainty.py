@@ -11,7 +11,7 @@ from pumit.inference.interactive.grid_transfer import Patch
 from pumit.inference.interactive.prompt_solver import Answer, FieldAnswer
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.inference.interactive.uncertainty import SAMPLED_VOXELS, doubtful_places
+from pumit.inference.interactive.uncertainty import SAMPLED_VOXELS, uncertain_regions
 from pumit.preprocessing.fields import Field
 from pumit.volume import Volume
 
@@ -44,51 +44,51 @@ def is_on_border(mask: np.ndarray, index: np.ndarray) -> bool:
 def test_places_are_where_the_border_is_vague() -> None:
     w = np.arange(SHAPE[2])
     logits = ball_logits(np.where(w > 25, 0.2, 4.0))  # vague towards one side
-    found = doubtful_places(answer_of(logits), SHAPE, SPACING)
+    found = uncertain_regions(answer_of(logits), SHAPE, SPACING)
     assert all(f.index[2] > 25 for f in found)
-    sharp = doubtful_places(answer_of(ball_logits()), SHAPE, SPACING)
+    sharp = uncertain_regions(answer_of(ball_logits()), SHAPE, SPACING)
     assert found[0].share > 2 * sharp[0].share
     assert [f.share for f in found] == sorted((f.share for f in found), reverse=True)
 
 
 def test_places_lie_apart_on_the_border_and_are_no_more_than_asked() -> None:
     logits = ball_logits()
-    found = doubtful_places(answer_of(logits), SHAPE, SPACING, count=4)
+    found = uncertain_regions(answer_of(logits), SHAPE, SPACING, count=4)
     assert len(found) == 4
     points = np.array([f.index * SPACING for f in found])
     gaps = np.linalg.norm(points[:, None] - points[None], axis=-1)[np.triu_indices(4, 1)]
     assert gaps.min() > 2 * found[0].reach_mm
     assert all(is_on_border(logits > 0, f.index) for f in found)
-    assert doubtful_places(answer_of(logits), SHAPE, SPACING, count=0) == []
+    assert uncertain_regions(answer_of(logits), SHAPE, SPACING, count=0) == []
 
 
-def test_a_place_is_shown_in_the_slice_with_most_in_doubt() -> None:
+def test_a_place_is_shown_in_the_slice_with_most_uncertainty() -> None:
     sharpness = np.full(SHAPE, 4.0)
     sharpness[13, :, 24:] = 0.1
-    found = doubtful_places(answer_of(ball_logits(sharpness)), SHAPE, SPACING)
+    found = uncertain_regions(answer_of(ball_logits(sharpness)), SHAPE, SPACING)
     assert found[0].index[0] == 13
 
 
-def test_a_field_that_disagrees_puts_its_side_in_doubt() -> None:
+def test_a_field_that_disagrees_puts_its_side_uncertain() -> None:
     field = Field((11.5, 19.5, 19.5), (1.0, 1.0, 1.0), SHAPE, 2.0, 1)
     other = ball_logits().copy()
     other[:, :14] = -8.0  # it sees nothing there
     view = FieldAnswer(field, torch.from_numpy(other.astype(np.float32)))
-    found = doubtful_places(answer_of(ball_logits(), [view]), SHAPE, SPACING)
+    found = uncertain_regions(answer_of(ball_logits(), [view]), SHAPE, SPACING)
     assert found[0].index[1] < 14
     assert found[0].share > 0.15
 
 
-def test_an_empty_answer_has_no_doubtful_place() -> None:
-    assert doubtful_places(Answer(), SHAPE, SPACING) == []
-    assert doubtful_places(answer_of(np.full(SHAPE, -3.0)), SHAPE, SPACING) == []
+def test_an_empty_answer_has_no_uncertain_region() -> None:
+    assert uncertain_regions(Answer(), SHAPE, SPACING) == []
+    assert uncertain_regions(answer_of(np.full(SHAPE, -3.0)), SHAPE, SPACING) == []
 
 
 def test_a_large_answer_is_sampled_and_the_place_still_on_its_border() -> None:
     shape = (60, 120, 120)
     assert np.prod(shape) > 2 * SAMPLED_VOXELS
     logits = 40 - distance(shape, (29.5, 59.5, 59.5))
-    for found in doubtful_places(answer_of(logits), shape, SPACING):
+    for found in uncertain_regions(answer_of(logits), shape, SPACING):
         assert is_on_border(logits > 0, found.index)
 
 
@@ -100,17 +100,17 @@ def test_a_session_tells_places_in_the_world(
     session = InteractiveSession(bright_segmenter)
     session.set_volume(volume)
     with pytest.raises(PromptError):
-        session.doubtful_places()
+        session.uncertain_regions()
     centre = tuple(float(BALL[a]) for a in order)
     session.add_point(at(volume, centre))  # type: ignore[arg-type]
     mask = session.predict()
-    places = session.doubtful_places(count=3)
+    places = session.uncertain_regions(count=3)
     assert len(places) == 3
     for place in places:
         index = volume.world_to_index(place.point_lps)
         np.testing.assert_allclose(index, index.round(), atol=1e-6)
         assert is_on_border(mask, index.round().astype(int))
-        assert 0 <= place.doubt <= 1
+        assert 0 <= place.error_share <= 1
         assert place.expected_error_ml is not None
         assert 0 <= place.expected_error_ml < truth.sum() * 3 / 1000
 
@@ -121,7 +121,7 @@ def test_an_image_has_places_too_and_no_volume_in_ml(bright_segmenter: Segmenter
     session = InteractiveSession(bright_segmenter)
     session.set_volume(Volume(image[None], (1e8, 1.0, 1.0)))
     session.add_point((20.0, 30.0, 0.0))
-    places = session.doubtful_places(count=2)
+    places = session.uncertain_regions(count=2)
     assert len(places) == 2
     for place in places:
         x, y, _ = place.point_lps

@@ -9,33 +9,33 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from foreign_server import KEY, foreign, start_foreign
+from nninteractive_server import KEY, serve_nninteractive, start_nninteractive
 from painting_session import painted, point
 from pumit.client.http_client import Client, Unreachable
 from pumit.errors import PromptError, ServiceError, VolumeError
-from pumit.nninteractive.client.session import ForeignSession
+from pumit.nninteractive.client.session import NNInteractiveSession
 from pumit.volume import Volume
 from pumit.wire.protocol import BusyError
 
 
 @pytest.fixture
 def theirs():
-    with foreign() as server:
+    with serve_nninteractive() as server:
         yield server
 
 
 @pytest.fixture
 def session(theirs, volume):
-    with theirs.client() as client, ForeignSession(client) as made:
+    with theirs.client() as client, NNInteractiveSession(client) as made:
         made.set_volume(volume)
         yield made
 
 
 def test_an_expired_session_is_opened_again_by_itself(volume):
     with (
-        foreign(idle_timeout_seconds=0.3, sweep_interval_seconds=0.05) as server,
+        serve_nninteractive(idle_timeout_seconds=0.3, sweep_interval_seconds=0.05) as server,
         server.client() as client,
-        ForeignSession(client) as session,
+        NNInteractiveSession(client) as session,
     ):
         session.set_volume(volume)
         session.add_prompt(point(volume, 4, 10, 10))
@@ -51,9 +51,9 @@ def test_an_expired_session_is_opened_again_by_itself(volume):
 
 def test_a_living_session_outlives_the_servers_patience_with_dead_ones(volume):
     with (
-        foreign(liveness_timeout_seconds=0.6, sweep_interval_seconds=0.05) as server,
+        serve_nninteractive(liveness_timeout_seconds=0.6, sweep_interval_seconds=0.05) as server,
         server.client() as client,
-        ForeignSession(client) as session,
+        NNInteractiveSession(client) as session,
     ):
         session.set_volume(volume)
         time.sleep(1.5)
@@ -63,10 +63,10 @@ def test_a_living_session_outlives_the_servers_patience_with_dead_ones(volume):
 
 
 def test_a_server_that_was_started_again_continues_with_all_prompts(volume):
-    first = start_foreign()
+    first = start_nninteractive()
     port = urlsplit(first.url).port
     try:
-        with first.client() as client, ForeignSession(client) as session:
+        with first.client() as client, NNInteractiveSession(client) as session:
             session.set_volume(volume)
             session.add_prompt(point(volume, 4, 10, 10))
             session.predict()
@@ -74,7 +74,7 @@ def test_a_server_that_was_started_again_continues_with_all_prompts(volume):
             session.add_prompt(point(volume, 4, 20, 20))
             with pytest.raises(Unreachable, match="Nothing answers"):
                 session.predict()
-            with foreign(port=port) as second:
+            with serve_nninteractive(port=port) as second:
                 expected = painted(volume, ((4, 10, 10), True), ((4, 20, 20), True))
                 np.testing.assert_array_equal(session.predict(), expected)
                 assert [entry[0] for entry in second.said] == ["point", "point"]
@@ -85,7 +85,7 @@ def test_a_server_that_was_started_again_continues_with_all_prompts(volume):
 def test_a_session_continues_on_another_server(session, volume, theirs):
     session.add_prompt(point(volume, 4, 10, 10))
     expected = session.predict()
-    with foreign(license="MIT") as other, other.client() as client:
+    with serve_nninteractive(license="MIT") as other, other.client() as client:
         session.rebuild(client)
         np.testing.assert_array_equal(session.predict(), expected)
         assert other.said == [("point", (4, 10, 10), True)]  # another model: asked anew
@@ -93,19 +93,19 @@ def test_a_session_continues_on_another_server(session, volume, theirs):
 
 
 def test_a_full_server_says_so_and_frees_the_place_of_who_left(volume):
-    with foreign(max_sessions=1) as server, server.client() as client:
-        first = ForeignSession(client)
+    with serve_nninteractive(max_sessions=1) as server, server.client() as client:
+        first = NNInteractiveSession(client)
         with pytest.raises(BusyError, match=r"no place now: server is at capacity \(1 sessions\)"):
-            ForeignSession(client)
+            NNInteractiveSession(client)
         first.close()
         first.close()
-        with ForeignSession(client) as second:
+        with NNInteractiveSession(client) as second:
             second.set_volume(volume)
 
 
 def test_a_server_without_a_key_can_be_used(volume):
-    with foreign(key=None) as server, Client(server.url, "") as client:
-        with ForeignSession(client) as session:
+    with serve_nninteractive(key=None) as server, Client(server.url, "") as client:
+        with NNInteractiveSession(client) as session:
             session.set_volume(volume)
         assert client.capabilities()["kind"] == "nninteractive"
 
@@ -113,7 +113,7 @@ def test_a_server_without_a_key_can_be_used(volume):
 @pytest.mark.parametrize(("key", "said"), [("", "asks for a token"), ("x", "not take this token")])
 def test_a_missing_and_a_wrong_key_are_named(theirs, key, said):
     with theirs.client(key) as client, pytest.raises(ServiceError, match=said):
-        ForeignSession(client)
+        NNInteractiveSession(client)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
@@ -122,12 +122,12 @@ def test_a_certificate_of_its_own_is_checked_with_its_file(volume, tmp_path):
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=theirs"
     command += f" -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {certificate}"
     subprocess.run(command.split(), check=True, capture_output=True)
-    with foreign(tls=(certificate, key)) as server:
+    with serve_nninteractive(tls=(certificate, key)) as server:
         with server.client() as client, pytest.raises(Unreachable, match="certificate"):
-            ForeignSession(client)
+            NNInteractiveSession(client)
         with (
             Client(server.url, KEY, verify=certificate) as client,
-            ForeignSession(client) as session,
+            NNInteractiveSession(client) as session,
         ):
             session.set_volume(volume)
             session.add_prompt(point(volume, 4, 10, 10))
@@ -183,8 +183,8 @@ def test_two_sessions_do_not_see_each_other(theirs, volume):
     other = Volume(np.random.default_rng(5).normal(size=(4, 12, 13)))
     with (
         theirs.client() as client,
-        ForeignSession(client) as one,
-        ForeignSession(client) as two,
+        NNInteractiveSession(client) as one,
+        NNInteractiveSession(client) as two,
     ):
         one.set_volume(volume)
         two.set_volume(other)

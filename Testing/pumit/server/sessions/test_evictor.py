@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_engine import FakeHoldings, FakeSession
+from fake_engine import FakeSession, FakeSessionsMemory
 from pumit.inference.interactive.packed_mask import PackedMaskPrompt
 from pumit.prompts import PointPrompt
-from pumit.server.sessions.evictor import Held, Sleepers
-from pumit.server.sessions.fair_queue import NotNow
+from pumit.server.sessions.evictor import MemoryUsage, SessionEvictor
+from pumit.server.sessions.fair_queue import Deferred
 from pumit.server.sessions.leases import Lease
 from pumit.server.sessions.memory import MemoryFull
 from pumit.server.sessions.viewer_object import PackedMask, ViewerObject
@@ -22,9 +22,9 @@ class Sessions:
     """Leases with fake sessions, opened in the order in which their users are active."""
 
     def __init__(self, limit: int, device_bytes: int | None = None) -> None:
-        self.holdings = FakeHoldings()
+        self.holdings = FakeSessionsMemory()
         self.leases: list[Lease] = []
-        self.sleepers = Sleepers(
+        self.evictor = SessionEvictor(
             self.holdings, limit, device_bytes=device_bytes, leases=lambda: self.leases
         )
 
@@ -34,14 +34,14 @@ class Sessions:
             lease.session = FakeSession(self.holdings)
             self.leases.append(lease)
         volume = Volume(np.arange(plain, dtype=np.uint8).reshape(10, 10, -1))
-        with self.sleepers.using(lease, wakes=False):
+        with self.evictor.using(lease, wakes=False):
             lease.session.set_volume(volume)
             lease.shape = volume.shape
         return lease
 
     def use(self, lease: Lease) -> None:
         lease.active_at = max(other.active_at for other in self.leases) + 1
-        with self.sleepers.using(lease):
+        with self.evictor.using(lease):
             assert not lease.session.is_asleep
 
     @property
@@ -56,7 +56,7 @@ def test_the_session_used_least_recently_sleeps_first():
     sessions.use(first)
     sessions.open()
     assert sessions.asleep == [False, True, False, False]
-    assert sessions.sleepers.held == Held(6500, 0, 3, 1)
+    assert sessions.evictor.held == MemoryUsage(6500, 0, 3, 1)
     sessions.use(second)
     assert sessions.asleep == [False, False, True, False]
 
@@ -76,13 +76,13 @@ def test_every_scan_that_is_taken_can_be_woken():
     small = [sessions.open(200) for _ in range(5)]
     with pytest.raises(BusyError, match="Open scans fill"):
         sessions.open(200)
-    held = sessions.sleepers.held.scan_bytes
+    held = sessions.evictor.held.scan_bytes
     assert held <= 5500
     # The one that was refused has no volume, and everybody else still answers.
     assert sessions.leases[-1].shape is None
     for lease in (large, *small, large):
         sessions.use(lease)
-        assert sessions.sleepers.held.scan_bytes <= 5500
+        assert sessions.evictor.held.scan_bytes <= 5500
 
 
 def test_a_refused_scan_leaves_the_session_on_its_earlier_one():
@@ -136,11 +136,11 @@ def test_few_sessions_keep_few_embeddings(monkeypatch):
 def test_what_grew_during_a_job_is_brought_back_after_it():
     sessions = Sessions(limit=5 * PLAIN)
     first, second = sessions.open(), sessions.open()
-    with sessions.sleepers.using(second):
+    with sessions.evictor.using(second):
         sessions.holdings.embedding_bytes = 2 * PLAIN
     assert first.session.is_asleep
     assert not second.session.is_asleep
-    assert sessions.sleepers.held == Held(2500, 2 * PLAIN, 1, 1)
+    assert sessions.evictor.held == MemoryUsage(2500, 2 * PLAIN, 1, 1)
     sessions.holdings.embedding_bytes = 4 * PLAIN
     sessions.use(second)
     assert sessions.holdings.embedding_bytes == 0
@@ -149,10 +149,10 @@ def test_what_grew_during_a_job_is_brought_back_after_it():
 def test_a_session_in_use_is_never_put_to_sleep():
     sessions = Sessions(limit=4 * PLAIN)
     outer, inner = sessions.open(), sessions.open(500)
-    with sessions.sleepers.using(outer):
-        sessions.sleepers.put_to_sleep(outer)
+    with sessions.evictor.using(outer):
+        sessions.evictor.suspend(outer)
         assert sessions.asleep == [False, False]
-        with sessions.sleepers.using(inner), pytest.raises(NotNow):
+        with sessions.evictor.using(inner), pytest.raises(Deferred):
             inner.session.set_volume(Volume(np.arange(1200, dtype=np.uint8).reshape(10, 10, 12)))
         assert not outer.session.is_asleep
     # With the long job's end there is room: its session can sleep.
@@ -164,8 +164,8 @@ def test_a_sleeper_without_room_beside_a_long_job_waits():
     sessions = Sessions(limit=4 * PLAIN - 10)
     sleeper, outer = sessions.open(), sessions.open()
     assert sessions.asleep == [True, False]
-    with sessions.sleepers.using(outer):
-        with pytest.raises(NotNow), sessions.sleepers.using(sleeper):
+    with sessions.evictor.using(outer):
+        with pytest.raises(Deferred), sessions.evictor.using(sleeper):
             pytest.fail("worked asleep")
         assert sleeper.session.is_asleep
     sessions.use(sleeper)
@@ -175,59 +175,59 @@ def test_a_sleeper_without_room_beside_a_long_job_waits():
 def test_prompts_count():
     sessions = Sessions(limit=5 * PLAIN)
     lease = sessions.open()
-    before = sessions.sleepers.held.scan_bytes
-    with sessions.sleepers.using(lease):
+    before = sessions.evictor.held.scan_bytes
+    with sessions.evictor.using(lease):
         lease.session.add_prompt(PointPrompt((1.0, 1.0, 1.0)))
-    assert sessions.sleepers.held.scan_bytes == before + 10
+    assert sessions.evictor.held.scan_bytes == before + 10
 
 
 def test_mask_priors_count():
     sessions = Sessions(limit=5 * PLAIN)
     lease = sessions.open()
-    before = sessions.sleepers.held.scan_bytes
-    with sessions.sleepers.using(lease):
+    before = sessions.evictor.held.scan_bytes
+    with sessions.evictor.using(lease):
         lease.priors.add(PackedMaskPrompt(np.ones((10, 10, 8), bool)))
         lease.priors.add(PackedMaskPrompt(np.ones((10, 10, 8), bool)))
-    assert sessions.sleepers.held.scan_bytes == before + 100
+    assert sessions.evictor.held.scan_bytes == before + 100
 
 
 def test_what_a_viewer_can_undo_counts():
     sessions = Sessions(limit=5 * PLAIN)
     lease = sessions.open()
-    before = sessions.sleepers.held.scan_bytes
-    with sessions.sleepers.using(lease):
+    before = sessions.evictor.held.scan_bytes
+    with sessions.evictor.using(lease):
         lease.viewer = ViewerObject(np.dtype("uint8"))
         lease.viewer.settle(PackedMask.of(np.ones((10, 10, 8), bool)), [])
-    assert sessions.sleepers.held.scan_bytes == before + 100
+    assert sessions.evictor.held.scan_bytes == before + 100
 
 
 def test_a_session_that_ended_holds_nothing():
     sessions = Sessions(limit=5 * PLAIN)
     first, second = sessions.open(), sessions.open()
     sessions.leases.remove(first)
-    sessions.sleepers.end(first)
-    sessions.sleepers.forget_ended()
+    sessions.evictor.end(first)
+    sessions.evictor.forget_ended()
     assert first.session is None
-    assert sessions.sleepers.held == Held(2 * PLAIN, 0, 1, 0)
-    sessions.sleepers.put_to_sleep(second)
-    assert sessions.sleepers.held == Held(PLAIN // 2, 0, 0, 1)
+    assert sessions.evictor.held == MemoryUsage(2 * PLAIN, 0, 1, 0)
+    sessions.evictor.suspend(second)
+    assert sessions.evictor.held == MemoryUsage(PLAIN // 2, 0, 0, 1)
 
 
 def test_room_is_made_first_of_those_who_have_ended():
     sessions = Sessions(limit=5 * PLAIN)
     first, second = sessions.open(), sessions.open()
     sessions.leases.remove(first)
-    sessions.sleepers.end(first)
+    sessions.evictor.end(first)
     third = sessions.open()
     assert first.session is None
     assert sessions.asleep == [False, False]
     # One whose job still runs is waited for.
     sessions.leases.remove(third)
-    with sessions.sleepers.using(third):
-        sessions.sleepers.end(third)
+    with sessions.evictor.using(third):
+        sessions.evictor.end(third)
         sessions.open(100)
         assert third.session is not None
-    sessions.sleepers.forget_ended()
+    sessions.evictor.forget_ended()
     assert third.session is None
     assert second.session is not None
 
@@ -236,8 +236,8 @@ def test_memory_that_ran_out_is_looked_for_at_the_others():
     sessions = Sessions(limit=100 * PLAIN)
     first, second = sessions.open(), sessions.open()
     sessions.holdings.embedding_bytes = 5
-    with sessions.sleepers.using(second):
-        sessions.sleepers.relieve(second)
+    with sessions.evictor.using(second):
+        sessions.evictor.evict(second)
     assert sessions.asleep == [True, False]
     assert sessions.holdings.embedding_bytes == 0
     assert first.session.times_woken == 0

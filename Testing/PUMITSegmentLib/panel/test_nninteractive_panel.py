@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from foreign_server import foreign
+from nninteractive_server import serve_nninteractive
 from panel_scene import Panel
 
 
@@ -57,7 +57,7 @@ def test_an_unencrypted_connection_is_allowed_by_hand_and_warned_of(remote: Pane
 def test_the_licence_is_shown_and_what_is_not_offered_is_said(remote: Panel) -> None:
     ui, compute = remote.ui, remote.logic.compute
     remote.load()
-    with foreign(key=None) as server:
+    with serve_nninteractive(key=None) as server:
         give(remote, server.url)
         remote.press(ui.testButton)
         wait(remote, lambda: "licence of its model: CC BY-NC-SA 4.0" in ui.statusLabel.text)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pumit.errors import PromptError
 from pumit.gestures.prompts import box_prompts
 from pumit.nninteractive.client.interactions import bounds_of, interactions_of, scribble_voxels
-from pumit.nninteractive.remote_capabilities import read_offer
+from pumit.nninteractive.remote_capabilities import read_remote_capabilities
 from pumit.prompts import BoxPrompt, MaskPrompt, PointPrompt, ScribblePrompt
 from pumit.volume import Volume
 from scipy.spatial.transform import Rotation
@@ -21,8 +21,8 @@ OFFER = {
 }
 
 
-def offer(**told):
-    return read_offer({**OFFER, **told}, "http://x")
+def remote(**told):
+    return read_remote_capabilities({**OFFER, **told}, "http://x")
 
 
 turned = st.builds(
@@ -58,7 +58,7 @@ def test_a_box_by_the_borders_of_its_voxels_is_the_same_box_too(volume, bounds):
 @given(turned, st.tuples(*(st.floats(-0.49, n - 0.51) for n in SHAPE)), st.booleans())
 def test_a_click_is_the_voxel_that_it_lies_in(volume, index, is_positive):
     prompt = PointPrompt(tuple(volume.index_to_world(index)), is_positive)
-    (said,) = interactions_of(prompt, volume, offer())
+    (said,) = interactions_of(prompt, volume, remote())
     place = np.array(said.meta["coordinates"])
     assert (np.abs(place - index) <= 0.5 + 1e-6).all()
     assert said.meta["include_interaction"] is is_positive
@@ -115,7 +115,7 @@ def test_a_box_that_leaves_the_volume_ends_at_its_border():
 def test_a_planar_image_has_no_thickness_to_miss():
     volume = Volume(np.zeros((1, 30, 28), dtype=np.uint8), (1e8, 1.0, 1.0))
     x, y, _ = volume.index_to_world((0, 10, 12))
-    (said,) = interactions_of(PointPrompt((x, y, 400.0)), volume, offer())
+    (said,) = interactions_of(PointPrompt((x, y, 400.0)), volume, remote())
     assert said.meta["coordinates"] == [0, 10, 12]
 
 
@@ -123,11 +123,11 @@ def test_a_mask_to_start_from_is_sent_whole_and_not_refined():
     volume = Volume(np.zeros(SHAPE, dtype=np.int16))
     mask = np.zeros(SHAPE, dtype=bool)
     mask[3, 4, 5] = True
-    (said,) = interactions_of(MaskPrompt(mask), volume, offer())
+    (said,) = interactions_of(MaskPrompt(mask), volume, remote())
     assert said.meta == {"run_prediction": False}
     np.testing.assert_array_equal(said.drawn, mask)
     with pytest.raises(PromptError, match="no mask to start from"):
-        interactions_of(MaskPrompt(mask), volume, offer(supports_initial_label=False))
+        interactions_of(MaskPrompt(mask), volume, remote(supports_initial_label=False))
 
 
 @pytest.mark.parametrize(
@@ -135,4 +135,4 @@ def test_a_mask_to_start_from_is_sent_whole_and_not_refined():
     [([2, 3, 4], (2, 3, 4)), (3, (3, 3, 3)), (0, (1, 1, 1)), (None, (1, 1, 1)), ([1], (1, 1, 1))],
 )
 def test_the_thickness_is_read_however_it_is_told(told, expected):
-    assert offer(preferred_scribble_thickness=told).scribble_thickness == expected
+    assert remote(preferred_scribble_thickness=told).scribble_thickness == expected

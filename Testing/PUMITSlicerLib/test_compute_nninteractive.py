@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from fake_compute import FakeWorkers, wait_for
-from foreign_server import KEY, foreign
+from nninteractive_server import KEY, serve_nninteractive
 from pumit.errors import ServiceError
-from pumit.nninteractive.client.session import ForeignSession
+from pumit.nninteractive.client.session import NNInteractiveSession
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
-from PUMITSlicerLib.computing.connection import describe, is_foreign, is_in_the_clear
+from PUMITSlicerLib.computing.connection import describe, is_in_the_clear, is_nninteractive
 from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings, MemoryStore
 
 SENTENCE = "nnInteractive 2.6.0 computes; the licence of its model: CC BY-NC-SA 4.0."
@@ -45,21 +45,21 @@ def tried(compute, background, settings):
 
 @pytest.mark.parametrize("key", [KEY, None])
 def test_it_is_reached_with_and_without_a_key_and_says_what_answers(compute, background, key):
-    with foreign(key=key) as server:
+    with serve_nninteractive(key=key) as server:
         settings = ComputeSettings(ComputeMode.REMOTE, url=server.url, token=key or "")
         assert tried(compute, background, settings) == SENTENCE
         assert connected(compute, background, settings) == "ready"
         assert compute.sentence == SENTENCE
-        assert is_foreign(compute.capabilities)
+        assert is_nninteractive(compute.capabilities)
         assert compute.capabilities["model"] == {"name": "nnInteractive", "version": "2.6.0"}
         with compute.openSession() as session:
-            assert isinstance(session, ForeignSession)
+            assert isinstance(session, NNInteractiveSession)
         compute.stop()
         assert background.drain()
 
 
 def test_a_wrong_key_is_one_sentence(compute, background):
-    with foreign() as server:
+    with serve_nninteractive() as server:
         settings = ComputeSettings(ComputeMode.REMOTE, url=server.url, token="x")
         error = tried(compute, background, settings)
         assert isinstance(error, ServiceError)

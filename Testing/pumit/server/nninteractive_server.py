@@ -43,7 +43,7 @@ def published_app() -> Any:
 
 
 @dataclass
-class Foreign:
+class NNInteractiveServer:
     """One published server.
 
     Attributes:
@@ -67,13 +67,13 @@ class Foreign:
         return Client(self.url, key)
 
 
-def start_foreign(
+def start_nninteractive(
     *,
     key: str | None = KEY,
     port: int = 0,
     tls: tuple[str, str] | None = None,
     **options: Any,
-) -> Foreign:
+) -> NNInteractiveServer:
     """Start one; options of `make_app`, and those of the stand-in's artifacts.
 
     `tls` names a certificate and its key, as a proxy before the server would have them.
@@ -111,13 +111,15 @@ def start_foreign(
         listener.close()
 
     scheme = "https" if tls else "http"
-    return Foreign(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", sessions, gate, stop)
+    return NNInteractiveServer(
+        f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", sessions, gate, stop
+    )
 
 
 @contextmanager
-def foreign(**options: Any) -> Iterator[Foreign]:
+def serve_nninteractive(**options: Any) -> Iterator[NNInteractiveServer]:
     """One that ends with the block."""
-    server = start_foreign(**options)
+    server = start_nninteractive(**options)
     try:
         yield server
     finally:
