@@ -30,4 +30,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'pumit' has no attribute {name!r}")
     from importlib import import_module
 
+    from pumit.system.threads import wait_asleep
+
+    wait_asleep()  # as far as torch was not imported by others yet
     return getattr(import_module(_HOMES[name]), name)

@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 from pumit import __version__
 from pumit.errors import PumitError
 from pumit.system.out_of_memory import is_out_of_memory
+from pumit.system.threads import wait_asleep
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         0; 2 with one line on standard error where the user can repair something; 1 with one
         line where the fault is ours, its traceback logged with `--verbose`.
     """
+    wait_asleep()  # before a command imports torch
     arguments = join_negative_values(sys.argv[1:] if argv is None else argv)
     chosen = next((a for a in arguments if not a.startswith("-")), None)
     args = _parser(chosen).parse_args(arguments)

@@ -9,6 +9,7 @@ import sys
 from pumit.errors import PumitError
 from pumit.server.serve import add_arguments, run
 from pumit.server.sessions.engine import Engine
+from pumit.system.threads import wait_asleep
 
 
 def main(arguments: list[str] | None = None, *, engine: Engine | None = None) -> int:
@@ -21,6 +22,7 @@ def main(arguments: list[str] | None = None, *, engine: Engine | None = None) ->
     Returns:
         Exit status: 2 for what the user can repair.
     """
+    wait_asleep()  # before the model imports torch
     parser = argparse.ArgumentParser(prog="pumit.server", description=__doc__)
     add_arguments(parser)
     args = parser.parse_args(arguments)

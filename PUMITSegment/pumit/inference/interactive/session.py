@@ -19,6 +19,7 @@ from pumit.inference.storage.image_store import ImageStore, OpenScan
 from pumit.models.card import calibration_of
 from pumit.prompts import BoxPrompt, MaskPrompt, Prompt
 from pumit.segmentation import PromptAnswer, UncertainRegion
+from pumit.system.threads import FittingThreads
 from pumit.volume import Volume
 
 CACHED_ANSWERS = 64
@@ -55,6 +56,7 @@ class InteractiveSession(PromptedSession):
         self._calibration = calibration_of(segmenter.recipe)
         self._settings = settings
         self._images = images or ImageStore()
+        self._threads = FittingThreads()
         self._scan: OpenScan | None = None
         self._solver: PromptSolver | None = None
         self._answers: dict[tuple[Prompt, ...], Answer] = {}
@@ -72,7 +74,8 @@ class InteractiveSession(PromptedSession):
         scan = self._images.open(volume, channel)
         try:
             solver = PromptSolver(self.segmenter, scan.image, self._settings)
-            solver.warm_up()
+            with self._threads.computing():
+                solver.warm_up()
         except BaseException:
             scan.close()
             raise
@@ -275,7 +278,8 @@ class InteractiveSession(PromptedSession):
             beginning = to_index(prompts[:count], volume, self.order)
             if beginning.is_answerable:
                 is_new_mask = isinstance(prompts[count - 1], MaskPrompt)
-                answer = solver.answer(beginning, None if is_new_mask else answer, cancelled)
+                with self._threads.computing():
+                    answer = solver.answer(beginning, None if is_new_mask else answer, cancelled)
                 self._answers[prompts[:count]] = answer
             if progress is not None:
                 progress(count / len(prompts))

@@ -1,0 +1,128 @@
+"""Threads that get along with other programs: how they wait, and how many compute.
+
+A computation in several threads is as slow as the slowest of them. OpenMP, which torch computes
+with, lets threads that are done early wait in a loop, so that they take the processor from the one
+they wait for: with one busy program beside it on two cores a click took ten times as long. Waiting
+asleep cures that, but is chosen once, when OpenMP is loaded with torch. What can be chosen later is
+how many threads compute.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pumit.system.machine import usable_cores
+
+# GNU's OpenMP knows the first two, LLVM's and Intel's the first and the last.
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+# The system counts processor time in hundredths of a second.
+SHORTEST_LOOK_S = 0.2
+
+
+def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Have the threads of this process, and of those it starts, sleep where they wait.
+
+    To be called before torch is imported; later it does nothing. What a user chose stays.
+
+    Args:
+        environment: Environment variables to set.
+    """
+    if "torch" not in sys.modules and not any(name in environment for name in WAITING):
+        environment["OMP_WAIT_POLICY"] = "PASSIVE"
+        environment["KMP_BLOCKTIME"] = "0"
+
+
+def waits_asleep(environment: MutableMapping[str, str] = os.environ) -> bool:
+    """Whether threads sleep where they wait."""
+    if "GOMP_SPINCOUNT" in environment:
+        return environment["GOMP_SPINCOUNT"] == "0"
+    return environment.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE"
+
+
+@dataclass(frozen=True)
+class ProcessorTimes:
+    """Processor time that was used so far, s.
+
+    Attributes:
+        at_s: When, on a clock that only goes forward.
+        idle_s: Of the cores that this process may use, what nobody used.
+        own_s: What this process used.
+    """
+
+    at_s: float
+    idle_s: float
+    own_s: float
+
+
+def processor_times() -> ProcessorTimes | None:
+    """The times now; None where the system does not tell them, or psutil is not installed."""
+    try:
+        import psutil
+
+        cores = psutil.cpu_times(percpu=True)
+    except (ImportError, OSError, RuntimeError):
+        return None
+    if hasattr(os, "sched_getaffinity"):
+        mine = os.sched_getaffinity(0)
+        cores = [core for number, core in enumerate(cores) if number in mine] or cores
+    idle_s = sum(core.idle + getattr(core, "iowait", 0.0) for core in cores)
+    return ProcessorTimes(time.monotonic(), idle_s, time.process_time())
+
+
+class FittingThreads:
+    """As many threads as there are cores that other programs leave free.
+
+    Answers do not depend on how many threads compute them.
+    """
+
+    def __init__(self) -> None:
+        self._last = processor_times()
+        self._free: float | None = None
+
+    def count(self, most: int) -> int:
+        """How many threads to compute with now.
+
+        Args:
+            most: How many there are at most.
+
+        Returns:
+            The free cores, rounded. Where no core is free it depends on how threads wait: each that
+            sleeps gets its share of a core, so all together get most; of those that do not, one.
+        """
+        free = self._free_cores()
+        if free is None:
+            return most
+        if round(free) < 1:
+            return most if waits_asleep() else 1
+        return min(round(free), most)
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Compute with `count` threads; the number that torch had before returns afterwards."""
+        torch = sys.modules.get("torch")
+        most = 1 if torch is None else torch.get_num_threads()
+        count = self.count(most) if most > 1 else most
+        if torch is None or count == most:
+            yield
+            return
+        torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(most)
+
+    def _free_cores(self) -> float | None:
+        """Cores that were idle or ours since the last look; None where that is not known."""
+        now, last = processor_times(), self._last
+        if now is None or last is None:
+            return None
+        elapsed_s = now.at_s - last.at_s
+        if elapsed_s >= SHORTEST_LOOK_S:
+            used_s = now.idle_s - last.idle_s + now.own_s - last.own_s
+            self._last, self._free = now, min(used_s / elapsed_s, usable_cores())
+        return self._free

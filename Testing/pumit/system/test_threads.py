@@ -1,0 +1,125 @@
+"""Threads get along with other programs: they wait asleep, and leave busy cores to others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from pumit.system import threads
+from pumit.system.threads import FittingThreads, ProcessorTimes, wait_asleep, waits_asleep
+
+TOLD = "import os, sys; print(os.environ.get('OMP_WAIT_POLICY'), 'torch' in sys.modules)"
+
+
+@pytest.fixture
+def of_machine(monkeypatch):
+    """Two cores; says how many of them were idle or ours in the last second."""
+    looks = []
+
+    def times(free: float) -> None:
+        last = looks[-1] if looks else ProcessorTimes(0.0, 0.0, 0.0)
+        looks.append(ProcessorTimes(last.at_s + 1, last.idle_s + free, last.own_s))
+
+    times(2.0)
+    monkeypatch.setattr(threads, "processor_times", lambda: looks[-1])
+    monkeypatch.setattr(threads, "usable_cores", lambda: 2)
+    return times
+
+
+def said_by(program: str, **variables: str) -> list[str]:
+    kept = {k: v for k, v in os.environ.items() if k not in threads.WAITING}
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**kept, **paths, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("module", ["pumit.cli.main", "pumit.server.__main__"])
+def test_a_process_of_ours_chooses_before_it_imports_torch(module):
+    start = f"import {module} as m\ntry: m.main(['--help'])\nexcept SystemExit: pass\n"
+    assert said_by(f"{start}{TOLD}")[-2:] == ["PASSIVE", "False"]
+
+
+def test_the_library_chooses_before_it_imports_torch_and_not_afterwards():
+    load = "import pumit; pumit.load_segmenter\n"
+    assert said_by(f"{load}{TOLD}") == ["PASSIVE", "True"]
+    assert said_by(f"import torch\n{load}{TOLD}") == ["None", "True"]
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "9"}, {"KMP_BLOCKTIME": "200"}]
+)
+def test_what_the_user_chose_stays(chosen, monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch")
+    environment = dict(chosen)
+    wait_asleep(environment)
+    assert environment == chosen
+    assert not waits_asleep(environment)
+
+
+def test_waiting_asleep_is_recognised():
+    assert waits_asleep({"OMP_WAIT_POLICY": "passive"})
+    assert waits_asleep({"GOMP_SPINCOUNT": "0"})
+    assert not waits_asleep({})
+
+
+def test_a_core_that_another_program_keeps_busy_is_left_to_it(of_machine):
+    fitting = FittingThreads()
+    of_machine(2.0)
+    assert fitting.count(2) == 2
+    of_machine(1.05)
+    assert fitting.count(2) == 1
+    of_machine(1.9)
+    assert fitting.count(2) == 2
+    assert fitting.count(1) == 1
+
+
+def test_where_no_core_is_free_only_threads_that_sleep_share(of_machine, monkeypatch):
+    fitting = FittingThreads()
+    of_machine(0.1)
+    monkeypatch.setattr(threads, "waits_asleep", lambda: False)
+    assert fitting.count(2) == 1
+    monkeypatch.setattr(threads, "waits_asleep", lambda: True)
+    assert fitting.count(2) == 2
+
+
+def test_looks_that_follow_at_once_say_what_the_last_one_said(of_machine):
+    fitting = FittingThreads()
+    of_machine(1.0)
+    assert fitting.count(2) == 1
+    assert fitting.count(2) == 1
+
+
+def test_a_machine_that_does_not_tell_is_used_as_a_whole(monkeypatch):
+    monkeypatch.setattr(threads, "processor_times", lambda: None)
+    assert FittingThreads().count(3) == 3
+
+
+def test_torch_gets_its_number_of_threads_back(of_machine):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        fitting = FittingThreads()
+        of_machine(1.0)
+        with fitting.computing():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_times_of_this_machine_go_forward():
+    first = threads.processor_times()
+    assert first is not None
+    sum(range(200_000))
+    second = threads.processor_times()
+    assert second.own_s > first.own_s
+    assert second.idle_s >= first.idle_s
