@@ -6,7 +6,7 @@ same crops, and measures Dice on eight scans that are never trained with. Every 
 same length, and its last weights count. Rate and length were chosen from scratch, on another split
 of the same 24 scans, two of whose test scans are among these eight.
 
-    python Testing/benchmarks/accuracy/label_efficiency.py --data HIPPOCAMPUS --initial vit --out \
+    python Testing/benchmarks/accuracy/label_efficiency.py --data HIPPOCAMPUS --initial VIT --out \
         rows.jsonl
 
 Started again with the same --out it makes only what is missing. `--table rows.jsonl` prints the
@@ -130,7 +130,7 @@ def main() -> int:
     """Run what is missing, two trainings at a time."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder with images/ and labels/")
-    parser.add_argument("--initial", default="vit", help="pre-trained ViT: name or file")
+    parser.add_argument("--initial", required=True, help="pre-trained ViT: name or file")
     parser.add_argument("--out", type=Path, default=Path("label_efficiency.jsonl"))
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--starts", default="scratch,pretrained")

@@ -1,0 +1,34 @@
+"""A ViT of `pumit pretrain vit` begins the small networks in their own sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from pumit.models.checkpoint import save_checkpoint
+from pumit.networks.build import build_network
+from pumit.training.loop.initial_encoder import begin_with_encoder
+from pumit.training.segmentation.initial_weights import begin_with
+from pumit.training.segmentation.networks import build_segmentation
+
+
+@pytest.mark.parametrize("depth", [4, 16])
+def test_it_begins_the_small_segmentation_network_and_classifier(
+    depth: int, tmp_path: Path
+) -> None:
+    name = "pumit_vit_small_mim"
+    state = build_network(name).state_dict()
+    file = tmp_path / "vit.safetensors"
+    save_checkpoint(file, state, {"name": "vit", "network": name})
+    expected = state["vit.blocks.3.mlp.w1.weight"].half().float()
+    segmentation = build_segmentation(
+        "pumit_segmentation_small", {"num_classes": 3, "fixed_patch": (depth, 16, 16)}
+    )
+    begin_with(segmentation, str(file))
+    classifier = build_network("pumit_classifier_small")
+    begin_with_encoder(classifier.vit, str(file))
+    for network in (segmentation, classifier):
+        got = network.vit.blocks[3].mlp.w1.weight.detach()
+        torch.testing.assert_close(got, expected, atol=1e-3, rtol=1e-3)
+        assert all(bool(p.isfinite().all()) for p in network.parameters())
