@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from pumit.errors import Cancelled, CheckpointError, VolumeError
+from pumit.inference.automatic.components import keep_largest
 from pumit.inference.automatic.region import Region
 from pumit.inference.automatic.sliding_window import SlidingWindow, class_scores
 from pumit.inference.loading import build_from, pick_device, pick_precision, read_model
@@ -116,6 +117,8 @@ class AutomaticSegmenter:
         precision: Type of the heavy arithmetic.
         has_regions: Whether classes may overlap.
         channels: What a scan's channels must be; see `preprocessing.channels`.
+        single_piece: Values of the classes of which only the largest piece is kept; none where
+            classes may overlap.
     """
 
     network: nn.Module
@@ -127,6 +130,7 @@ class AutomaticSegmenter:
     precision: torch.dtype
     has_regions: bool = False
     channels: ExpectedChannels = ANY_CHANNELS
+    single_piece: tuple[int, ...] = ()
 
     def segment(
         self,
@@ -199,6 +203,7 @@ class AutomaticSegmenter:
             _keep_only(found, region)
         if self.has_regions:
             return LabelMap.of_regions(found, self.classes)
+        keep_largest(found, self.single_piece)
         return LabelMap(found, self.classes)
 
     @property
@@ -345,4 +350,22 @@ def load_automatic(model: str | Path, device: str = "auto") -> AutomaticSegmente
         pick_precision(target),
         bool(recipe.get("regions")),
         ExpectedChannels.from_recipe(recipe),
+        _single_piece(recipe, len(classes)),
     )
+
+
+def _single_piece(recipe: Mapping[str, Any], classes: int) -> tuple[int, ...]:
+    """Classes of a model's recipe that are one piece each.
+
+    Raises:
+        CheckpointError: If these are no classes of it.
+    """
+    values = recipe.get("single_piece", [])
+    if not isinstance(values, list) or not all(
+        isinstance(v, int) and 1 <= v <= classes for v in values
+    ):
+        raise CheckpointError(
+            f"The model's recipe keeps the largest piece of the classes {values!r}, but has "
+            f"{classes}; train or fetch it again."
+        )
+    return tuple(values)

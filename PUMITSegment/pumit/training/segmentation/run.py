@@ -13,7 +13,7 @@ from torch import nn
 
 from pumit.evaluation.segmentation_metrics import summarize
 from pumit.inference.automatic.segmentation import NetworkPlan
-from pumit.models.checkpoint import load_checkpoint
+from pumit.models.checkpoint import load_checkpoint, save_checkpoint
 from pumit.networks.build import RECIPES
 from pumit.system.atomic import write_json
 from pumit.training.data.classes import has_regions
@@ -180,6 +180,10 @@ class SegmentationJob(TrainingJob):
         state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
         validation.segmenter.network.load_state_dict(state)
         rows = validation.rows()
+        pieces = list(validation.segmenter.single_piece)
+        if pieces:
+            recipe = {**checkpoint.recipe, "single_piece": pieces}
+            save_checkpoint(best[0], checkpoint.state, recipe)
         summary = {
             label: {metric: asdict(mean) for metric, mean in metrics.items()}
             for label, metrics in summarize(rows).items()
@@ -188,6 +192,7 @@ class SegmentationJob(TrainingJob):
             "step": checkpoint.recipe.get("step"),
             "overlap": validation.overlap,
             "flips": validation.averages_flips,
+            "single_piece": pieces,
             "prediction": _mean_times(validation.took),
             "mean": summary,
             "rows": [asdict(row) for row in rows],

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.segmentation_metrics import MetricRow, mask_metrics
+from pumit.inference.automatic.components import largest_component
 from pumit.inference.automatic.segmentation import AutomaticSegmenter, NetworkPlan
 from pumit.inference.loading import pick_precision
 from pumit.segmentation import LabelMap, Mask
@@ -18,6 +19,7 @@ from pumit.training.data.classes import ClassValue, has_regions, region_table
 from pumit.training.data.labelled_set import LabelledCase
 
 Pairs = Iterator[tuple[str, Mask, Mask]]
+WORSE_BY_SINGLE_PIECE = 0.005  # Dice that one case may lose where the others gain
 KEPT_BYTES = 1 << 30  # cases of so many bytes together are read only once
 
 
@@ -93,8 +95,12 @@ class SegmentationValidation:
         return {"score": sum(scores) / len(scores) if scores else float("nan"), **means}
 
     def rows(self) -> list[MetricRow]:
-        """Dice, ASSD, HD and HD95 of every case and class, of the weights that were scored last."""
-        rows = []
+        """Dice, ASSD, HD and HD95 of every case and class, of the weights that were scored last.
+
+        Classes that gain by it are of one piece from now on, as `segmenter.single_piece` says.
+        """
+        rows: list[MetricRow] = []
+        single: list[MetricRow] = []
         self.took.clear()
         for case in self._read():
             spacing = case.volume.spacing_mm
@@ -103,7 +109,21 @@ class SegmentationValidation:
             self.took.append((time.monotonic() - began, time.process_time() - worked))
             for name, mask, truth in self._pairs(answer, case):
                 rows.append(mask_metrics(mask, truth, spacing, case=case.name, label=name))
-        return rows
+                if not self.segmenter.has_regions:
+                    piece = largest_component(mask)
+                    is_same = piece is mask
+                    single.append(
+                        rows[-1]
+                        if is_same
+                        else mask_metrics(piece, truth, spacing, case=case.name, label=name)
+                    )
+        names = [c.label.name for c in self.classes]
+        gaining = single_piece_classes(names, rows, single)
+        self.segmenter.single_piece = tuple(1 + names.index(name) for name in gaining)
+        return [
+            one if row.label in gaining else row
+            for row, one in zip(rows, single or rows, strict=True)
+        ]
 
     def _answer(self, case: LabelledVolume) -> LabelMap:
         def go_on() -> bool:
@@ -135,3 +155,22 @@ class SegmentationValidation:
             if size < KEPT_BYTES and self.cases[len(self._kept)] is case:
                 self._kept.append(read)
             yield read
+
+
+def single_piece_classes(
+    names: Sequence[str], rows: Sequence[MetricRow], single: Sequence[MetricRow]
+) -> list[str]:
+    """Classes of which the largest piece alone is better: in the mean, and in no case worse.
+
+    Args:
+        names: Of all classes.
+        rows: Every case and class with all pieces.
+        single: The same with the largest piece alone; empty where that was not tried.
+    """
+    gains: dict[str, list[float]] = {name: [] for name in names}
+    for row, one in zip(rows, single, strict=False):
+        if row.dice is not None and one.dice is not None:
+            gains[row.label].append(one.dice - row.dice)
+    return [
+        name for name, v in gains.items() if v and sum(v) > 0 and min(v) > -WORSE_BY_SINGLE_PIECE
+    ]
