@@ -1,8 +1,8 @@
 """Masks into and out of the segments of a scene, through the Segment Editor's logic.
 
-The Segment Editor's logic computes editable areas and replaces segments on whole volumes: at
-512 x 512 x 150 this takes it 200 to 500 ms. Here the editable area is computed on the box around
-the old and the new mask, with the same result, and the logic adds that box to an emptied segment.
+The Segment Editor's logic computes editable areas and replaces segments on whole volumes: 200 to
+500 ms at 512 x 512 x 150. Here the area is computed on the box around the old and the new mask,
+with the same result, and that box becomes the segment's image. The logic takes from others.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class SegmentWriter:
             _adopt(segmentationNode, volumeNode)
             target = _Target(segmentationNode, segmentID, volumeNode)
             box, new = target.placed(prepared)
-            final = new
+            held, final = box, new
             if not area.isEverything:
                 whole = box.united(target.box)
                 editable = area.on(whole, target.grid, segmentationNode, segmentID, volumeNode)
@@ -155,9 +155,13 @@ class SegmentWriter:
                 final = target.voxels(whole)
                 final &= ~editable
                 final |= new
-                box = whole
-            target.empty()
-            self._add(target, box, final, OverwriteMode.NONE)
+                box, held = whole, Box.around(final, whole.start)
+                final = final[held.within(whole)]
+            if target.isOnlyVoxels:
+                target.replace(held, final)
+            else:  # what was made from the voxels is to be made anew by Slicer
+                target.empty()
+                self._add(target, held, final, OverwriteMode.NONE)
             taken, contested = target.contested(box, new, overwrite)
             if not taken.isEmpty:
                 self._add(target, taken, contested, overwrite)
@@ -212,11 +216,6 @@ class SegmentWriter:
             self._isWriting = wasWriting
 
     def _add(self, target: _Target, box: Box, voxels: Mask, overwrite: OverwriteMode) -> None:
-        if box.isEmpty:  # nothing is said with voxels too: so few that a surface can be sought in
-            d, h, w = target.start
-            box = Box(target.start, (d + 2, h + 2, w + 2))
-            voxels = np.zeros(box.shape, dtype=bool)
-        voxels = np.ascontiguousarray(voxels)
         node = slicer.vtkMRMLSegmentEditorNode
         modes = {
             OverwriteMode.NONE: node.OverwriteNone,
@@ -227,7 +226,7 @@ class SegmentWriter:
         self._logic.ModifySegmentByLabelmap(
             target.segmentationNode,
             target.segmentID,
-            orientedImage(voxels, target.grid, box.start),
+            target.image(box, voxels),
             slicer.vtkSlicerSegmentEditorLogic.ModificationModeAdd,
             False,
             False,
@@ -291,16 +290,46 @@ class _Target:
         image = orientedImage(prepared.voxels, np.eye(4), prepared.box.start)
         return box, sampled(image, box, self._toVolume).view(bool)
 
+    @property
+    def isOnlyVoxels(self) -> bool:
+        """Whether nothing was made from the segment's voxels that would have to be made anew."""
+        names: list[str] = []
+        self.segment.GetContainedRepresentationNames(names)
+        return set(names) <= {BINARY_LABELMAP}
+
+    def image(self, box: Box, voxels: Mask):
+        """Voxels on a box of this grid as an image, without a copy of them."""
+        if box.isEmpty:  # nothing is said with voxels too: so few that a surface can be sought in
+            d, h, w = self.start
+            box = Box(self.start, (d + 2, h + 2, w + 2))
+            voxels = np.zeros(box.shape, dtype=bool)
+        return orientedImage(voxels, self.grid, box.start)
+
+    def replace(self, box: Box, voxels: Mask) -> None:
+        """Give the segment these voxels and a layer of its own; observers hear of one change."""
+        logic = slicer.vtkSlicerSegmentationsModuleLogic
+        if logic.GetSegmentStatus(self.segment) == logic.NotStarted:
+            logic.SetSegmentStatus(self.segment, logic.InProgress)
+        image = slicer.vtkOrientedImageData()
+        image.DeepCopy(self.image(box, voxels))  # the scene's own: users paint into it
+        self._setImage(image)
+        events = slicer.vtkSegmentation
+        for event in (events.SourceRepresentationModified, events.RepresentationModified):
+            self.segmentation.InvokeEvent(event, self.segmentID)
+
     def empty(self) -> None:
         """Take every voxel from the segment, and give it a layer of its own.
 
         By `vtkSegmentation::ClearSegment` the surfaces of all segments would be lost, and the
         logic's own way of replacing a segment converts its surface twice.
         """
+        self._setImage(emptyImage(self.grid))
+
+    def _setImage(self, new) -> None:
         image = self.segment.GetRepresentation(BINARY_LABELMAP)
         if self._sharing() and self.segment.GetLabelValue() in orientedImageArray(image):
             self.segmentation.SeparateSegmentLabelmap(self.segmentID)
-        self.segment.AddRepresentation(BINARY_LABELMAP, emptyImage(self.grid))
+        self.segment.AddRepresentation(BINARY_LABELMAP, new)
         self.segment.SetLabelValue(1)  # what the mask itself has: no pass to change it
 
     def _sharing(self) -> bool:
