@@ -6,10 +6,12 @@ out of date.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import command_line
 import http_api
+import messages
 import python_api
 from links import rewritten
 from mkdocs.config.defaults import MkDocsConfig
@@ -65,6 +67,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made = {
         "reference/command_line.md": command_line.page(),
         "reference/http_api.md": http_api.page(),
+        "reference/messages.md": messages.page(),
         "reference/openapi.json": http_api.as_json(),
         "reference/glossary.md": "# Glossary\n" + architecture.partition(_GLOSSARY)[2],
     }
@@ -87,7 +90,23 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         )
         pages = {**pages, source: page.file.src_uri}
     repository = str(config.repo_url).rstrip("/")
+    if source == "docs/explanation/asked_elsewhere.md":
+        markdown = _with_links_to_tests(markdown, repository)
     return rewritten(markdown, source, pages=pages, root=ROOT, repository=repository)
+
+
+def _with_links_to_tests(markdown: str, repository: str) -> str:
+    """Names of tests lead to their lines."""
+    places = {}
+    for file in sorted((ROOT / "Testing").rglob("test_*.py")):
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+            if name := re.match(r"\s*def (test_\w+)", line):
+                places.setdefault(name[1], f"{_name(file, ROOT)}#L{number}")
+    return re.sub(
+        r"`(test_\w+)`",
+        lambda m: f"[{m[0]}]({repository}/blob/main/{places[m[1]]})" if m[1] in places else m[0],
+        markdown,
+    )
 
 
 def _name(file: Path, folder: Path) -> str:

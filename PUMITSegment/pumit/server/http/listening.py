@@ -77,7 +77,7 @@ def bind_file(path: Path) -> socket.socket:
         raise ServiceError("This system has no Unix sockets; give --host and --port, not --uds.")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _remove_stale(path)
+        _remove_stale(path, listener.family)
         listener.bind(str(path))
         # Before anybody can connect, which needs `listen`.
         path.chmod(_SOCKET_MODE)
@@ -94,14 +94,14 @@ def bind_file(path: Path) -> socket.socket:
     return listener
 
 
-def _remove_stale(path: Path) -> None:
+def _remove_stale(path: Path, family: int) -> None:
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
         raise ServiceError("There is a file at the path of --uds that is no socket; remove it.")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
             probe.connect(str(path))

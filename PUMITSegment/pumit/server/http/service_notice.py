@@ -38,7 +38,7 @@ class ServiceNotice:
 
     def tell(self, *lines: str) -> None:
         """Send lines such as `READY`; a manager that does not listen is no error of ours."""
-        if not self._address:
+        if not self._address or not hasattr(socket, "AF_UNIX"):
             return
         with (
             contextlib.suppress(OSError),

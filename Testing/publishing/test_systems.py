@@ -1,0 +1,84 @@
+"""What can be told of Windows and macOS without them."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Modules of the standard library that only some systems have.
+ELSEWHERE_ABSENT = {
+    *("fcntl", "grp", "nis", "posix", "pty", "pwd", "resource", "spwd", "syslog", "termios", "tty"),
+    *("crypt", "curses", "readline", "ossaudiodev", "multiprocessing.popen_fork"),
+    *("msvcrt", "winreg", "winsound", "_winapi", "nt"),
+}
+
+
+def at_file_scope(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Statements that run whenever a module is imported: not those below `try` or `if`."""
+    yield from tree.body
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield from node.body
+
+
+def imported(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.Import):
+        return {alias.name for alias in statement.names}
+    if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+        return {statement.module}
+    return set()
+
+
+def test_no_module_imports_at_file_scope_what_one_system_alone_has(repository: Path) -> None:
+    files = [
+        f
+        for name in ("PUMITSegment", "PUMITTrain", "scripts")
+        for f in (repository / name).rglob("*.py")
+    ]
+    assert len(files) > 400
+    for file in files:
+        for statement in at_file_scope(ast.parse(file.read_text(encoding="utf-8"))):
+            names = {name for full in imported(statement) for name in (full, full.split(".")[0])}
+            assert not names & ELSEWHERE_ABSENT, file
+
+
+def test_no_path_is_put_together_with_slashes(repository: Path) -> None:
+    """`os.path.join` and `pathlib` know the separator; a formatted string does not."""
+    for file in (repository / "PUMITSegment").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("open", "Path"):
+                texts = [a for a in node.args if isinstance(a, ast.JoinedStr)]
+                parts = [p.value for t in texts for p in t.values if isinstance(p, ast.Constant)]
+                assert not [p for p in parts if "/" in str(p)], file
+
+
+def test_names_of_files_can_be_had_on_windows(repository: Path) -> None:
+    """Without what Windows forbids, and apart from each other without regard to case."""
+    done = subprocess.run(
+        ["git", "ls-files"], cwd=repository, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip("no git repository")
+    names = done.stdout.splitlines()
+    assert not [name for name in names if set(name) & set('<>:"\\|?*')]
+    assert len({name.lower() for name in names}) == len(names)
+    assert max(map(len, names)) < 140
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["win32", "darwin"])
+def test_types_know_every_function_on_other_systems(
+    repository: Path, tmp_path: Path, system: str
+) -> None:
+    """The stubs of the standard library leave out what a system lacks, such as `os.killpg`."""
+    if importlib.util.find_spec("mypy") is None:
+        pytest.skip("mypy is not installed")
+    command = [sys.executable, "-m", "mypy", "--platform", system, "--cache-dir", str(tmp_path)]
+    run = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout
