@@ -1,7 +1,7 @@
-"""What a training run and whoever watches it say to each other: small files in its folder.
+"""Status, log and commands of a training run, as small files in its folder.
 
-A run belongs to no window: the process that trains writes `status.json` and the logs, whoever wants
-something of it writes `control`, and both find each other again by the folder alone.
+The process that trains writes `status.json` and the logs; other processes, such as the panel, read
+them and write commands to `control`. The folder is all that they share.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ TRY_SECONDS = 0.05
 
 @dataclass
 class RunStatus:
-    """How a run is, as `status.json` says.
+    """Status of a run, the content of `status.json`.
 
     Attributes:
-        state: What it is doing.
-        sentence: What a person should read now; of a failed run the reason.
-        name: Of the model that is made.
-        task: What is trained, such as "segmentation".
+        state: State of the run.
+        sentence: Message for the user; the reason if the run has failed.
+        name: Name of the model being trained.
+        task: Task, such as "segmentation".
         step: Steps done.
-        steps: Steps in all; fewer are done where a budget of seconds ends before.
-        seconds: Of its time that are used, without pauses.
-        left_seconds: Until the end, as far as can be told.
-        model: File name of the best checkpoint, where there is one.
-        best_step: The step that it was validated at.
-        registered: Its name in the user's model index, where it is entered there.
-        pid: Number of the process, this one where it is not said.
-        host: Machine of the process.
-        mark: What tells the process from a later one of the same number.
-        updated: When it was written, Unix time; `write_status` sets it.
+        steps: Steps planned; fewer are done if a budget of seconds ends first.
+        seconds: Seconds used, without pauses.
+        left_seconds: Estimated seconds to the end.
+        model: File name of the best checkpoint, or None.
+        best_step: Step of the best checkpoint.
+        registered: Name in the user's model index, or None.
+        pid: Process ID, by default of this process.
+        host: Host name of the process.
+        mark: `process_mark`, which tells the process from a later one with the same ID.
+        updated: Time of writing, Unix time; `write_status` sets it.
     """
 
     state: RunState
@@ -83,23 +83,23 @@ class RunStatus:
 
     @property
     def is_alive(self) -> bool:
-        """Whether a process is at work on it, or pauses."""
+        """Whether its process is running, also while paused."""
         return self.state not in ENDED and lives(self.pid, self.host, self.mark, self.updated)
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether its process is gone without an end: killed, or the machine was switched off."""
+        """Whether its process ended without a final status, such as when it was killed."""
         return self.state not in ENDED and not self.is_alive
 
 
 def lives(pid: int, host: str, mark: str | None, updated: float) -> bool:
-    """Whether a process that wrote something about itself is still there.
+    """Whether the process that wrote a status is still running.
 
     Args:
-        pid: Its number.
-        host: Its machine.
-        mark: Its `process_mark`, where it had one.
-        updated: When it last wrote, Unix time.
+        pid: Process ID.
+        host: Host name.
+        mark: `process_mark` of the process, or None.
+        updated: Time of its last status, Unix time.
     """
     is_recent = abs(time.time() - updated) < SILENCE_SECONDS
     if host != socket.gethostname():
@@ -112,13 +112,13 @@ def lives(pid: int, host: str, mark: str | None, updated: float) -> bool:
 
 
 def runs_folder() -> Path:
-    """Where runs of this user lie, one folder each: $PUMIT_RUNS, or ~/.pumit/runs."""
+    """Folder of this user's runs: $PUMIT_RUNS, or ~/.pumit/runs."""
     given = os.environ.get(RUNS_VARIABLE)
     return Path(given).expanduser() if given else Path.home() / ".pumit" / "runs"
 
 
 def read_status(folder: Path) -> RunStatus | None:
-    """How the run of a folder is, or None where the folder tells of none."""
+    """Status of the run in a folder, or None if the folder holds no run."""
     for attempt in range(TRIES):
         try:
             content = json.loads((folder / STATUS).read_text(encoding="utf-8"))
@@ -142,9 +142,9 @@ def _status_of(content: Any) -> RunStatus | None:
 
 
 def write_status(folder: Path, status: RunStatus) -> None:
-    """Write how a run is; sets `status.updated`.
+    """Write the status of a run; sets `status.updated`.
 
-    Where the disk is too full for another file, the old one is written over.
+    If the disk is too full for another file, the old one is overwritten in place.
 
     Raises:
         ExportError: If the folder cannot be written.
@@ -172,7 +172,7 @@ def send_command(folder: Path, command: ControlCommand) -> None:
     """Send a command to the run of a folder, which follows it between two steps.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         command: "pause", "resume", "stop" (save and end; the run can be resumed later) or
             "finish" (end with the best model so far).
 
@@ -198,16 +198,16 @@ def read_command(folder: Path) -> ControlCommand | None:
 
 
 def read_log(folder: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Records of a run's log since the last look.
+    """New records of a run's log.
 
     Args:
-        folder: Of the run.
-        offset: Where the last look ended, in bytes; 0 reads from the start.
+        folder: Folder of the run.
+        offset: Offset that the last call returned, bytes; 0 reads from the start.
 
     Returns:
-        The records, and the offset for the next look. A line that is still being written is left
-        for it; a line that is none is passed over. Where the log is shorter than the offset, it is
-        another one and read from the start.
+        The records, and the offset for the next call. A line that is still being written is left
+        for that one; a line that is not JSON is skipped. A log shorter than the offset is a new
+        one and is read from the start.
     """
     try:
         with (folder / LOG).open("rb") as file:
@@ -228,10 +228,10 @@ def read_log(folder: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
 
 
 def list_runs(root: Path | None = None) -> list[tuple[Path, RunStatus]]:
-    """Runs of this user with their status, the last that wrote one first.
+    """Runs of this user with their status, the latest first.
 
     Args:
-        root: Folder whose folders are looked at; None for `runs_folder()`.
+        root: Folder of the runs; None for `runs_folder()`.
     """
     root = runs_folder() if root is None else root
     try:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,11 +18,11 @@ SAMPLED_VOXELS = 500_000
 
 @dataclass(frozen=True)
 class Window:
-    """One finer look and its answer.
+    """A finer field and the network's answer in it.
 
     Attributes:
-        field: Where.
-        logits: Answer (d, h, w).
+        field: The field.
+        logits: Answer on the field's grid (d, h, w).
     """
 
     field: Field
@@ -34,26 +35,30 @@ def uncertain_windows(
     """Choose the windows that see most of the uncertain border, greedily.
 
     Args:
-        patch: Coarse answer on the volume's grid.
+        patch: Coarse answer on the volume's grid, logits (d, h, w).
         candidates: Windows that cover it.
-        most: Most windows to keep.
+        most: Largest number of windows to choose.
         band: Logits nearer to zero than this are uncertain.
+
+    Returns:
+        The chosen windows, the one with most of the uncertain border first.
     """
-    # A sample of a large patch tells as much, and its indices fit in memory.
+    # 1. Uncertain voxels of a sample; of a large patch it says as much and fits in memory.
     stride = max(1, math.ceil((patch.logits.numel() / SAMPLED_VOXELS) ** (1 / 3)))
     sample = patch.logits[::stride, ::stride, ::stride]
-    border = np.argwhere((sample.abs() < band).numpy()) * stride
+    border = np.argwhere((sample.abs() < band).numpy()) * stride  # (N, 3)
     if len(border) == 0:
         return []
-    places = border + np.asarray(patch.start)
-    chosen: list[Field] = []
-    open_places = np.ones(len(places), dtype=bool)
-    seen = {}
+    places = border + np.asarray(patch.start)  # (N, 3), indices of the volume
+    # 2. Which of them each window sees. Its rim has too little context to be trusted.
+    seen: dict[int, npt.NDArray[np.bool_]] = {}
     for i, field in enumerate(candidates):
         low, high = field.bounds()
-        # The rim of a window sees too little around it to be trusted.
         margin = 0.1 * (high - low) * (np.asarray(field.shape) > 1)
-        seen[i] = ((places > low + margin) & (places < high - margin)).all(1)
+        seen[i] = ((places > low + margin) & (places < high - margin)).all(1)  # (N,)
+    # 3. The window that sees most of what no chosen one sees, until it is less than 3 %.
+    chosen: list[Field] = []
+    open_places = np.ones(len(places), dtype=bool)
     while seen and len(chosen) < most:
         best = max(seen, key=lambda i: int((seen[i] & open_places).sum()))
         if int((seen[best] & open_places).sum()) < 0.03 * len(places):
@@ -74,7 +79,16 @@ def merge(coarse: Patch, windows: list[Window], shape: tuple[int, int, int]) -> 
     """Blend window answers into the coarse one, on the volume's grid.
 
     A window counts fully in its middle and not at all at its rim, so there are no seams.
+
+    Args:
+        coarse: Answer that the windows refine, logits (d, h, w).
+        windows: Finer answers, each on the grid of its field.
+        shape: Volume grid (d, h, w).
+
+    Returns:
+        Logits on the smallest box that holds the coarse answer and all windows.
     """
+    # 1. The answers of the windows on the volume's grid, their weights, and the box of all.
     starts, stops = (
         list(coarse.start),
         [s + n for s, n in zip(coarse.start, coarse.logits.shape, strict=True)],
@@ -90,11 +104,13 @@ def merge(coarse: Patch, windows: list[Window], shape: tuple[int, int, int]) -> 
         for axis in range(3):
             starts[axis] = min(starts[axis], part.start[axis])
             stops[axis] = max(stops[axis], part.start[axis] + part.logits.shape[axis])
+    # 2. The coarse answer with a small weight; outside its box, background (logit -4).
     size = tuple(b - a for a, b in zip(starts, stops, strict=True))
     total = torch.full(size, -4.0)
     _window_of(coarse, starts, total).copy_(coarse.logits.clamp(-8, 8))
     weights = torch.full(size, 0.15)
     total *= weights
+    # 3. The weighted mean of all answers, logits (d, h, w).
     for part, weight in parts:
         _window_of(part, starts, total).add_(part.logits.clamp(-8, 8) * weight.logits)
         _window_of(part, starts, weights).add_(weight.logits)
@@ -110,7 +126,7 @@ def _window_of(patch: Patch, starts: list[int], whole: Tensor) -> Tensor:
 
 
 def _bump(shape: tuple[int, int, int]) -> Tensor:
-    """Weight of a window's voxels: 1 in the middle, 0 at the rim."""
+    """Weight of a window's voxels (d, h, w): 1 in the middle, 0 at the rim."""
     out = torch.ones(shape)
     for axis, n in enumerate(shape):
         if n == 1:

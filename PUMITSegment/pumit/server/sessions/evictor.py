@@ -1,9 +1,9 @@
-"""Which sessions sleep, so that all together stay within the memory that they may take.
+"""Suspend sessions, so that all together stay within the memory that they may take.
 
-A session sleeps when its user has done nothing for a while, or earlier where others need the
-room, the one that was used least recently first. It keeps its scan compressed and its prompts; the
-next request wakes it. A new scan is taken only where, from then on, each session could be woken
-while the others sleep.
+A session is suspended when its user has done nothing for a while, or earlier when others need the
+memory, the least recently used first. It keeps its scan compressed and its prompts; the next
+request wakes it. A new scan is accepted only if, from then on, each session could be woken while
+the others are suspended.
 
 The bound holds for what sessions keep from one job to the next. While a job runs it may take more:
 answers and embeddings of its own are given up only after it.
@@ -31,7 +31,7 @@ _SESSION_EMBEDDING_BYTES = 256 * MIB
 
 @dataclass(frozen=True)
 class MemoryUsage:
-    """What sessions held after the latest job.
+    """Memory that sessions used after the latest job.
 
     Attributes:
         scan_bytes: Scans, prompts and answers.
@@ -47,11 +47,11 @@ class MemoryUsage:
 
 
 class SessionEvictor:
-    """Puts sessions to sleep and wakes them.
+    """Suspends sessions and wakes them.
 
     Args:
-        holdings: What the model's sessions hold.
-        limit_bytes: What they may hold.
+        holdings: Memory of all sessions of the model.
+        limit_bytes: The most that they may use.
         device_bytes: All memory of the accelerator, None without one.
         leases: Every lease that is open.
 
@@ -82,15 +82,15 @@ class SessionEvictor:
 
     @contextmanager
     def using(self, lease: Lease, *, wakes: bool = True) -> Iterator[None]:
-        """Work with a session; it is not put to sleep meanwhile.
+        """Work with a session; it is not suspended meanwhile.
 
         Args:
-            lease: Whose session.
+            lease: Lease of the session.
             wakes: Whether its volume is needed.
 
         Raises:
             BusyError: If there is no room to wake it.
-            Deferred: If there will be when the job that gave way has ended.
+            Deferred: If there will be room when the job that yielded has ended.
         """
         self._in_use.append(lease)
         self._bound_embeddings()
@@ -103,13 +103,13 @@ class SessionEvictor:
             self._settle(lease)
 
     def suspend(self, lease: Lease) -> None:
-        """Let a session sleep, unless it is in use or has no volume."""
+        """Suspend a session, unless it is in use or has no volume."""
         if lease.session is not None and lease.shape is not None and lease not in self._in_use:
             lease.session.sleep()
         self._count()
 
     def evict(self, lease: Lease) -> None:
-        """Give up all that can be computed again, because memory ran out for a session's job."""
+        """Drop all that can be computed again, because a session's job ran out of memory."""
         if lease.session is not None:
             lease.session.forget_answers()
         while self._evict_once(beside=lease):
@@ -129,12 +129,12 @@ class SessionEvictor:
         self._count()
 
     def _make_room(self, needed: int, is_new: bool) -> None:
-        """Put sessions to sleep until so many bytes can be taken.
+        """Suspend sessions until so many bytes are free.
 
         Raises:
             MemoryFull: If there is no room even for this scan alone.
             BusyError: If there is none beside the others', though all of them sleep.
-            Deferred: If there will be when the job that gave way has ended.
+            Deferred: If there will be room when the job that yielded has ended.
         """
         self.forget_ended()
         while not self._fits(needed, is_new):
@@ -194,7 +194,7 @@ class SessionEvictor:
         self._count()
 
     def _evict_once(self, *, beside: Lease | None = None) -> bool:
-        """Let one more session sleep, or the embeddings go; False where neither is left."""
+        """Suspend one more session, or drop the embeddings; False if neither is left."""
         idle = self._least_recent(beside=beside)
         if idle is not None:
             assert idle.session is not None

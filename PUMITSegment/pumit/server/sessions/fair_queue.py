@@ -6,7 +6,7 @@ than a job each. Within a session order is kept, but a newer
 request makes an older prediction of the same segment pointless, which is then cancelled: dropped
 while it waits, told to stop while it runs.
 
-A long job gives way: whenever it asks whether it was cancelled, or tells how far it is, one short
+A long job yields: whenever it checks whether it was cancelled, or reports its progress, one short
 job of each other session that waits is run in between, in the same thread, and then it goes on.
 This goes one level deep. Both jobs are in memory meanwhile, on an accelerator in its memory: a
 device needs room for the largest automatic model and for one click.
@@ -43,7 +43,7 @@ _NO_ROOM = "The server has no room for this now; try again later."
 
 
 class Deferred(Exception):
-    """A job cannot run beside the long one that gave way to it; it waits for that one's end."""
+    """There is no memory for a job beside the long one that yielded to it; it runs after it."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Job:
         self._cancelled.set()
 
     def run(self) -> Outcome | None:
-        """Do the work; None where it could not be done now."""
+        """Do the work; None if it is deferred."""
         work = self._work
         assert work is not None
         try:
@@ -269,12 +269,21 @@ class FairQueue:
             self._tell(Done(job.kind, time.monotonic() - job.queued_at, 0.0, "cancelled"))
 
     def _loop(self) -> None:
+        """The thread: jobs one after the other, until the queue is closed.
+
+        1. `_next` waits for a job and takes the first of the session whose turn it is.
+        2. `_run` runs it. A long one calls `_yield_to_others` wherever it checks whether it was
+           cancelled, which takes and runs one short job of each other session.
+        3. A job that finds no room beside a long one raises `Deferred` and is put back.
+        4. `settle` hands out the result, and `on_done` counts it.
+        """
         while (job := self._next()) is not None:
             self._run(job)
             del job  # its result may be a whole mask
             self._postponed.clear()
 
     def _next(self) -> Job | None:
+        """Wait for the next job; None when the queue is closed and empty."""
         with self._changed:
             while True:
                 for owner in list(self._lines):
@@ -290,8 +299,10 @@ class FairQueue:
         line = self._lines.get(owner)
         if line is None:
             return None
+        # 1. Within a long job neither another long one nor one that was put back before.
         if is_short and line and (line[0].kind in LONG_KINDS or line[0] in self._postponed):
             return None
+        # 2. The session goes to the end of the rotation if more of its jobs wait.
         del self._lines[owner]
         if not line:
             return None
@@ -302,9 +313,11 @@ class FairQueue:
         return job
 
     def _run(self, job: Job) -> None:
+        # 1. The work itself; the result stays within the job until step 3.
         job.started_at = time.monotonic()
         outcome = job.run()
         ran_s = time.monotonic() - job.started_at
+        # 2. Its time is not that of the long job that yielded to it.
         with self._changed:
             self._running.remove(job)
             for outer in self._running:
@@ -312,6 +325,7 @@ class FairQueue:
             if outcome is None:
                 self._postpone(job)
                 return
+        # 3. The result goes to whoever waits for it, then it is counted.
         job.settle()
         self._tell(Done(job.kind, job.started_at - job.queued_at, ran_s - job.lent_s, outcome))
 
@@ -326,6 +340,7 @@ class FairQueue:
 
     def _yield_to_others(self, job: Job) -> None:
         """Run one short job of each other session within a long one that is at a check point."""
+        # 1. Only a long job yields, only in the queue's thread, and only one level deep.
         if threading.get_ident() != self._thread.ident:
             return
         with self._changed:
@@ -336,6 +351,7 @@ class FairQueue:
                 if own_s < self._patience_s:
                     return
             owners = [owner for owner in self._lines if owner != job.owner]
+        # 2. One short job of each other session.
         for owner in owners:
             with self._changed:
                 other = self._take(owner, is_short=True)

@@ -21,11 +21,11 @@ _OFFERED: tuple[ModelKind, ...] = ("automatic", "tokenizer")
 
 
 class LazyModelCache:
-    """Models by their names in the index; a path is never taken for one.
+    """Models by their names in the index, loaded on first use; paths are not accepted.
 
     Args:
-        own: The promptable model that the server runs.
-        device: Where the others compute.
+        own: Card of the promptable model that the server runs.
+        device: Device of the other models.
     """
 
     def __init__(self, own: ModelCard, *, device: str) -> None:

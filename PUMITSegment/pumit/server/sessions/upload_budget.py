@@ -14,8 +14,8 @@ _POLL_S = 0.05
 class UploadBudget:
     """Bytes of bodies that are arriving, and of arrays that are decoded from them.
 
-    Two purses of one size, so that whole bodies waiting to be decoded can never use up what
-    decoding them needs. For the event loop's thread only.
+    Two budgets of one size, so that whole bodies waiting to be decoded can never use up the
+    memory that decoding them needs. For the event loop's thread only.
 
     Args:
         limits: `max_upload_bytes`, and what one array and its body may take.
@@ -31,10 +31,10 @@ class UploadBudget:
 
 
 class ByteBudget:
-    """A number of bytes that is taken and given back.
+    """Bytes that may be taken, and are given back.
 
     Args:
-        size: Bytes in all.
+        size: All bytes of the budget.
     """
 
     def __init__(self, size: int) -> None:

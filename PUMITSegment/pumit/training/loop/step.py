@@ -35,32 +35,36 @@ REMEDY = "lower learning_rate, or use precision: fp32."
 
 
 class Step:
-    """Draw, score, step.
+    """One optimiser step: gradients of a batch, their mean over all processes, the update.
 
     Args:
-        task: What scores batches.
-        run: What is stepped.
-        stream: Batches in their order, `accumulate` of them to a step.
-        seed: Of the run.
+        task: Computes the loss of a batch.
+        run: State of the run: network, optimiser, average and position.
+        stream: Batches in order, `accumulate` of them per step.
+        seed: Seed of the run.
     """
 
     def __init__(self, task: Task, run: Run, stream: Iterator[Any], seed: int) -> None:
         self.task, self.run, self.stream, self.seed = task, run, stream, seed
 
     def take(self) -> tuple[bool, Request]:
-        """Take a step; returns whether it is time to save, and what is wanted of the run.
+        """Take one step; returns whether a save is due, and the request to follow after it.
 
         Raises:
             TrainingError: If a loss is not finite, or gradients were not for several steps.
             MemoryShortError: If there is not enough memory for it.
         """
         run, position, schedule = self.run, self.run.position, self.run.schedule
+        # 1. Gradients of this process, losses (accumulate,).
         losses, cases = self._gradients_everywhere()
+        # 2. Their mean over all processes; sharded parameters are averaged as they are computed.
         parameters = [p for p in run.network.parameters() if not is_sharded(p)]
         average_gradients(parameters, run.rank_sync)
+        # 3. The norm of all gradients, shrunk to `clip`.
         norm = clip_gradients(run.network, schedule.clip)
         run.progress.add({"norm": norm})
         run.progress.steps += 1
+        # 4. What all processes must agree on: a bad loss, a useless gradient, time, requests.
         flags = torch.stack(
             [~torch.isfinite(losses).all(), ~(norm <= schedule.largest_norm)]
         ).float()
@@ -73,11 +77,12 @@ class Step:
             ],
             device=run.device,
         )
-        # One question to a GPU, and one to the other processes, answers all there is to know.
+        # One transfer from the GPU, and one exchange between processes: flags and known (5,).
         found = largest(torch.cat([flags, known]))
         has_bad_loss, is_useless, elapsed, is_save_due, requested = found
         if has_bad_loss:
             raise TrainingError(self._about_loss(losses.tolist(), cases))
+        # 5. The update, or none where the gradient is not finite or too large.
         broadcast_buffers(run.network)
         if is_useless:
             self._skip(float(norm))
@@ -86,6 +91,7 @@ class Step:
             set_rate(run.optimizer, schedule.rate_at(position.step, position.elapsed_s))
             run.optimizer.step()
             run.average.update(run.network, position.step)
+        # 6. Where the run is now.
         position.step += 1
         position.elapsed_s, position.other_clock_s = elapsed, run.reporter.clock.other_clock_s
         return bool(is_save_due), Request(int(requested))

@@ -1,4 +1,4 @@
-"""What is wanted of a run that trains: pause, go on, stop, finish; by a file or a signal."""
+"""Commands to a run: pause, resume, stop, finish; by a file in its folder or by a signal."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 
 
 class RunStopped(Exception):
-    """Somebody stopped the run; what it had done is saved, and it can be taken up again."""
+    """The run was stopped; its state is saved, and it can be resumed."""
 
 
 class RunControl:
-    """Look what is wanted of a run.
+    """Reads commands to a run.
 
     Args:
-        folder: Of the run; None for one that nobody asks for anything.
-        since: When the run was started, Unix time; what was asked before was meant for another.
+        folder: Folder of the run; None for a run that takes no commands.
+        since: Start of the run, Unix time; an earlier command was meant for an earlier run.
     """
 
     def __init__(self, folder: Path | None, *, since: float = 0.0) -> None:
@@ -42,7 +42,7 @@ class RunControl:
 
     @property
     def requested(self) -> ControlCommand | None:
-        """What is wanted now; asked after every step, so it costs next to nothing."""
+        """The latest command; read after every step, so it costs next to nothing."""
         if self._is_signalled:
             return "stop"
         if self.path is None:
@@ -54,11 +54,11 @@ class RunControl:
 
     @property
     def wants_stop(self) -> bool:
-        """Whether to save and end."""
+        """Whether the run is to save its state and end."""
         return self.requested == "stop"
 
     def clear_request(self) -> None:
-        """Forget what was asked by the file."""
+        """Remove the command file."""
         self._seen = False
         if self.path is not None:
             with suppress(OSError):
@@ -67,14 +67,14 @@ class RunControl:
     def wait(
         self, seconds: float | None = None, *, also: ControlCommand | None = None
     ) -> ControlCommand | None:
-        """Sleep until the run shall go on or stop.
+        """Wait for the command to resume or to stop.
 
         Args:
-            seconds: The longest to wait; None waits as long as it takes.
-            also: What else ends the wait.
+            seconds: Longest time to wait; None for no limit.
+            also: Another command that ends the wait.
 
         Returns:
-            What is wanted; None where the time was up.
+            The command; None if the time was up.
         """
         until = None if seconds is None else time.monotonic() + seconds
         while True:
@@ -88,9 +88,9 @@ class RunControl:
 
     @contextmanager
     def handle_signals(self) -> Iterator[None]:
-        """Take signals that end a process as the wish to stop; the second one ends it at once.
+        """Take a signal that ends the process as the command to stop; a second one ends it at once.
 
-        Outside of the main thread signals stay as they are.
+        Outside the main thread signals are left alone.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
