@@ -17,6 +17,7 @@ from pumit.errors import VolumeError
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import deepest
 from pumit.report.error_picture import draw_outline, extent_of, grey_range, window_around
+from pumit.report.style import BACKGROUND, TEXT
 from pumit.report.views import View, views_through
 from pumit.segmentation import Mask
 from pumit.system.atomic import atomic_path
@@ -25,7 +26,7 @@ from pumit.volume import Triple, Volume
 WIDTH_INCHES, LONGEST_INCHES, DPI = 10.0, 4.6, 110
 HEADER_INCHES, LINE_INCHES, GAP_INCHES = 0.45, 0.22, 0.1
 TRUTH_STYLE = "--"
-BACKGROUND, TEXT = "#0d1014", "#e8ebef"
+
 _PER_LINE = 4
 _MOST_NAMED = 16
 

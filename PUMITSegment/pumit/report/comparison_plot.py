@@ -6,30 +6,17 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-# Okabe and Ito's colours but the black and the yellow: told apart by who sees few colours, and
-# visible on white and on black.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
+from pumit.report.style import COLORS, plot_style
+
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "<", ">", "*")
 STYLES = ("-", "--", "-.", ":")
 # Stands for the colour of the text around the figure, whatever it is there.
 _INK = "#010203"
 _WIDTH, _ROW, _AXIS = 5.6, 0.42, 0.7  # inches
-_SETTINGS = {
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "pumit",
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "text.color": _INK,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-}
 
 
 @dataclass(frozen=True)
@@ -72,7 +59,7 @@ def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]
         label: Of the axis, with its unit.
         seeds: In the order of the rows' points, for the legend.
     """
-    with matplotlib.rc_context(_SETTINGS):
+    with plot_style(_INK):
         figure = Figure(figsize=(_WIDTH, _AXIS + _ROW * len(rows)))
         axes = figure.subplots()
         for number, row in enumerate(rows):
@@ -85,10 +72,8 @@ def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]
                 [], [], MARKERS[number % len(MARKERS)], color=_INK, ms=5, label=f"seed {seed}"
             )
         axes.plot([], [], "|", color=_INK, ms=12, mew=2, label="mean, 95 % interval")
-        axes.legend(
-            frameon=False, ncols=min(len(seeds) + 1, 4), loc="lower left", bbox_to_anchor=(0, 1)
-        )
-        _tidy(axes)
+        axes.legend(ncols=min(len(seeds) + 1, 4), loc="lower left", bbox_to_anchor=(0, 1))
+        axes.set_facecolor("none")
         axes.grid(axis="x", color=_INK, alpha=0.15)
         axes.tick_params(axis="y", length=0)
         return _svg(figure)
@@ -103,7 +88,7 @@ def curves_svg(curves: Sequence[Curve], *, x_label: str, y_label: str) -> str:
         y_label: The same.
     """
     names = list(dict.fromkeys(curve.name for curve in curves))
-    with matplotlib.rc_context(_SETTINGS):
+    with plot_style(_INK):
         figure = Figure(figsize=(_WIDTH, 3.2))
         axes = figure.subplots()
         named: set[str] = set()
@@ -117,8 +102,8 @@ def curves_svg(curves: Sequence[Curve], *, x_label: str, y_label: str) -> str:
             named.add(curve.name)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
-        axes.legend(frameon=False, ncols=2)
-        _tidy(axes)
+        axes.legend(ncols=2)
+        axes.set_facecolor("none")
         axes.grid(color=_INK, alpha=0.15)
         return _svg(figure)
 
@@ -135,11 +120,6 @@ def _draw_row(axes: Axes, row: PointRow, middle: float, color: str) -> None:
         if row.low is not None and row.high is not None:
             axes.plot([row.low, row.high], [middle, middle], color=_INK, lw=2.0)
         axes.plot([row.mean], [middle], "|", color=_INK, ms=16, mew=2.4)
-
-
-def _tidy(axes: Axes) -> None:
-    axes.set_facecolor("none")
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _svg(figure: Figure) -> str:

@@ -10,19 +10,14 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from pumit.report.style import COLORS, plot_style
 from pumit.system.atomic import atomic_path
 from pumit.volume import Triple
 
-_PALETTE: tuple[Triple, ...] = (
-    (0.23, 0.51, 0.77),
-    (0.76, 0.25, 0.05),
-    (0.10, 0.55, 0.35),
-    (0.55, 0.30, 0.65),
-    (0.45, 0.45, 0.45),
-)
 WIDTH_INCHES, CHART_INCHES, DPI = 8.0, 2.5, 110
 # Lighter than this, a line is lost on white.
 LIGHTEST = 0.72
@@ -88,25 +83,26 @@ def write_line_charts(
         ExportError: If the file cannot be written.
     """
     size = (WIDTH_INCHES, CHART_INCHES * len(charts) + 1.0)
-    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    rows = figure.subplots(len(charts), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, chart in zip(rows, charts, strict=True):
-        _draw(axes, chart)
-    rows[-1].set_xlabel(x_label)
-    rows[-1].set_xlim(left=0)
-    if second is not None:
-        _second_axis(rows[0], *second)
-    if title:
-        figure.suptitle(title, fontsize=11)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png")
+    with plot_style():
+        figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+        FigureCanvasAgg(figure)
+        rows = figure.subplots(len(charts), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, chart in zip(rows, charts, strict=True):
+            _draw(axes, chart)
+        rows[-1].set_xlabel(x_label)
+        rows[-1].set_xlim(left=0)
+        if second is not None:
+            _second_axis(rows[0], *second)
+        if title:
+            figure.suptitle(title)
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format="png")
 
 
 def _draw(axes: Axes, chart: LineChart) -> None:
     named = 0
     for number, line in enumerate(chart.lines):
-        color = readable(line.color_rgb or _PALETTE[number % len(_PALETTE)])
+        color = readable(line.color_rgb or to_rgb(COLORS[number % len(COLORS)]))
         named += 1
         x, y = zip(*line.points, strict=True) if line.points else ((), ())
         marker = "o" if line.has_dots or len(line.points) == 1 else ""
@@ -121,13 +117,10 @@ def _draw(axes: Axes, chart: LineChart) -> None:
     if chart.limits is not None:
         axes.set_ylim(*chart.limits)
     axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
     if [line.name for line in chart.lines] == [chart.label]:
         return
     columns = 1 + (min(named, MOST_NAMED) + len(chart.marks) - 1) // _PER_COLUMN
-    axes.legend(
-        frameon=False, fontsize=8, ncols=columns, loc="upper left", bbox_to_anchor=(1.01, 1.0)
-    )
+    axes.legend(fontsize=8, ncols=columns, loc="upper left", bbox_to_anchor=(1.01, 1.0))
 
 
 def _second_axis(axes: Axes, label: str, pairs: Sequence[tuple[float, float]]) -> None:

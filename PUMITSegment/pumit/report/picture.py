@@ -18,14 +18,12 @@ from scipy.spatial import ConvexHull, QhullError
 
 from pumit.errors import ExportError, VolumeError
 from pumit.prompts import BoxPrompt, PointPrompt, Prompt, ScribblePrompt
+from pumit.report.style import BACKGROUND, FAINT_TEXT, TEXT
 from pumit.report.views import View, views_through
 from pumit.segmentation import Mask, Segment
 from pumit.system.atomic import atomic_path
 from pumit.volume import Floats, Volume
 
-BACKGROUND = "#0d1014"
-TEXT = "#e8ebef"
-FAINT_TEXT = "#8b949e"
 POSITIVE, NEGATIVE, BOX = "#4ade80", "#ff6b6b", "#ffd166"
 
 WIDTH_INCHES, HEIGHT_LIMIT_INCHES, DPI = 11.0, 9.0, 130

@@ -15,7 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from pumit.report.picture import BACKGROUND, DPI, FAINT_TEXT, GAP_INCHES, TEXT
+from pumit.report.picture import DPI, GAP_INCHES
+from pumit.report.style import BACKGROUND, FAINT_TEXT, TEXT
 from pumit.report.views import View, views_through
 from pumit.system.atomic import atomic_path
 from pumit.volume import Volume

@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from pumit.report.style import COLORS, plot_style
 from pumit.system.atomic import atomic_path
 
-_IMAGE, _USUAL, _EVEN = "#3b82c4", "#111827", "#c2410c"
+_IMAGE, _USUAL, _EVEN = COLORS[0], "black", COLORS[1]
 
 
 def write_token_plot(
@@ -47,24 +48,24 @@ def write_token_plot(
         raise ValueError(f"Expected the usual use of {own.size} tokens, got {known.size}.")
     order = np.argsort(-(own if known is None else known), kind="stable")
     even = 1 / len(own)
-    figure = Figure(figsize=(8, 4.5), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    _draw(axes, own[order], None if known is None else known[order])
-    axes.axhline(even, color=_EVEN, lw=1.2, ls="--", label="all tokens alike")
-    first = "the most used" if known is None else "the most usual"
-    axes.set(
-        yscale="log",
-        xlim=(1, len(own)),
-        ylim=(even * 1e-3, max(own.max(), even) * 2),
-        xlabel=f"token, {first} of {len(own)} first" + (f"\n{caption}" if caption else ""),
-        ylabel="share of the image",
-        title=title,
-    )
-    figure.legend(frameon=False, loc="outside upper center", ncols=3, fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
-    with atomic_path(Path(path)) as temporary:
-        figure.savefig(temporary, format="png")
+    with plot_style():
+        figure = Figure(figsize=(8, 4.5), dpi=130, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        _draw(axes, own[order], None if known is None else known[order])
+        axes.axhline(even, color=_EVEN, lw=1.2, ls="--", label="all tokens alike")
+        first = "the most used" if known is None else "the most usual"
+        axes.set(
+            yscale="log",
+            xlim=(1, len(own)),
+            ylim=(even * 1e-3, max(own.max(), even) * 2),
+            xlabel=f"token, {first} of {len(own)} first" + (f"\n{caption}" if caption else ""),
+            ylabel="share of the image",
+            title=title,
+        )
+        figure.legend(loc="outside upper center", ncols=3)
+        with atomic_path(Path(path)) as temporary:
+            figure.savefig(temporary, format="png")
 
 
 def _draw(

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from pumit.inference.loading import build_from, read_model
 from pumit.networks.mamba_mim.mamba_mim import MASK_RATIO, MambaMim
 from pumit.networks.mamba_mim.masking import random_cells, stage_masks
-from pumit.report.picture import BACKGROUND, TEXT
+from pumit.report.style import BACKGROUND, TEXT
 from pumit.training.pretraining.image_scaling import standardised
 from pumit.training.pretraining.image_source import Crop, ImageSource
 from pumit.training.pretraining.mamba_mim import VARIANCE_FLOOR, cells_of

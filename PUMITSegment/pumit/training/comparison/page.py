@@ -13,7 +13,7 @@ import numpy as np
 from pumit.evaluation.crossed_bootstrap import CrossedMean
 from pumit.models.user_index import CARD_DATA
 from pumit.report.comparison_plot import Curve, PointRow, curves_svg, point_rows_svg
-from pumit.report.html_page import (
+from pumit.report.document import (
     Block,
     Cell,
     Drawing,

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from pumit.evaluation.crossed_bootstrap import RESAMPLES, CrossedMean
-from pumit.report.html_page import Block, Code, Paragraph, Table
+from pumit.report.document import Block, Code, Paragraph, Table
 from pumit.training.comparison.recipe import Comparison
 from pumit.training.run.log_text import duration
 

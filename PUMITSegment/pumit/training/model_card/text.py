@@ -1,13 +1,23 @@
-"""A model card as a text that can be read on its own, in markdown."""
+"""The text of a model card, in markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
 from pumit.evaluation.segmentation_metrics import Mean
+from pumit.report.document import (
+    Block,
+    Code,
+    Heading,
+    Paragraph,
+    Picture,
+    Points,
+    Table,
+    markdown,
+)
 from pumit.training.model_card.facts import CaseFact, Scores, fingerprint_of_all
 from pumit.training.model_card.limits import count_of, limits_of
 from pumit.training.model_card.record import TASK_OF_KIND, RunCard
@@ -27,22 +37,21 @@ MEASURES = {
 
 
 def card_text(card: RunCard) -> str:
-    """Write a card down."""
-    parts = [
-        f"# Model card: {card.name}",
-        card.description,
+    """The text of a card, in markdown."""
+    blocks = [
+        Paragraph(card.description),
         _overview(card),
         *_quality(card),
         *_classes(card),
         *_training(card),
         *_data(card),
-        "## What it cannot do",
-        "\n".join(f"- {sentence}" for sentence in limits_of(card)),
+        Heading("What it cannot do"),
+        Points(limits_of(card)),
     ]
-    return "\n\n".join(parts) + "\n"
+    return markdown(f"Model card: {card.name}", blocks)
 
 
-def _overview(card: RunCard) -> str:
+def _overview(card: RunCard) -> Table:
     size = f"{card.parameters / 1e6:.2f} million" if card.parameters >= 10_000 else card.parameters
     rows = [
         ("What it does", TASK_OF_KIND.get(card.kind, card.kind)),
@@ -54,7 +63,7 @@ def _overview(card: RunCard) -> str:
         ("Begun with", card.begun_with or "random weights"),
         ("Not for", "diagnosis or treatment without a person who checks every result"),
     ]
-    return table(["", ""], rows)
+    return Table("", ["", ""], rows)
 
 
 def _effort(card: RunCard) -> str:
@@ -65,28 +74,29 @@ def _effort(card: RunCard) -> str:
     return f", {card.steps} steps in {duration(card.seconds)}{of} on {card.hardware}{memory}"
 
 
-def _quality(card: RunCard) -> list[str]:
-    parts = ["## How good it is"]
+def _quality(card: RunCard) -> list[Block]:
+    parts: list[Block] = [Heading("How good it is")]
     if card.scores is None and card.is_pretrained:
-        return [*parts, "It was not measured: pre-training has no validation cases."]
+        return [*parts, Paragraph("It was not measured: pre-training has no validation cases.")]
     if card.scores is None:
         if card.metrics:
             rows = [(_measure(k), f"{v:.3f}") for k, v in _flat(card.metrics)]
             told = f"At step {card.step}, on the validation cases:"
-            parts += [told, table(["measure", "mean"], rows)]
+            parts += [Paragraph(told), Table("", ["measure", "mean"], rows)]
         reason = "was stopped before" if card.is_stopped_early else "ended without that"
-        return [*parts, f"Its cases were not measured one by one: the training {reason}."]
+        told = f"Its cases were not measured one by one: the training {reason}."
+        return [*parts, Paragraph(told)]
     for scores in (card.scores, *card.further_scores):
         parts += _scores(card, scores)
     note = note_of(card.metrics)
-    parts += [note] if note else []
+    parts += [Paragraph(note)] if note else []
     if card.worst:
-        parts.append("### The worst cases")
-        parts += [f"![{p.title.partition(',')[0]}]({p.file})\n\n{p.title}" for p in card.worst]
+        parts.append(Heading("The worst cases", 3))
+        parts += [Picture(p.file, p.title.partition(",")[0], p.title) for p in card.worst]
     return parts
 
 
-def _scores(card: RunCard, scores: Scores) -> list[str]:
+def _scores(card: RunCard, scores: Scores) -> list[Block]:
     fold = f" (part {card.fold} of the data)" if card.fold and scores.split == "validation" else ""
     count = len(scores.cases)
     cases = count_of(count, f"{scores.split} case")
@@ -112,20 +122,25 @@ def _scores(card: RunCard, scores: Scores) -> list[str]:
         )
         for name, row in scores.means.items()
     ]
-    parts = [head, table(["", *map(_measure, shown), "cases"], rows)]
+    parts: list[Block] = [
+        Paragraph(head),
+        Table("", ["", *map(_measure, shown), "cases"], rows),
+    ]
     names = list(dict.fromkeys(column for case in scores.cases for column in case.values))
     listed = [(c.case, *(_number(c.values.get(n)) for n in names)) for c in scores.cases]
     noun = f"{scores.split} case" if scores.split in ("validation", "test") else "case"
     more = f" (of {count} the worst {MOST_ROWS})" if count > MOST_ROWS else ""
     title = f"Each {noun}, the worst first{more}; {scores.caption}:"
-    return [*parts, title, table(["case", *names], listed[:MOST_ROWS])] if listed else parts
+    if listed:
+        parts += [Paragraph(title), Table("", ["case", *names], listed[:MOST_ROWS])]
+    return parts
 
 
 def _is_seen(card: RunCard) -> bool:
     return any("training" in case.role for case in card.of_role("validation"))
 
 
-def _classes(card: RunCard) -> list[str]:
+def _classes(card: RunCard) -> list[Block]:
     if not card.classes:
         return []
     has_values = any(c.values for c in card.classes)
@@ -139,20 +154,20 @@ def _classes(card: RunCard) -> list[str]:
         for c in card.classes
     ]
     value = ["value in the labels"] if has_values else []
-    return ["## Classes", table(["class", *value, "code", "colour"], rows)]
+    return [Heading("Classes"), Table("", ["class", *value, "code", "colour"], rows)]
 
 
-def _training(card: RunCard) -> list[str]:
-    parts = ["## How it was trained"]
+def _training(card: RunCard) -> list[Block]:
+    parts: list[Block] = [Heading("How it was trained")]
     if card.curves is not None:
-        parts.append(f"![{card.curves.title}]({card.curves.file})")
+        parts.append(Picture(card.curves.file, card.curves.title))
     told = []
     if card.step:
         why = "averaged over the last ones" if card.is_pretrained else "the best by validation"
         told.append(f"Kept were the weights of step {card.step}, {why}.")
     if card.is_stopped_early:
         told.append("The training was stopped early.")
-    parts += [" ".join(told)] if told else []
+    parts += [Paragraph(" ".join(told))] if told else []
     plan = {k: v for k, v in card.plan.items() if k != "median_shape"}
     data = {k: v for k, v in card.settings.get("data", {}).items() if k != "classes"}
     recipe: dict[str, Any] = {**card.settings, "data": data, "plan": plan}
@@ -161,55 +176,58 @@ def _training(card: RunCard) -> list[str]:
     text = yaml.safe_dump(
         recipe, sort_keys=False, allow_unicode=True, width=96, default_flow_style=None
     )
-    return [*parts, "Its recipe, with what was planned from the data:", f"```yaml\n{text}```"]
+    about = Paragraph("Its recipe, with what was planned from the data:")
+    return [*parts, about, Code(text, "yaml")]
 
 
-def _data(card: RunCard) -> list[str]:
-    parts = ["## Data"]
+def _data(card: RunCard) -> list[Block]:
+    parts: list[Block] = [Heading("Data")]
     if card.is_pretrained:
-        parts.append("Generated scans, and those that its recipe names.")
+        parts.append(Paragraph("Generated scans, and those that its recipe names."))
     if card.counts:
         rows = [(k, ", ".join(map(str, v)) if isinstance(v, list) else str(v))
                 for k, v in card.counts.items()]  # fmt: skip
         names = ", ".join(c.name for c in card.classes)
         head = f"cases of {names}" if names else "cases"
-        parts.append(table(["split", head], rows))
+        parts.append(Table("", ["split", head], rows))
     if card.cases:
         roles = dict.fromkeys(case.role for case in card.cases)
         told = [f"{sum(c.role == role for c in card.cases)} for {role}" for role in roles]
-        parts.append(
+        about = (
             f"{count_of(len(card.cases), 'case')}: {', '.join(told)}. Which case is which is known "
             "to the maker alone."
         )
+        parts.append(Paragraph(about))
         parts += _facts(card.cases)
     if card.channels:
-        parts.append(f"Image channels: {', '.join(card.channels)}.")
+        parts.append(Paragraph(f"Image channels: {', '.join(card.channels)}."))
     if card.remarks:
-        parts.append(
-            f"The check of the data had {count_of(card.remarks, 'remark')}, which the maker has "
-            "seen."
-        )
+        remarks = count_of(card.remarks, "remark")
+        parts.append(Paragraph(f"The check of the data had {remarks}, which the maker has seen."))
     return parts
 
 
-def _facts(cases: Sequence[CaseFact]) -> list[str]:
-    parts = []
+def _facts(cases: Sequence[CaseFact]) -> list[Block]:
+    parts: list[Block] = []
     spacings = [case.spacing_mm for case in cases if case.spacing_mm]
     shapes = [case.shape for case in cases if case.shape]
     if spacings and shapes:
-        parts.append(
+        told = (
             f"Voxels of {span(spacings)} mm, scans of {span(shapes)} voxels; the depth axis first."
         )
+        parts.append(Paragraph(told))
     whole = fingerprint_of_all(cases)
     if whole:
-        parts.append(f"SHA-256 over the fingerprints of all cases: `{whole}`.")
+        parts.append(Paragraph(f"SHA-256 over the fingerprints of all cases: `{whole}`."))
         rows = [
             (c.case, c.role, times(c.shape), times(c.spacing_mm), f"`{c.sha256[:16]}`")
             for c in cases[:MOST_ROWS]
         ]  # fmt: skip
-        parts.append(table(["case", "role", "voxels", "spacing, mm", "SHA-256 begins"], rows))
+        head = ["case", "role", "voxels", "spacing, mm", "SHA-256 begins"]
+        parts.append(Table("", head, rows))
     if len(cases) > MOST_ROWS:
-        parts.append(f"The first {MOST_ROWS} of {len(cases)}; `card.json` has all of them.")
+        told = f"The first {MOST_ROWS} of {len(cases)}; `card.json` has all of them."
+        parts.append(Paragraph(told))
     return parts
 
 
@@ -233,17 +251,6 @@ def interval(mean: Mean | None) -> str:
         return "none"
     text = f"{mean.mean:.3f}"
     return text if mean.low is None else f"{text} [{mean.low:.3f}, {mean.high:.3f}]"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; what would break it is written otherwise."""
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    lines += [f"| {' | '.join(map(_cell, row))} |" for row in rows]
-    return "\n".join(lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(str(text).split()).replace("|", "\\|")
 
 
 def _measure(name: str) -> str:

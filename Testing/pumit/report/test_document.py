@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from pumit.report.comparison_plot import Curve, PointRow, curves_svg, point_rows_svg
-from pumit.report.html_page import (
+from pumit.report.document import (
     Cell,
     Code,
     Drawing,

@@ -1,0 +1,165 @@
+"""Documents of headings, text, tables and figures, written as a page or as markdown.
+
+One model for all reports; how each block looks stands in `templates/`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import ClassVar
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from pumit.system.atomic import atomic_path
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The beginning of a section; level 1 is the title."""
+
+    kind: ClassVar[str] = "heading"
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Some sentences, in small print if `is_note`."""
+
+    kind: ClassVar[str] = "paragraph"
+    text: str
+    is_note: bool = False
+
+
+@dataclass(frozen=True)
+class Points:
+    """A list with bullets."""
+
+    kind: ClassVar[str] = "points"
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: its text, and below it lines in small print."""
+
+    text: str
+    below: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; the first cell of each row names the row.
+
+    Attributes:
+        caption: What it shows; "" for none.
+        head: Headings of the columns; all empty for none.
+        rows: Cells, as many in each row as there are headings.
+        is_words: Whether cells are words, aligned left and wrapped.
+    """
+
+    kind: ClassVar[str] = "table"
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[Cell | str]]
+    is_words: bool = False
+
+    @property
+    def has_head(self) -> bool:
+        """Whether any column has a heading."""
+        return any(self.head)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of lines and text, part of the page: SVG as matplotlib writes it."""
+
+    kind: ClassVar[str] = "drawing"
+    svg: str
+    alt: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Photograph:
+    """A figure of pixels, part of the page: content of a PNG file."""
+
+    kind: ClassVar[str] = "photograph"
+    png: bytes
+    alt: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure in a file beside the document, by its file name."""
+
+    kind: ClassVar[str] = "picture"
+    file: str
+    alt: str
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Preformatted text."""
+
+    kind: ClassVar[str] = "code"
+    text: str
+    language: str = ""
+
+
+Block = Heading | Paragraph | Points | Table | Drawing | Photograph | Picture | Code
+
+
+def page_html(title: str, blocks: Sequence[Block]) -> str:
+    """A page that asks for no other file: all blocks but `Picture`."""
+    return _templates().get_template("page.html.j2").render(title=title, blocks=blocks)
+
+
+def markdown(title: str, blocks: Sequence[Block]) -> str:
+    """A text in markdown: all blocks but `Drawing` and `Photograph`."""
+    return _templates().get_template("card.md.j2").render(title=title, blocks=blocks)
+
+
+def write_page(path: Path, title: str, blocks: Sequence[Block]) -> None:
+    """Write a page.
+
+    Raises:
+        ExportError: If it cannot be written.
+    """
+    with atomic_path(path) as temporary:
+        temporary.write_text(page_html(title, blocks), encoding="utf-8")
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=lambda name: bool(name and name.endswith(".html.j2")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "base64": lambda content: base64.b64encode(content).decode("ascii"),
+        "inline_svg": _inline_svg,
+        "one_line": lambda text: " ".join(str(text).split()).replace("|", "\\|"),
+    }
+    return environment
+
+
+def _inline_svg(svg: str, number: int, alt: str) -> str:
+    """An SVG file as part of a page: with IDs that nothing else there has, and its alt text."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="f{number}-', svg)
+    svg = re.sub(r'((?:xlink:)?href=")#', rf"\1#f{number}-", svg)
+    svg = svg.replace("url(#", f"url(#f{number}-")
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(alt)}"', 1).strip()
