@@ -17,16 +17,16 @@ class CheckHere:
 
     Args:
         logic: The module's logic.
-        updates: Who asks what computes.
+        requests: Who asks what computes.
         answerKey: Equal as long as the selected segment answers the same prompts.
 
     Attributes:
         mark: What shows the present place.
     """
 
-    def __init__(self, logic, updates, answerKey: Callable[[], tuple]) -> None:
+    def __init__(self, logic, requests, answerKey: Callable[[], tuple]) -> None:
         self._logic = logic
-        self._updates = updates
+        self._requests = requests
         self._answerKey = answerKey
         self._places: list = []
         self._present = -1
@@ -48,7 +48,7 @@ class CheckHere:
         else:
             self.forget()
             self._key = self._answerKey()
-            self._updates.findPlaces(logic.segmentID, self._onPlaces)
+            self._requests.findPlaces(logic.segmentID, self._onPlaces)
 
     def follow(self) -> None:
         """Forget the places once the segment, its prompts or the scan are others."""

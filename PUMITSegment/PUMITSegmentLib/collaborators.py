@@ -1,4 +1,4 @@
-"""What the logic leaves to others: threads, the worker, predictions, and writing masks."""
+"""What the logic leaves to others: threads, the worker, and writing masks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from PUMITSlicerLib.computing.background import Background, QtBackground
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
 from PUMITSlicerLib.computing.settings import slicer_settings
 
-from PUMITSegmentLib.masks.predictor import Predictor
 from PUMITSegmentLib.segments.writer import SegmentWriter
 
 
@@ -19,13 +18,11 @@ class Collaborators:
     Attributes:
         background: Threads whose results arrive on the GUI thread.
         compute: The worker or the remote machine.
-        predictor: Computes masks.
         writer: Writes and reads masks.
     """
 
     background: Background
     compute: Compute
-    predictor: Predictor
     writer: SegmentWriter
 
     def warmUp(self) -> None:
@@ -35,7 +32,6 @@ class Collaborators:
 
     def close(self) -> None:
         """End the worker and everything that runs; waits for nothing."""
-        self.predictor.close()
         self.compute.close()
         self.background.close()
 
@@ -44,5 +40,4 @@ def localCollaborators() -> Collaborators:
     """The real ones; nothing is started before it is needed."""
     background = QtBackground()
     compute = Compute(background, slicer_settings())
-    predictor = Predictor(compute, background)
-    return Collaborators(background, compute, predictor, SegmentWriter(background))
+    return Collaborators(background, compute, SegmentWriter(background))

@@ -16,8 +16,8 @@ from PUMITSegmentLib.automatic import FoundStructures
 from PUMITSegmentLib.check_here import CheckHere
 from PUMITSegmentLib.collaborators import Collaborators, localCollaborators
 from PUMITSegmentLib.masks.answer import Answer, Mask
-from PUMITSegmentLib.masks.predictor import Prediction
-from PUMITSegmentLib.masks.updates import SegmentUpdates, Target
+from PUMITSegmentLib.masks.question import questionOf
+from PUMITSegmentLib.masks.requests import MaskRequests
 from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
 from PUMITSegmentLib.next_step import nextStepInWords, whyEmpty, whyNoSegment
 from PUMITSegmentLib.parameters import SegmentParameters
@@ -64,14 +64,14 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.listeners: list[Callable[[], None]] = []
         self._parts = parts
         self.permission = WritePermission()
-        self._updates = SegmentUpdates(
-            *(parts.predictor, self.status),
-            target=self._target,
+        self._requests = MaskRequests(
+            *(parts.compute, parts.background, self.status),
+            ask=lambda segmentID: questionOf(self.working, segmentID),
             onMask=self._onMask,
             prepare=Answer.of,
         )
-        self._session = SceneSession(SessionReactions(self, self._updates), parts.writer)
-        self.checkHere = CheckHere(self, self._updates, self._session.answerKey)
+        self._session = SceneSession(SessionReactions(self, self._requests), parts.writer)
+        self.checkHere = CheckHere(self, self._requests, self._session.answerKey)
 
     # What is worked on
 
@@ -85,6 +85,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.listeners.clear()
         self.status.listeners.clear()
         self._session.close()
+        self._requests.close()
         self._parts.close()
 
     def enter(self) -> None:
@@ -135,7 +136,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     @property
     def isComputing(self) -> bool:
         """Whether a mask is awaited."""
-        return self._updates.running is not None
+        return self._requests.running is not None
 
     def promptCount(self, segmentID: str) -> int:
         """How many prompts a segment has."""
@@ -187,7 +188,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         working = self.working
         if working is None or segmentID not in segmentIDs(working.node):
             return
-        self._updates.forget(segmentID)
+        self._requests.forget(segmentID)
         following = neighbourOf(working.node, segmentID)
         with self.saying():
             working.removeSegment(segmentID)
@@ -259,8 +260,8 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             self.status.problem(_("Give a prompt first, such as a point inside the structure."))
         elif self._mayWrite():
             with self.saying():
-                self.working.adoptManualEdits(self.segmentID)
-                self._updates.request(self.segmentID)
+                self.working.takeUpEdits(self.segmentID)
+                self._requests.request(self.segmentID)
 
     def cancel(self) -> None:
         """Stop what is computed, written or installed; nothing changes in the scene."""
@@ -287,7 +288,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             return
         ids = segmentIDs(working.node) if segmentID is None else [segmentID]
         for each in ids:
-            self._updates.forget(each)
+            self._requests.forget(each)
         with self.saying():
             working.reset(ids)
             self.status.waiting(_("Prompts and masks removed; Undo restores them."))
@@ -312,7 +313,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         return self.canRedo and self._step(self.working.redo, _("Redone."))
 
     def _step(self, move: Callable[[], list[str] | None], text: str) -> bool:
-        self._updates.cancel()
+        self._requests.cancel()
         before = segmentIDs(self.segmentationNode)
         with self.saying():
             unanswered = move() or []
@@ -323,7 +324,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             if self.parameters.updateAutomatically:
                 for segmentID in unanswered:
                     if self.promptCount(segmentID):
-                        self._updates.request(segmentID)
+                        self._requests.request(segmentID)
         self._session.onSegmentsChanged()
         return True
 
@@ -336,21 +337,13 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     # Between the parts
 
-    def _target(self) -> Target | None:
-        working = self.working
-        if working is None or self.volumeNode is None:
-            return None
-        return Target(self.volumeNode, working.node, working.prompts)
-
-    def _onMask(self, segmentID: str, prediction: Prediction) -> None:
+    def _onMask(self, segmentID: str, answer: Answer) -> None:
         model = (self.compute.capabilities or {}).get("model") or {}
         with self.saying():
             working = self.working
-            isFilled = working.answer(
-                segmentID, prediction.prepared, self.parameters.overwriteMode, model
-            )
+            isFilled = working.answer(segmentID, answer, self.parameters.overwriteMode, model)
             if not isFilled:
-                isFound = prediction.prepared.packed.box is not None
+                isFound = answer.packed.box is not None
                 self.status.waiting(whyEmpty(working.node, segmentID, isFound))
         self.onSessionChanged()
 

@@ -40,7 +40,7 @@ def axial(prompted: Any, sliceView: Any) -> Any:
 @pytest.fixture
 def made(slicerApp: Any) -> Iterator[Any]:
     """The logic on a small scan, with answers that a test gives; see `LogicScene`."""
-    from scripted_predictor import LogicScene
+    from scripted_worker import LogicScene
 
     made = LogicScene()
     yield made

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_compute import FakeWorkers
-from scripted_predictor import LogicScene, ScriptedPredictor
+from scripted_worker import LogicScene, ScriptedWorker
 
 MODULE = Path(__file__).resolve().parents[2] / "PUMITSegment" / "PUMITSegment.py"
 WIDTH = 380
@@ -17,21 +17,18 @@ class Panel(LogicScene):
 
     def __init__(self, loadModule: Any) -> None:
         import slicer
-        from PUMITSegmentLib.masks.updates import SegmentUpdates
-        from PUMITSlicerLib.computing.availability import (
-            Availability,
-            AvailableDevice,
-            AvailableModel,
-        )
+        from PUMITSegmentLib.masks.requests import MaskRequests
+        from PUMITSlicerLib.computing.availability import Offer, OfferedDevice, OfferedModel
 
         self.module = loadModule(MODULE)
         self.frame = self.module.widgetRepresentation()
         self.gui = slicer.util.getModuleWidget("PUMITSegment")
         self.panel, self.logic = self.gui.panel, self.gui.logic
         self.ui = self.panel.ui
-        self.predictor: Any = ScriptedPredictor()
-        assert isinstance(self.logic._updates, SegmentUpdates)
-        self.logic._updates._predictor = self.predictor
+        self.worker: Any = ScriptedWorker()
+        requests: Any = self.logic._requests
+        assert isinstance(requests, MaskRequests)
+        requests._compute = requests._background = self.worker
         # No worker, and no program that imports torch.
         self.workers = FakeWorkers()
         self.logic.compute._makeWorker = self.workers

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from panel_scene import Panel
-from scripted_predictor import LogicScene, box
+from scripted_worker import LogicScene, box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 
@@ -175,7 +175,7 @@ def test_placing_alone_does_not_turn_a_found_structure_into_a_drawn_one(made: Lo
     made.logic.startPlacing(PromptKind.POINT)
     assert provenanceOf(segment) == before
     made.click()
-    assert len(made.predictor.asked[-1].prompts) == 2  # what was found goes on
+    assert len(made.worker.asked[-1].prompts) == 2  # what was found goes on
 
 
 # --- what is typed and named ----------------------------------------------------------------------

@@ -13,11 +13,10 @@ from asker import FIRST, NEGATIVE, SECOND, Asker, point
 from fake_compute import FakeWorkers, scan, wait_for
 from nninteractive_server import KEY, NNInteractiveServer, serve_nninteractive, start_nninteractive
 from painting_session import painted
-from pumit.errors import ServiceError
 from pumit.prompts import MaskPrompt
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
 from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings, MemoryStore
-from scripted_predictor import LogicScene
+from scripted_worker import LogicScene
 
 FIRST_AT, SECOND_AT = ((4, 10, 10), True), ((4, 20, 20), True)
 
@@ -39,7 +38,7 @@ def compute(background: Any, server: NNInteractiveServer) -> Iterator[Compute]:
 def asker(compute: Compute, background: Any) -> Iterator[Asker]:
     made = Asker(compute, background)
     yield made
-    made.predictor.close()
+    made.requests.close()
 
 
 def remote(background: Any, server: NNInteractiveServer) -> Compute:
@@ -56,12 +55,11 @@ def remote(background: Any, server: NNInteractiveServer) -> Compute:
 
 
 def test_prompts_are_answered_without_an_estimate(asker: Asker) -> None:
-    prediction = asker.answer([FIRST, NEGATIVE], placeCount=5)
+    mask = asker.answer([FIRST, NEGATIVE])
     expected = painted(scan(), FIRST_AT, ((4, 11, 11), False))
-    np.testing.assert_array_equal(prediction.mask, expected)
-    assert prediction.estimatedIou is None
-    assert prediction.expectedDice is None
-    assert prediction.places == ()
+    np.testing.assert_array_equal(mask, expected)
+    assert "overlap" not in asker.status.current.text
+    assert asker.places([FIRST, NEGATIVE]) == []
 
 
 def test_segments_corrections_and_undone_prompts_share_one_session(
@@ -70,13 +68,13 @@ def test_segments_corrections_and_undone_prompts_share_one_session(
     asker.answer([FIRST], segment="1")
     asker.answer([SECOND], segment="2")
     both = painted(scan(), FIRST_AT, SECOND_AT)
-    np.testing.assert_array_equal(asker.answer([FIRST, SECOND], segment="1").mask, both)
+    np.testing.assert_array_equal(asker.answer([FIRST, SECOND], segment="1"), both)
     # Undone in the panel: the prompt is gone from the scene, and another one comes.
     other = point((2, 5, 5))
     expected = painted(scan(), FIRST_AT, ((2, 5, 5), True))
-    np.testing.assert_array_equal(asker.answer([FIRST, other], segment="1").mask, expected)
+    np.testing.assert_array_equal(asker.answer([FIRST, other], segment="1"), expected)
     drawn = MaskPrompt(both)
-    np.testing.assert_array_equal(asker.answer([FIRST, drawn], segment="1").mask, both)
+    np.testing.assert_array_equal(asker.answer([FIRST, drawn], segment="1"), both)
     assert asker.reads == ["scan"]
     assert len(server.sessions) == 2
     kinds = [entry[0] for entry in server.said]
@@ -93,8 +91,9 @@ def test_the_newest_request_wins_while_the_server_is_at_an_older_one(
     asker.ask([SECOND], segment="3")
     threading.Timer(0.3, server.gate.set).start()
     asker.wait()
-    assert [answer.segmentID for answer in asker.answers] == ["1", "3"]
-    np.testing.assert_array_equal(asker.answers[-1].mask, painted(scan(), SECOND_AT))
+    # The displaced one comes afterwards.
+    assert [segment for segment, _mask in asker.answers] == ["1", "3", "2"]
+    np.testing.assert_array_equal(asker.answers[1][1], painted(scan(), SECOND_AT))
     assert asker.errors == []
 
 
@@ -109,15 +108,15 @@ def test_a_server_that_was_started_again_answers_the_next_click_with_all_prompts
         first.stop()
         asker.ask([FIRST, SECOND])
         asker.wait()
-        assert "Nothing answers" in str(asker.errors.pop())
-        with serve_nninteractive(port=urlsplit(first.url).port) as second:
-            mask = asker.answer([FIRST, SECOND]).mask
+        assert "Nothing answers" in asker.errors.pop()
+        with foreign(port=urlsplit(first.url).port) as second:
+            mask = asker.answer([FIRST, SECOND])
             np.testing.assert_array_equal(mask, painted(scan(), FIRST_AT, SECOND_AT))
             assert len(second.sessions) == 2
             compute.close()
             assert background.drain()
     finally:
-        asker.predictor.close()
+        asker.requests.close()
         first.stop()
 
 
@@ -129,13 +128,12 @@ def test_a_full_server_is_told_and_the_next_click_tries_again(background: Any) -
         waiting.ask([FIRST])
         waiting.wait()
         (error,) = waiting.errors
-        assert isinstance(error, ServiceError)
-        assert "no place now" in str(error)
+        assert "no place now" in error
         assert compute.state is ComputeState.READY
         waiting.errors.clear()
         full.client().call("POST", "/release", lease=other)
         waiting.answer([FIRST])
-        waiting.predictor.close()
+        waiting.requests.close()
         compute.close()
         assert background.drain()
 
@@ -149,15 +147,13 @@ class NNInteractiveScene(LogicScene):
     def __init__(self, server: NNInteractiveServer) -> None:
         from PUMITSegmentLib.collaborators import Collaborators
         from PUMITSegmentLib.logic import PUMITSegmentLogic
-        from PUMITSegmentLib.masks.predictor import Predictor
         from PUMITSegmentLib.segments.writer import SegmentWriter
         from PUMITSlicerLib.computing.background import Background
 
         self.volumeNode = self.addScan()
         self.background = Background()
         self.compute: Any = remote(self.background, server)
-        predictor = Predictor(self.compute, self.background)
-        parts = Collaborators(self.background, self.compute, predictor, SegmentWriter())
+        parts = Collaborators(self.background, self.compute, SegmentWriter())
         self.logic = PUMITSegmentLogic(parts)
         self.logic.open()
 

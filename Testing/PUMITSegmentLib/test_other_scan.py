@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from panel_scene import Panel
-from scripted_predictor import box
+from scripted_worker import box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 
@@ -303,10 +303,10 @@ def test_a_prompt_that_is_moved_computes_nothing_for_another_scan(
     import slicer
 
     onTheFirstOnes(patients)
-    asked = len(patients.predictor.asked)
+    asked = len(patients.worker.asked)
     (points,) = slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")
     points.SetNthControlPointPosition(0, 10, 10, 10)
-    assert len(patients.predictor.asked) == asked
+    assert len(patients.worker.asked) == asked
     assert yes.asked == []  # no question while the mouse drags something
     assert "CT abdomen" in patients.ui.statusLabel.text
 

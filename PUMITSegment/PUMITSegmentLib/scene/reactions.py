@@ -15,7 +15,7 @@ from PUMITSegmentLib.scene.write_permission import whyNotWritten
 
 if TYPE_CHECKING:
     from PUMITSegmentLib.logic import PUMITSegmentLogic
-    from PUMITSegmentLib.masks.updates import SegmentUpdates
+    from PUMITSegmentLib.masks.requests import MaskRequests
     from PUMITSegmentLib.parameters import SegmentParameters
 
 
@@ -24,12 +24,12 @@ class SessionReactions:
 
     Args:
         logic: The module's logic.
-        updates: Who asks what computes.
+        requests: Who asks what computes.
     """
 
-    def __init__(self, logic: PUMITSegmentLogic, updates: SegmentUpdates) -> None:
+    def __init__(self, logic: PUMITSegmentLogic, requests: MaskRequests) -> None:
         self._logic = logic
-        self._updates = updates
+        self._requests = requests
         # How many prompts of each segment lay beside the image when it was last looked at.
         self._besideCounts: dict[tuple[str, str], int] = {}
 
@@ -50,7 +50,7 @@ class SessionReactions:
         """Cancel what is computed: what it is for is gone, or about to go."""
         logic = self._logic
         if logic.isComputing:
-            self._updates.cancel()
+            self._requests.cancel()
             if reason == "voxels":
                 logic.status.waiting(
                     _("The image changed meanwhile; press Update to segment it as it is now.")
@@ -66,7 +66,7 @@ class SessionReactions:
             if volumeNode is not None and self._refuseBeside(segmentID):
                 self.onSessionChanged()
                 return
-            isOnlyExcluded = self._updates.running != segmentID and working.isOnlyExcluded(
+            isOnlyExcluded = self._requests.running != segmentID and working.isOnlyExcluded(
                 segmentID
             )
             working.adoptManualEdits(segmentID, isPrompted=True)
@@ -80,11 +80,11 @@ class SessionReactions:
                 isFilled = working.exclude(segmentID)
                 logic.status.done(whatExcluded(working.node, segmentID, isFilled))
             elif not working.promptCount(segmentID):
-                self._updates.forget(segmentID)
+                self._requests.forget(segmentID)
                 working.empty(segmentID)
                 logic.sayWhatIsNext()
             elif logic.parameters.updateAutomatically:
-                self._updates.request(segmentID)
+                self._requests.request(segmentID)
             else:
                 logic.status.waiting(_("Press Update to compute the segment."))
         self.onSessionChanged()
@@ -121,8 +121,8 @@ class SessionReactions:
 
     def onSegmentsGone(self, remaining: list[str]) -> None:
         """Compute nothing for segments that were removed."""
-        if self._updates.running is not None and self._updates.running not in remaining:
-            self._updates.forget(self._updates.running)
+        if self._requests.running is not None and self._requests.running not in remaining:
+            self._requests.forget(self._requests.running)
 
     def onSegmentShown(self) -> None:
         """Go on placing, for the segment that is selected now."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from panel_scene import Panel
-from scripted_predictor import box
+from scripted_worker import box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 
@@ -43,13 +43,13 @@ class Armed(Panel):
         from pumit.segmentation import UncertainRegion
 
         self.press(self.ui.checkHereButton)
-        places = (UncertainRegion((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
-        self.predictor.asked[-1].answer(A, places)
+        places = (DoubtfulPlace((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
+        self.worker.asked[-1].answer(A, places)
         self.process()
         assert "check here" in self.ui.statusLabel.text
 
     def polarities(self) -> list[bool]:
-        return [prompt.is_positive for prompt in self.predictor.asked[-1].prompts]
+        return [prompt.is_positive for prompt in self.worker.asked[-1].prompts]
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_box_that_was_chosen_before_check_here_is_still_drawn(armed: Armed) ->
     assert armed.pressed == ["BOX_3D"]
     armed.view.click(*armed.view.rasToXy((4, 4, 9)))
     armed.view.click(*armed.view.rasToXy((14, 14, 9)))
-    assert len(armed.predictor.asked[-1].prompts) == 2
+    assert len(armed.worker.asked[-1].prompts) == 2
 
 
 def test_undo_that_brings_prompts_back_leaves_the_tool_as_it_is(armed: Armed) -> None:
@@ -175,9 +175,9 @@ def test_a_scene_that_was_saved_with_point_pressed_opens_with_nothing_pressed(
     reopen(armed, tmp_path / "scene.mrb")
     assert not armed.isSlicerPlacing
     assert armed.pressed == []
-    asked = len(armed.predictor.asked)
+    asked = len(armed.worker.asked)
     armed.view.clickAt((14, 12, 10))
-    assert len(armed.predictor.asked) == asked
+    assert len(armed.worker.asked) == asked
     assert armed.logic.promptCount(armed.logic.segmentID) == 1
     assert np.array_equal(armed.mask(armed.logic.segmentID), A)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from panel_scene import Panel
-from scripted_predictor import box
+from scripted_worker import box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 
@@ -77,7 +77,7 @@ def test_cancel_says_that_the_prompt_stays(panel: Panel) -> None:
 
     panel.load()
     panel.click()
-    panel.predictor.asked[-1].onProgress("Segmenting", 0.4)
+    panel.worker.asked[-1].onProgress(0.4)
     QtTest.QTest.qWait(900)
     panel.press(panel.ui.cancelButton)
     assert panel.logic.promptCount(panel.logic.segmentID) == 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from panel_scene import Panel
 from pumit.prompts import BoxPrompt, PointPrompt
-from scripted_predictor import SHAPE, box
+from scripted_worker import SHAPE, box
 
 A, B = box((4, 4, 4), (12, 14, 20)), box((8, 8, 8), (16, 16, 16))
 
@@ -61,9 +61,9 @@ CUT_3D = (slice(6, 11), slice(6, 10), slice(8, 12))
 
 
 def test_a_2d_box_outside_takes_its_slice_out_and_asks_nobody(drawing: Drawing) -> None:
-    asked = len(drawing.predictor.asked)
+    asked = len(drawing.worker.asked)
     drawing.outside(drawing.ui.box2dButton)
-    assert len(drawing.predictor.asked) == asked
+    assert len(drawing.worker.asked) == asked
     assert np.array_equal(drawing.segment, without(A, *CUT_2D))
 
 
@@ -91,7 +91,7 @@ def test_what_a_later_prompt_finds_stays_out_of_the_box(drawing: Drawing) -> Non
     drawing.press(drawing.ui.positiveButton)
     drawing.press(drawing.ui.pointButton)
     drawing.view.clickAt((16, 12, 10))
-    request = drawing.predictor.asked[-1]
+    request = drawing.worker.asked[-1]
     assert [type(prompt) for prompt in request.prompts] == [PointPrompt, PointPrompt]
     request.answer(A | B)
     assert not drawing.segment[7:10, 6:10, 8:12].any()
@@ -123,9 +123,9 @@ def test_a_painted_segment_loses_only_what_the_box_holds(drawing: Drawing) -> No
     painted = drawing.logic.newSegment()
     drawing.logic.stopPlacing()
     drawing.editByHand(painted, A | B)
-    asked = len(drawing.predictor.asked)
+    asked = len(drawing.worker.asked)
     drawing.outside(drawing.ui.box2dButton)
-    assert len(drawing.predictor.asked) == asked
+    assert len(drawing.worker.asked) == asked
     assert np.array_equal(drawing.mask(painted), without(A | B, *CUT_2D))
 
 
@@ -142,7 +142,7 @@ def test_a_box_outside_alone_asks_for_a_prompt_inside(drawing: Drawing) -> None:
 
 def test_a_box_inside_is_still_a_box_for_the_model(drawing: Drawing) -> None:
     drawing.draw(drawing.ui.box3dButton, (7.5, 5.5, 8), (11.5, 9.5, 8))
-    prompts = drawing.predictor.asked[-1].prompts
+    prompts = drawing.worker.asked[-1].prompts
     assert [type(prompt) for prompt in prompts] == [PointPrompt, BoxPrompt]
 
 
@@ -185,7 +185,7 @@ def test_places_in_the_box_are_not_to_be_checked(drawing: Drawing) -> None:
         UncertainRegion((-9.0, -8.0, 8.0), 0.4, 2.0, None),
         UncertainRegion((-5.0, -5.0, 6.0), 0.4, 2.0, None),
     )
-    drawing.predictor.asked[-1].answer(A, places)
+    drawing.worker.asked[-1].answer(A, places)
     assert "1 of 1" in drawing.ui.statusLabel.text
 
 

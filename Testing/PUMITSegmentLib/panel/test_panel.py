@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from panel_scene import WIDTH, Panel
-from scripted_predictor import box
+from scripted_worker import box
 
 A = box((5, 5, 5), (12, 12, 12))
 SECTIONS = (
@@ -124,7 +124,7 @@ def test_each_kind_of_prompt_is_placed_by_its_button(
             view.click(*corner)
         view.click(*corners[-1], button="Right")
     assert panel.logic.promptCount(panel.logic.segmentID) == 1, panel.ui.statusLabel.text
-    assert panel.predictor.asked
+    assert panel.worker.asked
 
 
 def test_pressing_a_kind_again_ends_placing(panel: Panel) -> None:
@@ -141,7 +141,7 @@ def test_polarity_starts_positive_and_is_the_next_prompts(panel: Panel) -> None:
     panel.click()
     panel.press(panel.ui.negativeButton)
     panel.click((20, 20, 5))
-    assert [p.is_positive for p in panel.predictor.asked[-1].prompts] == [True, False]
+    assert [p.is_positive for p in panel.worker.asked[-1].prompts] == [True, False]
     panel.press(panel.ui.newSegmentButton)
     assert panel.ui.positiveButton.checked
 
@@ -167,7 +167,7 @@ def test_updating_can_be_switched_off_and_done_by_hand(panel: Panel) -> None:
     panel.press(panel.ui.updateAutomaticallyCheckBox)
     assert not panel.logic.parameters.updateAutomatically
     panel.click()
-    assert panel.predictor.asked == []
+    assert panel.worker.asked == []
     panel.press(panel.ui.updateButton)
     panel.answer(A)
     assert panel.mask(panel.logic.segmentID).any()
@@ -184,8 +184,8 @@ def test_check_here_is_a_button_for_segments_with_prompts(panel: Panel) -> None:
     panel.click()
     panel.answer(A)
     panel.press(panel.ui.checkHereButton)
-    places = (UncertainRegion((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
-    panel.predictor.asked[-1].answer(A, places)
+    places = (DoubtfulPlace((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
+    panel.worker.asked[-1].answer(A, places)
     assert "check here" in panel.ui.statusLabel.text
     panel.press(panel.ui.undoButton)
     assert panel.logic.checkHere.mark.node is None
@@ -259,7 +259,7 @@ def test_progress_with_cancel_appears_only_where_it_takes_long(panel: Panel) -> 
     panel.load()
     panel.click()
     assert not panel.ui.cancelButton.isVisible()
-    panel.predictor.asked[-1].onProgress("Segmenting", 0.4)
+    panel.worker.asked[-1].onProgress(0.4)
     QtTest.QTest.qWait(900)
     assert panel.ui.progressBar.isVisible()
     assert panel.ui.progressBar.value == 40

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from panel_scene import Panel
-from scripted_predictor import box
+from scripted_worker import box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
 

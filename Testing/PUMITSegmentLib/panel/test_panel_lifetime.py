@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from panel_scene import Panel
-from scripted_predictor import box
+from scripted_worker import box
 
 A = box((5, 5, 5), (12, 12, 12))
 

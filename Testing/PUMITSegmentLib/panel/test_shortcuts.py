@@ -117,10 +117,10 @@ def test_segments_polarity_and_steps_by_keys(panel: OpenModule) -> None:
     panel.logic.selectSegment(first)
     panel.key("Ctrl+Backspace")
     assert panel.logic.promptCount(first) == 0
-    asked = len(panel.predictor.asked)
+    asked = len(panel.worker.asked)
     panel.key("Ctrl+Z")
     panel.key("U")
-    assert len(panel.predictor.asked) > asked
+    assert len(panel.worker.asked) > asked
 
 
 def test_keys_do_nothing_harmful_on_an_empty_scene(panel: OpenModule) -> None:

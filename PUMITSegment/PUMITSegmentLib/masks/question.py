@@ -1,0 +1,72 @@
+"""What is asked about one segment, as the scene is now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from pumit.errors import PumitError
+from pumit.prompts import Prompt
+from pumit.segmentation import DoubtfulPlace
+from pumit.volume import Volume
+from PUMITSlicerLib.mrml import VolumeFrame, readVolume, volumeKey
+
+from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
+from PUMITSegmentLib.prompts.beside import besideImage, whereBeside
+from PUMITSegmentLib.prompts.excluded import excludedBoxes, withoutBoxes
+from PUMITSegmentLib.segments.packed_mask import Mask
+from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
+
+
+def _allowAll(mask: Mask) -> Mask:
+    return mask
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A segment's prompts on a scan.
+
+    Attributes:
+        name: Of the segment, for the status.
+        volumeKey: Changes whenever the scan's voxels or geometry do.
+        readVolume: Reads the scan, on the GUI thread; called only where it has to be sent.
+        prompts: All prompts of the segment, in the order they were given.
+        allow: Takes out of an answer, bool (D, H, W), what the user excluded; on a thread.
+        isAllowed: Whether a place lies in nothing that the user excluded.
+    """
+
+    name: str
+    volumeKey: Hashable
+    readVolume: Callable[[], Volume]
+    prompts: Sequence[Prompt]
+    allow: Callable[[Mask], Mask] = _allowAll
+    isAllowed: Callable[[DoubtfulPlace], bool] = lambda place: True
+
+
+def questionOf(working: WorkingSegmentation | None, segmentID: str) -> Question | None:
+    """What to ask about a segment; None where there is no such segment, or no scan.
+
+    Raises:
+        PumitError: If a prompt lies beside the image.
+    """
+    if working is None or working.volumeNode is None or segmentID not in segmentIDs(working.node):
+        return None
+    volumeNode = working.volumeNode
+    frame = VolumeFrame(volumeNode)
+    prompts = working.prompts.prompts(segmentID, frame)
+    beside = besideImage(prompts, volumeNode)
+    if beside:
+        raise PumitError(whereBeside(beside[0], volumeNode))
+    boxes = excludedBoxes(working.node, segmentID, volumeNode)
+
+    def isAllowed(place: DoubtfulPlace) -> bool:
+        return not any(box.holds(frame.lpsToIndex([place.point_lps])).all() for box in boxes)
+
+    return Question(
+        segmentName(working.node, segmentID),
+        volumeKey(volumeNode),
+        lambda: readVolume(volumeNode),
+        prompts,
+        lambda mask: withoutBoxes(mask, boxes),
+        isAllowed,
+    )
