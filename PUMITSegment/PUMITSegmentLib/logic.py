@@ -32,6 +32,7 @@ from PUMITSegmentLib.segments.segment_list import (
     newSegmentation,
     segmentIDs,
 )
+from PUMITSegmentLib.segments.writer import OverwriteMode
 
 logger = logging.getLogger(__name__)
 
@@ -341,10 +342,14 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         model = (self.compute.capabilities or {}).get("model") or {}
         with self.saying():
             working = self.working
-            isFilled = working.answer(segmentID, answer, self.parameters.overwriteMode, model)
+            overwrite = self.parameters.overwriteMode
+            isFilled = working.answer(segmentID, answer, overwrite, model)
             if not isFilled:
                 isFound = answer.packed.box is not None
-                self.status.waiting(whyEmpty(working.node, segmentID, isFound))
+                isStopped = overwrite is OverwriteMode.STOP
+                isStopped = isStopped and working.isCrowded(segmentID, answer)
+                words = whyEmpty(working.node, segmentID, isFound, isStopped=isStopped)
+                self.status.waiting(words)
         self.onSessionChanged()
 
     def _ensureSegmentation(self) -> WorkingSegmentation | None:

@@ -50,18 +50,24 @@ def whatExcluded(segmentationNode, segmentID: str, isFilled: bool) -> str:
     return words.format(name=segmentName(segmentationNode, segmentID))
 
 
-def whyEmpty(segmentationNode, segmentID: str, isFound: bool) -> str:
+def whyEmpty(segmentationNode, segmentID: str, isFound: bool, *, isStopped: bool) -> str:
     """One sentence on a segment that is empty after an answer.
 
     Args:
         segmentationNode: The segmentation.
         segmentID: The segment.
         isFound: Whether the answer itself holds something.
+        isStopped: Whether it stops at other segments.
     """
     if not isFound:
         words = _("{name}: nothing was found there; move the prompt, or add another one.")
     elif not EditableArea.ofSegmentEditor(segmentationNode).isEverything:
         words = _("{name} is empty: the Segment Editor's masking allows nothing of what was found.")
+    elif isStopped:
+        words = _(
+            "{name} is empty: what was found belongs to other segments. Choose under "
+            '"Other segments" to overlap with them or to take from them, then press Update.'
+        )
     else:
         words = _(
             "{name} is empty: the voxels of this segmentation are too large for what was found; "

@@ -29,7 +29,7 @@ class SegmentParameters:
     segmentation: slicer.vtkMRMLSegmentationNode
     segmentID: str = ""
     updateAutomatically: bool = True
-    overwriteMode: OverwriteMode = OverwriteMode.NONE
+    overwriteMode: OverwriteMode = OverwriteMode.STOP
     promptKind: PromptKind = PromptKind.POINT
     isPositive: bool = True
     automaticRegion: slicer.vtkMRMLMarkupsROINode

@@ -145,7 +145,7 @@ def test_placing_goes_on_for_the_segment_that_is_selected(made: LogicScene) -> N
     assert (made.logic.promptCount(first), made.logic.promptCount(second)) == (1, 1)
 
 
-def test_overwriting_is_off_unless_asked_and_can_be_taken_back(made: LogicScene) -> None:
+def test_a_segment_stops_at_others_unless_told_otherwise(made: LogicScene) -> None:
     from PUMITSegmentLib.segments.writer import OverwriteMode
 
     first = made.logic.newSegment()
@@ -155,13 +155,44 @@ def test_overwriting_is_off_unless_asked_and_can_be_taken_back(made: LogicScene)
     made.click()
     made.answer(B)
     assert np.array_equal(made.mask(first), A)
+    assert np.array_equal(made.mask(second), B & ~A)
+    # A click that corrects the second one finds it as it is shown.
+    made.logic.undo()
+    made.logic.redo()
+    assert np.array_equal(made.mask(second), B & ~A)
+    made.logic.parameters.overwriteMode = OverwriteMode.NONE
+    made.logic.update()
+    made.answer(B)
+    assert np.array_equal(made.mask(second), B)
+    assert np.array_equal(made.mask(first), A)
+
+
+def test_what_belongs_to_others_whole_is_said_to(made: LogicScene) -> None:
+    made.logic.newSegment()
+    made.click()
+    made.answer(B)
+    made.logic.newSegment()
+    made.click()
+    made.answer(A & B)
+    assert "other segments" in made.status
+
+
+def test_taking_from_others_can_be_taken_back(made: LogicScene) -> None:
+    from PUMITSegmentLib.segments.writer import OverwriteMode
+
+    first = made.logic.newSegment()
+    made.click()
+    made.answer(A)
+    second = made.logic.newSegment()
+    made.click()
+    made.answer(B)
     made.logic.parameters.overwriteMode = OverwriteMode.ALL
     made.click((13, 13, 13))
     made.answer(B)
     assert np.array_equal(made.mask(first), A & ~B)
     made.logic.undo()
     assert np.array_equal(made.mask(first), A)
-    assert np.array_equal(made.mask(second), B)
+    assert np.array_equal(made.mask(second), B & ~A)
     made.logic.redo()
     assert np.array_equal(made.mask(first), A & ~B)
 
@@ -267,13 +298,13 @@ def test_reset_can_be_taken_back(made: LogicScene) -> None:
     assert not made.mask(second).any()
     assert np.array_equal(made.mask(first), A)
     made.logic.undo()
-    assert np.array_equal(made.mask(second), B)
+    assert np.array_equal(made.mask(second), B & ~A)
     made.logic.reset()
     assert not made.mask(first).any()
     assert made.logic.promptCount(first) == made.logic.promptCount(second) == 0
     made.logic.undo()
     assert np.array_equal(made.mask(first), A)
-    assert np.array_equal(made.mask(second), B)
+    assert np.array_equal(made.mask(second), B & ~A)
 
 
 def test_masking_set_later_does_not_keep_a_step_from_being_taken_back(made: LogicScene) -> None:

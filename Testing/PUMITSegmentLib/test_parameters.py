@@ -14,14 +14,14 @@ def node(slicerApp: Any) -> Any:
     return slicer.mrmlScene.AddNewNodeByClass("vtkMRMLScriptedModuleNode")
 
 
-def test_a_new_scene_updates_by_itself_and_erases_no_neighbour(node: Any) -> None:
+def test_a_new_scene_updates_by_itself_and_stops_at_other_segments(node: Any) -> None:
     from PUMITSegmentLib.parameters import SegmentParameters
     from PUMITSegmentLib.segments.writer import OverwriteMode
 
     parameters = SegmentParameters(node)
     assert parameters.updateAutomatically
     assert parameters.isPositive
-    assert parameters.overwriteMode is OverwriteMode.NONE
+    assert parameters.overwriteMode is OverwriteMode.STOP
     assert parameters.sourceVolume is None
 
 

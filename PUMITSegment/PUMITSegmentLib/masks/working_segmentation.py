@@ -161,17 +161,18 @@ class WorkingSegmentation:
             Whether the segment holds something now. It may not though the mask does: where the
             user allows no change, or in voxels much larger than the scan's.
         """
-        isEverything = EditableArea.ofSegmentEditor(self.node).isEverything
+        isWhole = EditableArea.ofSegmentEditor(self.node).isEverything
+        isWhole = isWhole and overwrite is not OverwriteMode.STOP
         self._writer.write(self.node, segmentID, answer.prepared, self.volumeNode, overwrite)
         setProvenance(
             self._segment(segmentID),
             byModel("SEMIAUTOMATIC", model.get("name", ""), model.get("version", "")),
         )
         # What the user restricted has to be read back.
-        packed = answer.packed if isEverything else self._read(segmentID)
+        packed = answer.packed if isWhole else self._read(segmentID)
         state = self._state(segmentID, packed)
         self._close(self._history.present(segmentID))
-        others = {} if overwrite is OverwriteMode.NONE else self._overwritten(segmentID)
+        others = self._overwritten(segmentID) if overwrite.takesFromOthers else {}
         if not others:
             self._history.amend(segmentID, state)
         else:
@@ -180,6 +181,12 @@ class WorkingSegmentation:
                 self._history.undo()
             self._record({segmentID: state, **others})
         return packed.box is not None and not isEmptySegment(self.node, segmentID)
+
+    def isCrowded(self, segmentID: str, answer: Answer) -> bool:
+        """Whether other segments have some of an answer."""
+        found = answer.packed.mask()
+        others = [each for each in segmentIDs(self.node) if each != segmentID]
+        return any(bool((found & self.mask(each)).any()) for each in others)
 
     def refusePrompts(self, segmentID: str) -> None:
         """Put a segment's prompts back as they were before the latest change, which is no step."""
@@ -266,11 +273,13 @@ class WorkingSegmentation:
         Raises:
             PumitError: If one cannot be written; none is added then.
         """
+        if overwrite is OverwriteMode.STOP:  # what is found is to be compared with what is there
+            overwrite = OverwriteMode.NONE
         added = addStructures(found, self.node, self.volumeNode, self._writer, overwrite)
         for segmentID in added:
             self._history.begin(segmentID, None)
         states = {segmentID: self._state(segmentID, self._read(segmentID)) for segmentID in added}
-        others = {} if overwrite is OverwriteMode.NONE else self._overwritten("")
+        others = self._overwritten("") if overwrite.takesFromOthers else {}
         self._record({**states, **{i: s for i, s in others.items() if i not in states}})
         return added
 

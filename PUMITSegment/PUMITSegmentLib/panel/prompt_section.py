@@ -123,7 +123,8 @@ class PromptSection:
 def overwriteTexts() -> dict[OverwriteMode, str]:
     """What each overwrite mode does, in words."""
     return {
-        OverwriteMode.NONE: _("Keep them as they are"),
+        OverwriteMode.STOP: _("Stop at other segments"),
+        OverwriteMode.NONE: _("Keep them, overlapping"),
         OverwriteMode.VISIBLE: _("Take from visible ones"),
         OverwriteMode.ALL: _("Take from all"),
     }

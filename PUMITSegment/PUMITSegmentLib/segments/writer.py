@@ -35,12 +35,19 @@ _MOST_VOXELS = 1 << 30
 class OverwriteMode(enum.Enum):
     """What happens to other segments where a segment is written.
 
-    NONE lets segments overlap; VISIBLE takes the voxels from the visible ones; ALL from all.
+    STOP leaves out what any other segment has; NONE lets segments overlap; VISIBLE takes the voxels
+    from the visible ones; ALL from all.
     """
 
+    STOP = "stop"
     NONE = "none"
     VISIBLE = "visible"
     ALL = "all"
+
+    @property
+    def takesFromOthers(self) -> bool:
+        """Whether other segments may change."""
+        return self in (OverwriteMode.VISIBLE, OverwriteMode.ALL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,12 +146,16 @@ class SegmentWriter:
             )
         area = EditableArea.ofSegmentEditor(segmentationNode)
         changed = [segmentID]
-        if overwrite is not OverwriteMode.NONE:
+        if overwrite.takesFromOthers:
             changed = list(segmentationNode.GetSegmentation().GetSegmentIDs())
         with self._writing(segmentationNode), self._surfacesLater(segmentationNode, changed):
             _adopt(segmentationNode, volumeNode)
             target = _Target(segmentationNode, segmentID, volumeNode)
             box, new = target.placed(prepared)
+            if overwrite is OverwriteMode.STOP:
+                free = new & ~target.others(box)
+                found = Box.around(free, box.start)
+                box, new = found, free[found.within(box)]
             held, final = box, new
             if not area.isEverything:
                 whole = box.united(target.box)
@@ -261,6 +272,11 @@ class _Target:
     def voxels(self, box: Box) -> Mask:
         """The segment as it is, on a box."""
         return occupied(self.segmentation, [self.segmentID], box, self.grid)
+
+    def others(self, box: Box) -> Mask:
+        """Where any other segment is, on a box."""
+        ids = [each for each in self.segmentation.GetSegmentIDs() if each != self.segmentID]
+        return occupied(self.segmentation, ids, box, self.grid)
 
     def contested(self, box: Box, voxels: Mask, overwrite: OverwriteMode) -> tuple[Box, Mask]:
         """The part of a mask where others must give way, cut to what is set in it."""

@@ -195,8 +195,9 @@ def test_the_overwrite_mode_is_remembered_in_the_scene(panel: Panel) -> None:
     from PUMITSegmentLib.segments.writer import OverwriteMode
 
     panel.load()
-    assert panel.logic.parameters.overwriteMode is OverwriteMode.NONE
-    panel.ui.overwriteSelector.currentIndex = 2
+    assert panel.logic.parameters.overwriteMode is OverwriteMode.STOP
+    assert panel.ui.overwriteSelector.currentText == "Stop at other segments"
+    panel.ui.overwriteSelector.currentIndex = 3
     assert panel.logic.parameters.overwriteMode is OverwriteMode.ALL
 
 

@@ -146,6 +146,18 @@ def test_only_those_give_way_that_are_asked_to(scene, overwrite, seed, isShared)
         np.testing.assert_array_equal(edited.read(name), expected)
 
 
+@pytest.mark.parametrize("isShared", [False, True])
+def test_a_segment_stops_at_all_others(scene, isShared) -> None:
+    edited = Edited()
+    if isShared:
+        edited.segmentation.GetSegmentation().CollapseBinaryLabelmaps(False)
+    edited.write("STOP")
+    others = edited.masks["B"] | edited.masks["C"]
+    np.testing.assert_array_equal(edited.read("A"), edited.new & ~others)
+    for name in "BC":
+        np.testing.assert_array_equal(edited.read(name), edited.masks[name])
+
+
 @pytest.mark.parametrize("overwrite", ["VISIBLE", "ALL"])
 def test_nothing_is_taken_from_others_where_the_segment_may_not_change(edited, overwrite) -> None:
     # The segment and its neighbour overlap outside the editable area.

@@ -16,6 +16,9 @@ from pumit.volume import Volume
 SCRIBBLE_POINTS = 8  # a scribble becomes this many points along its length
 
 
+Corners = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+
 @dataclass
 class IndexPrompts:
     """Prompts of one segment as volume indices (d, h, w), depth axis first.
@@ -27,7 +30,7 @@ class IndexPrompts:
     """
 
     points: list[tuple[float, float, float, bool]] = field(default_factory=list)
-    box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
+    box: Corners | None = None
     mask: npt.NDArray[np.bool_] | None = None
 
     @property
@@ -39,6 +42,13 @@ class IndexPrompts:
     def is_answerable(self) -> bool:
         """Whether anything says where the segment is."""
         return len(self.positives) > 0 or self.box is not None or self.mask is not None
+
+
+def is_same_box(a: Corners | None, b: Corners | None) -> bool:
+    """Whether two boxes are one, or both are none."""
+    if a is None or b is None:
+        return a is b
+    return bool(np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1]))
 
 
 def along(points: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:

@@ -1,7 +1,9 @@
 """What a corrective click changes: the connected change at the click, and nothing elsewhere.
 
 A network that is asked again answers anew everywhere, and undoes here what was settled there.
-Only the change that hangs together with the newest click is taken over.
+Only the change that hangs together with the newest click is taken over: of the answer of one field
+(`change_at`), or of all of them on the volume's grid (`changed_at`). So an "outside" in the heart
+leaves a liver untouched, and a mask that the user gave or painted counts voxel by voxel.
 
 Source:
     Chen et al., FocalClick, CVPR 2022, "Progressive merge". Differs from the source: in 3D, and
@@ -10,6 +12,7 @@ Source:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +25,10 @@ from pumit.inference.interactive.grid_transfer import Patch, to_volume_box
 from pumit.preprocessing.fields import Field
 
 Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float32]
 REACH = 2.0  # in-plane voxels of the field around a click within which a change belongs to it
 RIM = 1  # voxels around a change that are taken over with it, so that its border is the new one
+_INSIDE, _OUTSIDE = 4.0, -4.0
 _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
 
 
@@ -89,7 +94,7 @@ def take_over(
             patch.start, patch.logits.shape, values.start, values.logits.shape, strict=True
         )
     ]
-    whole = torch.full([b - a for a, b in zip(starts, stops, strict=True)], -4.0)
+    whole = torch.full([b - a for a, b in zip(starts, stops, strict=True)], _OUTSIDE)
 
     def place(of: Patch) -> Tensor:
         return whole[
@@ -111,3 +116,87 @@ def crop(where: Field, window: tuple[slice, ...]) -> Field:
     d, h, w = where.to_volume(middle).tolist()
     a, b, c = (s.stop - s.start for s in window)
     return replace(where, centre_index=(d, h, w), shape=(a, b, c))
+
+
+def patch_of(mask: Mask) -> Patch:
+    """A mask, bool (D, H, W) and not empty, as an answer that is sure of each voxel."""
+    window = ndimage.find_objects(mask.astype(np.uint8))[0]
+    values = np.where(mask[window], _INSIDE, _OUTSIDE).astype(np.float32)
+    d, h, w = (s.start for s in window)
+    return Patch((d, h, w), torch.from_numpy(values))
+
+
+def is_inside(patch: Patch, place: Sequence[float]) -> bool:
+    """Whether a patch is foreground at a volume index."""
+    index = [round(p) - s for p, s in zip(place, patch.start, strict=True)]
+    if any(not 0 <= i < n for i, n in zip(index, patch.logits.shape, strict=True)):
+        return False
+    return bool(patch.logits[tuple(index)] > 0)
+
+
+def changed_at(
+    before: Patch,
+    after: Patch | None,
+    places: Sequence[Sequence[float]],
+    spacing_mm: Sequence[float],
+) -> Patch:
+    """The earlier answer with what of a new one hangs together with some places.
+
+    Args:
+        before: Earlier answer.
+        after: New answer; None where nothing is foreground.
+        places: The newest prompt's points, volume indices (d, h, w).
+        spacing_mm: Of the volume, (D, H, W).
+
+    Returns:
+        `before` itself where nothing changed at the places.
+    """
+    if after is None:
+        after = Patch(before.start, torch.full(before.logits.shape, _OUTSIDE))
+    # 1. Both on a box that holds both.
+    start = np.minimum(before.start, after.start)
+    ends = [np.add(patch.start, patch.logits.shape) for patch in (before, after)]
+    shape = tuple((np.maximum(*ends) - start).tolist())
+    old, new = _on(before, start, shape), _on(after, start, shape)
+    # 2. The pieces of the change within reach of the places.
+    labels, _ = ndimage.label((old > 0) != (new > 0), _NEIGHBOURS)
+    near = _near(places, start, shape, np.asarray(spacing_mm, dtype=np.float64))
+    touched = np.unique(labels[near])
+    touched = touched[touched > 0]
+    if len(touched) == 0:
+        return before
+    # 3. With a rim, so that the border is the new one.
+    taken = ndimage.binary_dilation(np.isin(labels, touched), _NEIGHBOURS)
+    d, h, w = start.tolist()
+    return Patch((d, h, w), torch.from_numpy(np.where(taken, new, old)))
+
+
+def _on(patch: Patch, start: npt.NDArray[np.int_], shape: tuple[int, ...]) -> Floats:
+    whole = np.full(shape, _OUTSIDE, dtype=np.float32)
+    window = [slice(a, a + n) for a, n in zip(patch.start - start, patch.logits.shape, strict=True)]
+    whole[tuple(window)] = np.asarray(patch.logits)
+    return whole
+
+
+def _near(
+    places: Sequence[Sequence[float]],
+    start: npt.NDArray[np.int_],
+    shape: tuple[int, ...],
+    spacing_mm: npt.NDArray[np.float64],
+) -> Mask:
+    """Voxels within `REACH` in-plane voxels of a place, and those that hold one."""
+    reach_mm = REACH * float(spacing_mm[1:].max())
+    near = np.zeros(shape, dtype=bool)
+    for place in np.asarray(places, dtype=np.float64) - start:
+        low = np.ceil(place - reach_mm / spacing_mm).astype(int)
+        high = np.floor(place + reach_mm / spacing_mm).astype(int)
+        low, high = np.minimum(low, np.rint(place).astype(int)), np.maximum(high, np.rint(place))
+        box = tuple(
+            slice(max(int(a), 0), max(min(int(b) + 1, n), 0))
+            for a, b, n in zip(low, high, shape, strict=True)
+        )
+        index = np.stack(np.meshgrid(*(np.arange(s.start, s.stop) for s in box), indexing="ij"))
+        offset = index - place[:, None, None, None]
+        distance = np.linalg.norm(offset * spacing_mm[:, None, None, None], axis=0)
+        near[box] |= (distance <= reach_mm) | (np.abs(offset) <= 0.5).all(axis=0)
+    return near

@@ -22,8 +22,14 @@ from pumit.inference.interactive.field_consensus import consensus
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.field_prompts import for_network
 from pumit.inference.interactive.grid_transfer import Patch, to_field, to_volume
-from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.local_change import change_at, take_over
+from pumit.inference.interactive.index_prompts import IndexPrompts, is_same_box
+from pumit.inference.interactive.local_change import (
+    change_at,
+    changed_at,
+    is_inside,
+    patch_of,
+    take_over,
+)
 from pumit.inference.interactive.refinement import Window, agreement, merge, uncertain_windows
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.storage.embedding_store import StoredImage, storage_bytes
@@ -171,6 +177,8 @@ class PromptSolver:
         """
         # 0. A corrective click changes what hangs together with it and nothing else.
         if before is not None and self.settings.is_local:
+            if prompts.mask is not None and before.num_points == 0 and before.box is None:
+                before = replace(before, patch=patch_of(prompts.mask))
             corrected = self._corrected(prompts, before)
             if corrected is not None:
                 return corrected
@@ -200,20 +208,27 @@ class PromptSolver:
         out.patch = to_volume(chosen.logits, chosen.field, self.shape)
         if out.patch is not None and self.settings.windows > 0:
             out.patch = self._refined(out.patch, chosen, prompts, cancelled)
+        # 4. However it was asked, what does not hang together with the newest points stays.
+        if before is not None and before.patch is not None and self.settings.is_local:
+            places = [point[:3] for point in prompts.points[before.num_points :]]
+            if places and is_same_box(prompts.box, before.box):
+                out.patch = changed_at(before.patch, out.patch, places, self.planner.spacing_mm)
         return out
 
     def _corrected(self, prompts: IndexPrompts, before: Answer) -> Answer | None:
         """The earlier answer with what its newest click changes around it, or None.
 
-        None where there is no such change: every field is asked then, as for a first prompt.
+        None where a click asks for a change and there is none: every field is asked then.
         """
         chosen = before.views[before.chosen]
         is_click = len(prompts.points) == before.num_points + 1  # a scribble is several points
-        if before.patch is None or not is_click or not _same_box(prompts.box, before.box):
+        if before.patch is None or not is_click or not is_same_box(prompts.box, before.box):
             return None
         *place, is_positive = prompts.points[-1]
+        is_obeyed = is_inside(before.patch, place) == is_positive
+        unchanged = replace(before, num_points=len(prompts.points)) if is_obeyed else None
         if not _covers(chosen.field, np.array([place])):
-            return None
+            return unchanged
         # 1. Ask a field that holds the segment and the click, going on from what was shown.
         chosen = replace(chosen, field=self._fitting(chosen.field, before.patch, place))
         prior = _as_logits(to_field(before.patch, chosen.field))
@@ -222,10 +237,10 @@ class PromptSolver:
         at = chosen.field.to_field(place)
         change = change_at(prior, new.logits, at, chosen.field.prompt_ratio)
         if change is None:
-            return None
+            return unchanged
         patch = take_over(before.patch, new.logits, change, chosen.field, self.shape)
         # 2. A click that is not obeyed so is asked everywhere.
-        if _at(patch, place) != is_positive:
+        if is_inside(patch, place) != is_positive:
             return None
         views = [replace(v, logits=None) for v in before.views]
         views[before.chosen] = replace(new, logits=new.logits.clone())
@@ -273,7 +288,7 @@ class PromptSolver:
 
     def _views(self, prompts: IndexPrompts, before: Answer | None) -> list[FieldAnswer]:
         """The fields to look at, each with the answer it starts from."""
-        if before is None or not _same_box(prompts.box, before.box):
+        if before is None or not is_same_box(prompts.box, before.box):
             # A first prompt, a mask to start from, or another box: what was shown does not count.
             return [FieldAnswer(f, self._start(prompts, f)) for f in self._fresh_fields(prompts)]
         covering = self._moved(before.views, _prompted_places(prompts))
@@ -369,23 +384,6 @@ def _prompted_places(prompts: IndexPrompts) -> npt.NDArray[np.float64]:
     if bounds is not None:
         places.append(bounds.astype(np.float64))
     return np.concatenate(places)
-
-
-def _at(patch: Patch, place: Sequence[float]) -> bool:
-    """Whether a patch is foreground at a volume index."""
-    index = [round(p) - s for p, s in zip(place, patch.start, strict=True)]
-    if any(not 0 <= i < n for i, n in zip(index, patch.logits.shape, strict=True)):
-        return False
-    return bool(patch.logits[tuple(index)] > 0)
-
-
-def _same_box(
-    a: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None,
-    b: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None,
-) -> bool:
-    if a is None or b is None:
-        return a is b
-    return bool(np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1]))
 
 
 def _covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:

@@ -1,0 +1,125 @@
+"""What a later prompt leaves as it is: everything that does not hang together with it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ball_scan import BALL, SHAPE, ball
+from pumit.inference.interactive.grid_transfer import Patch
+from pumit.inference.interactive.index_prompts import IndexPrompts
+from pumit.inference.interactive.local_change import changed_at, is_inside, patch_of
+from pumit.inference.interactive.prompt_solver import Answer, PromptSolver
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.prompts import MaskPrompt, PointPrompt
+from pumit.volume import Volume
+
+# Two organs, 5 cm apart, in a scan of 2 mm slices.
+LIVER = (slice(4, 16), slice(4, 24), slice(4, 24))
+HEART = (slice(4, 16), slice(60, 76), slice(60, 76))
+GRID, SPACING_MM = (20, 80, 80), (2.0, 1.0, 1.0)
+
+
+def mask(*blocks: tuple[slice, ...]) -> np.ndarray:
+    out = np.zeros(GRID, dtype=bool)
+    for block in blocks:
+        out[block] = True
+    return out
+
+
+def voxels(patch: Patch | None, shape: tuple[int, ...] = GRID) -> np.ndarray:
+    out = np.zeros(shape, dtype=bool)
+    if patch is not None:
+        out[patch.window] = np.asarray(patch.logits) > 0
+    return out
+
+
+def test_an_outside_in_the_heart_leaves_the_liver_as_it_is() -> None:
+    shrunk = mask((slice(6, 12), slice(8, 16), slice(8, 16)))
+    merged = changed_at(patch_of(mask(LIVER, HEART)), patch_of(shrunk), [(10, 68, 68)], SPACING_MM)
+    np.testing.assert_array_equal(voxels(merged), mask(LIVER))
+
+
+def test_nothing_changes_where_the_new_answer_is_the_same_at_the_place() -> None:
+    before = patch_of(mask(LIVER))
+    assert changed_at(before, patch_of(mask(HEART)), [(10, 40, 40)], SPACING_MM) is before
+    assert changed_at(before, None, [(10, 40, 40)], SPACING_MM) is before
+
+
+def test_what_hangs_together_with_a_place_may_vanish_whole() -> None:
+    merged = changed_at(patch_of(mask(LIVER, HEART)), None, [(10, 68, 68)], SPACING_MM)
+    np.testing.assert_array_equal(voxels(merged), mask(LIVER))
+
+
+def test_every_point_of_a_stroke_counts() -> None:
+    places = [(10.0, 68.0, 68.0), (10.0, 40.0, 40.0), (10.0, 10.0, 10.0)]
+    merged = changed_at(patch_of(mask(LIVER)), patch_of(mask(HEART)), places, SPACING_MM)
+    np.testing.assert_array_equal(voxels(merged), mask(HEART))
+
+
+@pytest.mark.parametrize("place", [(0, 0, 0), (19, 79, 79), (-3, 90, 5)])
+def test_a_place_at_the_border_or_beyond_it(place: tuple[int, int, int]) -> None:
+    before = patch_of(mask(LIVER))
+    assert changed_at(before, patch_of(mask(LIVER, HEART)), [place], SPACING_MM) is before
+
+
+def test_a_mask_becomes_an_answer_voxel_by_voxel() -> None:
+    np.testing.assert_array_equal(voxels(patch_of(ball()), SHAPE), ball())
+    assert is_inside(patch_of(ball()), BALL)
+    assert not is_inside(patch_of(ball()), (0, 0, 0))
+
+
+@pytest.fixture
+def solver(bright_segmenter: Segmenter, opened_scan: Volume) -> PromptSolver:
+    """Answers every bright voxel of a field, whatever the prompts."""
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(opened_scan)
+    assert session._solver is not None
+    return session._solver
+
+
+@pytest.fixture
+def opened_scan() -> Volume:
+    """Two bright boxes, 5 cm apart."""
+    noise = np.random.default_rng(0).normal(0, 4, GRID)
+    array = (100 * mask(LIVER, HEART) + noise).astype(np.int16)
+    return Volume(array, SPACING_MM, (0.0, 0.0, 0.0), np.eye(3))
+
+
+LIVER_CLICK = (10.0, 14.0, 14.0, True)
+
+
+def test_an_outside_where_nothing_is_segmented_changes_nothing(solver: PromptSolver) -> None:
+    liver = patch_of(mask(LIVER))
+    first = solver.answer(IndexPrompts([LIVER_CLICK]), None)
+    before = Answer(first.views, first.chosen, liver, first.iou, None, 1)
+    after = solver.answer(IndexPrompts([LIVER_CLICK, (10.0, 50.0, 50.0, False)]), before)
+    assert after.patch is not None
+    np.testing.assert_array_equal(voxels(after.patch), mask(LIVER))
+    assert after.num_points == 2
+
+
+def test_an_inside_in_another_organ_adds_that_and_keeps_the_first(solver: PromptSolver) -> None:
+    """The network answers both; what the user had cut out of the first one stays out."""
+    cut = mask(LIVER)
+    cut[4:16, 4:14, 4:24] = False
+    first = solver.answer(IndexPrompts([LIVER_CLICK]), None)
+    before = Answer(first.views, first.chosen, patch_of(cut), first.iou, None, 1)
+    after = solver.answer(IndexPrompts([LIVER_CLICK, (10.0, 68.0, 68.0, True)]), before)
+    found = voxels(after.patch)
+    np.testing.assert_array_equal(found[LIVER], cut[LIVER])
+    assert found[HEART].mean() > 0.9
+
+
+def test_a_painted_mask_stays_but_for_what_a_click_changes(
+    bright_segmenter: Segmenter, opened_scan: Volume
+) -> None:
+    """The model sees the two bright boxes; what was painted elsewhere is no mistake to it."""
+    painted = (slice(8, 12), slice(30, 36), slice(30, 36))
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(opened_scan)
+    x, y, z = opened_scan.index_to_world((10, 68, 68))
+    answer = session.answer([MaskPrompt(mask(LIVER, painted)), PointPrompt((x, y, z))])
+    np.testing.assert_array_equal(answer.mask[painted], mask(painted)[painted])
+    np.testing.assert_array_equal(answer.mask[LIVER], mask(LIVER)[LIVER])
+    assert answer.mask[HEART].mean() > 0.9
