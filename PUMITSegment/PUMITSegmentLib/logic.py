@@ -18,6 +18,7 @@ from PUMITSegmentLib.collaborators import Collaborators, localCollaborators
 from PUMITSegmentLib.masks.answer import Answer, Mask
 from PUMITSegmentLib.masks.question import questionOf
 from PUMITSegmentLib.masks.requests import MaskRequests
+from PUMITSegmentLib.masks.step_words import segmentOfStep, stepInWords
 from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
 from PUMITSegmentLib.next_step import nextStepInWords, whyEmpty, whyNoSegment
 from PUMITSegmentLib.parameters import SegmentParameters
@@ -26,11 +27,13 @@ from PUMITSegmentLib.prompts.tag import PromptTag
 from PUMITSegmentLib.scene.reactions import SessionReactions
 from PUMITSegmentLib.scene.session import SceneSession
 from PUMITSegmentLib.scene.write_permission import WritePermission, whyNotWritten
+from PUMITSegmentLib.segments.packed_mask import PackedMask
 from PUMITSegmentLib.segments.segment_list import (
     followingID,
     neighbourOf,
     newSegmentation,
     segmentIDs,
+    segmentName,
 )
 from PUMITSegmentLib.segments.writer import OverwriteMode
 
@@ -52,6 +55,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         compute: The worker or the remote machine.
         background: Threads whose results arrive on the GUI thread.
         listeners: Called after anything changed that a panel shows.
+        onAnswered: Called after an answer was written: the mask before, and now.
         permission: Asks before the segmentation of another scan is changed.
         checkHere: Leads through the places where the selected segment should be checked.
     """
@@ -63,6 +67,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         self.compute = parts.compute
         self.background = parts.background
         self.listeners: list[Callable[[], None]] = []
+        self.onAnswered: list[Callable[[PackedMask | None, PackedMask | None], None]] = []
         self._parts = parts
         self.permission = WritePermission()
         self._requests = MaskRequests(
@@ -84,6 +89,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         """Stop placing and computing, end the worker, and leave no observer."""
         self.checkHere.forget()
         self.listeners.clear()
+        self.onAnswered.clear()
         self.status.listeners.clear()
         self._session.close()
         self._requests.close()
@@ -259,7 +265,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             self.status.problem(_("Add a segment first."))
         elif not self.promptCount(self.segmentID):
             self.status.problem(_("Give a prompt first, such as a point inside the structure."))
-        elif self._mayWrite():
+        elif self.mayWrite():
             with self.saying():
                 self.working.takeUpEdits(self.segmentID)
                 self._requests.request(self.segmentID)
@@ -285,7 +291,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     def reset(self, segmentID: str | None = None) -> None:
         """Remove prompts and mask of one segment, or of all; can be undone."""
         working = self.working
-        if working is None or self.volumeNode is None or not self._mayWrite():
+        if working is None or self.volumeNode is None or not self.mayWrite():
             return
         ids = segmentIDs(working.node) if segmentID is None else [segmentID]
         for each in ids:
@@ -307,21 +313,23 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
 
     def undo(self) -> bool:
         """Take back the last change of prompts and masks; False where there is none."""
-        return self.canUndo and self._step(self.working.undo, _("Undone."))
+        return self.canUndo and self._step(self.working.undo, _("Undone: {step}, {name}."), True)
 
     def redo(self) -> bool:
         """Repeat what was taken back; False where there is nothing."""
-        return self.canRedo and self._step(self.working.redo, _("Redone."))
+        return self.canRedo and self._step(self.working.redo, _("Redone: {step}, {name}."), False)
 
-    def _step(self, move: Callable[[], list[str] | None], text: str) -> bool:
+    def _step(self, move: Callable[[], list[str] | None], text: str, isUndo: bool) -> bool:
         self._requests.cancel()
-        before = segmentIDs(self.segmentationNode)
+        changes = self.working.upcoming(isUndo)
+        segmentID = segmentOfStep(changes)
+        name = segmentName(self.segmentationNode, segmentID)
         with self.saying():
             unanswered = move() or []
-            came = [each for each in segmentIDs(self.segmentationNode) if each not in before]
-            if came:
-                self.selectSegment(came[0])
-            self.status.done(text)
+            if segmentID in segmentIDs(self.segmentationNode):
+                self.selectSegment(segmentID)
+            name = name or segmentName(self.segmentationNode, segmentID)
+            self.status.done(text.format(step=stepInWords(changes), name=name))
             if self.parameters.updateAutomatically:
                 for segmentID in unanswered:
                     if self.promptCount(segmentID):
@@ -342,7 +350,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         model = (self.compute.capabilities or {}).get("model") or {}
         with self.saying():
             working = self.working
-            overwrite = self.parameters.overwriteMode
+            overwrite, before = self.parameters.overwriteMode, working.present(segmentID)
             isFilled = working.answer(segmentID, answer, overwrite, model)
             if not isFilled:
                 isFound = answer.packed.box is not None
@@ -350,6 +358,8 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
                 isStopped = isStopped and working.isCrowded(segmentID, answer)
                 words = whyEmpty(working.node, segmentID, isFound, isStopped=isStopped)
                 self.status.waiting(words)
+            for listener in self.onAnswered:
+                listener(before, working.present(segmentID))
         self.onSessionChanged()
 
     def _ensureSegmentation(self) -> WorkingSegmentation | None:
@@ -359,9 +369,9 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             return None
         if self.working is None:
             self.parameters.segmentation = newSegmentation(self.volumeNode)
-        return self.working if self._mayWrite() else None
+        return self.working if self.mayWrite() else None
 
-    def _mayWrite(self) -> bool:
+    def mayWrite(self) -> bool:
         """Whether the segmentation may be changed from this scan; asks the user if need be."""
         node, volumeNode = self.segmentationNode, self.volumeNode
         if self.permission.ask(node, volumeNode):

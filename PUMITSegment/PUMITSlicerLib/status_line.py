@@ -29,6 +29,10 @@ class StatusLine:
         self._timer.setInterval(_SHOW_PROGRESS_AFTER_MS)
         self._timer.connect("timeout()", self._showProgress)
         ui.cancelButton.connect("clicked()", board.cancel)
+        # Progress has its place, so that nothing jumps when it comes and goes.
+        row = ui.cancelButton.parentWidget()
+        if row.name == "progressRow":
+            row.setMinimumHeight(ui.cancelButton.sizeHint.height())
         board.listeners.append(self.show)
         self._hideProgress()
         self.show(board.current)

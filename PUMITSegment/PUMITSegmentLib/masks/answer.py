@@ -1,4 +1,4 @@
-"""A mask as it is written and as it is remembered."""
+"""A mask as it is written and as it is remembered, and the grid that it is on."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from pumit.errors import VolumeError
+from PUMITSlicerLib.mrml import ijkToRas
 
 from PUMITSegmentLib.segments.packed_mask import PackedMask
-from PUMITSegmentLib.segments.writer import PreparedMask, prepare
+from PUMITSegmentLib.segments.writer import PreparedMask, noVoxels, prepare
 
 Mask = npt.NDArray[np.bool_]
 
@@ -29,3 +31,23 @@ class Answer:
     def of(mask: Mask) -> Answer:
         """Prepare a mask, bool (D, H, W); touches no scene."""
         return Answer(prepare(mask), PackedMask.of(mask))
+
+
+def emptyMask(volumeNode) -> PackedMask:
+    """A mask on a scan's grid that holds nothing.
+
+    Raises:
+        VolumeError: If the scan has no voxels.
+    """
+    image = volumeNode.GetImageData()
+    if image is None:
+        raise VolumeError(noVoxels())
+    width, height, depth = image.GetDimensions()
+    return PackedMask((depth, height, width), None, b"")
+
+
+def gridOf(volumeNode) -> tuple:
+    """Equal for scans whose masks fit each other."""
+    if volumeNode is None or volumeNode.GetImageData() is None:
+        return ()
+    return (volumeNode.GetImageData().GetDimensions(), *ijkToRas(volumeNode).ravel().tolist())

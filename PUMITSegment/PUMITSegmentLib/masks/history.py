@@ -35,6 +35,7 @@ class SegmentState:
 
 # A segment that does not exist (yet, or any more) has no state.
 States = dict[str, SegmentState | None]
+Changes = dict[str, tuple[SegmentState | None, SegmentState | None]]
 
 
 @dataclass(eq=False)
@@ -131,6 +132,12 @@ class History:
         """
         self.begin(segmentID, state)
         self._forgetOldest()
+
+    def upcoming(self, isUndo: bool) -> Changes:
+        """What `undo`, or else `redo`, is about: each segment before and after that level."""
+        levels = self._past if isUndo else self._future
+        level = levels[-1] if levels else {}
+        return {each: (before.state, after.state) for each, (before, after) in level.items()}
 
     def undo(self) -> States | None:
         """Take back the last level.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from pumit.errors import VolumeError
 from PUMITSlicerLib.label_layers import isEmptySegment
 from PUMITSlicerLib.labelmap_grid import Box
-from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas
+from PUMITSlicerLib.mrml import VolumeFrame
 
 from PUMITSegmentLib.automatic import FoundStructures, addStructures
-from PUMITSegmentLib.masks.answer import Answer, Mask
-from PUMITSegmentLib.masks.history import History, SegmentState
+from PUMITSegmentLib.masks.answer import Answer, Mask, emptyMask, gridOf
+from PUMITSegmentLib.masks.history import Changes, History, SegmentState
 from PUMITSegmentLib.prompts.excluded import excludedBoxes, isExcluding, withoutBoxes
 from PUMITSegmentLib.prompts.nodes import PromptNodes
 from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
@@ -26,7 +25,6 @@ from PUMITSegmentLib.segments.writer import (
     OverwriteMode,
     PreparedMask,
     SegmentWriter,
-    noVoxels,
 )
 
 
@@ -77,7 +75,7 @@ class WorkingSegmentation:
 
         On another grid the steps so far cannot be taken back: their masks do not fit it.
         """
-        grid = _gridOf(volumeNode)
+        grid = gridOf(volumeNode)
         if grid != self._grid:
             self._history.clear()
             self._unanswered.clear()
@@ -223,10 +221,22 @@ class WorkingSegmentation:
         self._history.amend(segmentID, self._state(segmentID, packed))
         return packed.box is not None
 
+    def edit(self, segmentID: str, change: Callable[[Mask], Mask]) -> bool:
+        """Change a mask as by hand, in one step; False where nothing changes or nothing is left."""
+        self.takeUpEdits(segmentID)
+        before = self.mask(segmentID)
+        after = change(before)
+        if not after.any() or np.array_equal(before, after):
+            return False
+        self._writer.write(self.node, segmentID, after, self.volumeNode)
+        self._suspects.add(segmentID)
+        self.takeUpEdits(segmentID)
+        return True
+
     def empty(self, segmentID: str) -> None:
         """Erase a segment whose last prompt was removed; part of the same step."""
-        self._restoreMask(segmentID, self._emptyMask())
-        self._history.amend(segmentID, self._state(segmentID, self._emptyMask()))
+        self._restoreMask(segmentID, emptyMask(self.volumeNode))
+        self._history.amend(segmentID, self._state(segmentID, emptyMask(self.volumeNode)))
 
     def reset(self, ids: Iterable[str]) -> None:
         """Remove prompts and masks of segments, in one step."""
@@ -234,8 +244,8 @@ class WorkingSegmentation:
         for segmentID in ids:
             self.adoptManualEdits(segmentID)
             self.prompts.clear(segmentID)
-            self._restoreMask(segmentID, self._emptyMask())
-            states[segmentID] = self._state(segmentID, self._emptyMask())
+            self._restoreMask(segmentID, emptyMask(self.volumeNode))
+            states[segmentID] = self._state(segmentID, emptyMask(self.volumeNode))
         self._record(states)
 
     # Steps
@@ -262,7 +272,7 @@ class WorkingSegmentation:
         """Remember that a segment was added."""
         # It may have been looked at already, since it was selected.
         self._history.begin(segmentID, None)
-        self._record({segmentID: self._state(segmentID, self._emptyMask())})
+        self._record({segmentID: self._state(segmentID, emptyMask(self.volumeNode))})
 
     def addFound(self, found: FoundStructures, overwrite: OverwriteMode) -> list[str]:
         """Add what an automatic model found, in one step.
@@ -295,6 +305,15 @@ class WorkingSegmentation:
         """Take segments that somebody else removed for a step, so that undo brings them back."""
         ids = self._history.existing
         self._record({i: None for i in ids if self._segment(i) is None})
+
+    def upcoming(self, isUndo: bool) -> Changes:
+        """What the next undo, or else redo, is about."""
+        return self._history.upcoming(isUndo)
+
+    def present(self, segmentID: str) -> PackedMask | None:
+        """A segment's mask, as far as it is known."""
+        state = self._history.present(segmentID)
+        return state.mask if state is not None else None
 
     def undo(self) -> list[str] | None:
         """Take back the last step.
@@ -367,15 +386,8 @@ class WorkingSegmentation:
 
     def _read(self, segmentID: str) -> PackedMask:
         if isEmptySegment(self.node, segmentID):
-            return self._emptyMask()  # without a look at every voxel of the scan
+            return emptyMask(self.volumeNode)  # without a look at every voxel of the scan
         return PackedMask.of(self.mask(segmentID))
-
-    def _emptyMask(self) -> PackedMask:
-        image = self.volumeNode.GetImageData()
-        if image is None:
-            raise VolumeError(noVoxels())
-        width, height, depth = image.GetDimensions()
-        return PackedMask((depth, height, width), None, b"")
 
     def _restoreMask(self, segmentID: str, packed: PackedMask) -> None:
         box = packed.box or ((0, 0),) * 3
@@ -385,10 +397,3 @@ class WorkingSegmentation:
         # Masking that was set since then must not keep a step from being taken back.
         with editingAnywhere():
             self._writer.write(self.node, segmentID, prepared, self.volumeNode)
-
-
-def _gridOf(volumeNode) -> tuple:
-    """Equal for scans whose masks fit each other."""
-    if volumeNode is None or volumeNode.GetImageData() is None:
-        return ()
-    return (volumeNode.GetImageData().GetDimensions(), *ijkToRas(volumeNode).ravel().tolist())

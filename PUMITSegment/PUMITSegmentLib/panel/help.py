@@ -35,6 +35,14 @@ def shortcutsText(shortcuts: list[Shortcut]) -> str:
     rows = "".join(
         f"<tr><td><b>{escape(_(' or ').join(shortcut.keys))}</b></td>"
         f"<td style='padding-left: 12px;'>{escape(shortcut.text)}</td></tr>"
-        for shortcut in shortcuts
+        for shortcut in [*shortcuts, *_byMouse()]
     )
     return f"<table>{rows}</table>"
+
+
+def _byMouse() -> list[Shortcut]:
+    """What is held or clicked rather than pressed."""
+    return [
+        Shortcut((_("Hold H"),), _("Hide the segments"), lambda: None),
+        Shortcut((_("Ctrl and click"),), _("Point outside, while placing"), lambda: None),
+    ]

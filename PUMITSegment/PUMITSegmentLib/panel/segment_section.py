@@ -8,6 +8,7 @@ import qt
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.panel.term_edit import TermEdit
+from PUMITSegmentLib.segments.at_place import showSegment
 
 
 class SegmentSection:
@@ -28,6 +29,8 @@ class SegmentSection:
         table.setSelectionMode(qt.QAbstractItemView.SingleSelection)
         table.opacityColumnVisible = False
         table.statusColumnVisible = False
+        for view in table.findChildren(qt.QTableView):
+            view.connect("doubleClicked(QModelIndex)", self._onDoubleClicked)
         table.connect("selectionChanged(QItemSelection,QItemSelection)", self._onSelectionChanged)
         ui.newSegmentButton.icon = qt.QIcon(os.path.join(iconFolder, "add.png"))
         ui.removeSegmentButton.icon = qt.QIcon(os.path.join(iconFolder, "remove.png"))
@@ -53,6 +56,8 @@ class SegmentSection:
         finally:
             self._isShowing = False
         self._termEdit.refresh()
+        for button in (ui.editByHandButton, ui.cleanUpButton):
+            button.enabled = bool(logic.segmentID) and logic.volumeNode is not None
         ui.newSegmentButton.enabled = logic.volumeNode is not None
         ui.newSegmentButton.toolTip = (
             _("Add a segment with prompts of its own (N)")
@@ -76,6 +81,11 @@ class SegmentSection:
 
     def _onRemove(self) -> None:
         self._logic.removeSegment(self._logic.segmentID)
+
+    def _onDoubleClicked(self, index) -> None:
+        node = self._logic.segmentationNode
+        if node is not None and self._logic.segmentID:
+            showSegment(node, self._logic.segmentID)
 
     def _onSelectionChanged(self, selected, deselected) -> None:
         if self._isShowing or self._logic.parameters is None:

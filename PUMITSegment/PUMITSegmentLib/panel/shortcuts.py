@@ -31,12 +31,15 @@ class Shortcut:
     action: Callable[[], None]
 
 
-def shortcutsOf(logic, toggle: Callable[[PromptKind], None]) -> list[Shortcut]:
+def shortcutsOf(
+    logic, toggle: Callable[[PromptKind], None], editByHand: Callable[[], None]
+) -> list[Shortcut]:
     """All shortcuts of the module.
 
     Args:
         logic: The module's logic.
         toggle: Starts or stops to place prompts of a kind.
+        editByHand: Opens the Segment Editor.
     """
 
     def changePolarity() -> None:
@@ -60,22 +63,58 @@ def shortcutsOf(logic, toggle: Callable[[PromptKind], None]) -> list[Shortcut]:
         Shortcut(("N",), _("New segment"), logic.newSegment),
         Shortcut((".",), _("Next segment"), lambda: logic.selectFollowingSegment(1)),
         Shortcut((",",), _("Previous segment"), lambda: logic.selectFollowingSegment(-1)),
+        Shortcut(("M",), _("Edit by hand"), editByHand),
         Shortcut(("Ctrl+Z",), _("Undo"), logic.undo),
         Shortcut(("Ctrl+Y", "Ctrl+Shift+Z"), _("Redo"), logic.redo),
         Shortcut(("Ctrl+Backspace",), _("Reset the segment"), resetSegment),
     ]
 
 
+class _HeldKey(qt.QObject):
+    """Tells when a key goes down and up again, wherever in the program."""
+
+    def __init__(self, key: int, onHeld: Callable[[bool], None]) -> None:
+        super().__init__()
+        self._key = key
+        self._onHeld = onHeld
+        self._isHeld = False
+
+    def eventFilter(self, target, event) -> bool:
+        kind = event.type()
+        if kind == qt.QEvent.WindowDeactivate and self._isHeld:
+            self._tell(False)  # its release goes to another program
+        elif kind in (qt.QEvent.KeyPress, qt.QEvent.KeyRelease) and event.key() == self._key:
+            isPlain = event.modifiers() == qt.Qt.NoModifier and not _isTyping()
+            if not event.isAutoRepeat() and (isPlain or self._isHeld):
+                self._tell(kind == qt.QEvent.KeyPress)
+        return False
+
+    def _tell(self, isHeld: bool) -> None:
+        if isHeld != self._isHeld:
+            self._isHeld = isHeld
+            self._onHeld(isHeld)
+
+
+def _isTyping() -> bool:
+    focus = qt.QApplication.focusWidget()
+    texts = (qt.QLineEdit, qt.QPlainTextEdit, qt.QTextEdit, qt.QAbstractSpinBox)
+    return isinstance(focus, texts)
+
+
 class ShortcutKeys:
-    """Puts shortcuts on the main window while the module is open.
+    """Makes shortcuts work while the module is open, in every window of the program.
 
     Args:
         shortcuts: What is put there.
+        onHideKey: Called when the key that hides segments goes down, and up again.
     """
 
-    def __init__(self, shortcuts: list[Shortcut]) -> None:
+    def __init__(
+        self, shortcuts: list[Shortcut], onHideKey: Callable[[bool], None] = lambda isHeld: None
+    ) -> None:
         self.shortcuts = shortcuts
         self._keys: list = []
+        self._held = _HeldKey(int(qt.Qt.Key_H), onHideKey)
 
     @property
     def isInstalled(self) -> bool:
@@ -94,14 +133,18 @@ class ShortcutKeys:
         for shortcut in self.shortcuts:
             for sequence in shortcut.keys:
                 key = qt.QShortcut(qt.QKeySequence(sequence), parent)
+                key.setContext(qt.Qt.ApplicationShortcut)  # views may lie in a second window
                 # Ambiguous where another module left the same key behind: it is meant for the
                 # module that is open.
                 for signal in ("activated()", "activatedAmbiguously()"):
                     key.connect(signal, lambda action=shortcut.action: action())
                 self._keys.append(key)
+        slicer.app.installEventFilter(self._held)
 
     def remove(self) -> None:
-        """Leave nothing on the window."""
+        """Leave nothing behind."""
+        if self._keys:
+            slicer.app.removeEventFilter(self._held)
         for key in self._keys:
             # Not later: the same keys may be another module's a moment from now.
             key.enabled = False

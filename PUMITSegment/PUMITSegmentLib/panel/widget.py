@@ -7,9 +7,12 @@ import os
 import slicer
 from PUMITSlicerLib.status_line import StatusLine
 
+from PUMITSegmentLib.change_flash import ChangeFlash
 from PUMITSegmentLib.logic import PUMITSegmentLogic
 from PUMITSegmentLib.panel.automatic_section import AutomaticSection
 from PUMITSegmentLib.panel.compute_section import ComputeSection
+from PUMITSegmentLib.panel.display_row import DisplayRow
+from PUMITSegmentLib.panel.edit_by_hand import EditByHand, addCleanUpMenu
 from PUMITSegmentLib.panel.export_section import ExportSection
 from PUMITSegmentLib.panel.help import helpText, shortcutsText
 from PUMITSegmentLib.panel.install_section import InstallSection
@@ -18,6 +21,8 @@ from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.panel.segment_section import SegmentSection
 from PUMITSegmentLib.panel.shortcuts import ShortcutKeys, shortcutsOf
 from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
+from PUMITSegmentLib.scene.picking import SegmentPicking
+from PUMITSegmentLib.scene.view_status import ViewStatus
 
 
 class SegmentWidget:
@@ -42,6 +47,7 @@ class SegmentWidget:
         icons = os.path.join(resources, "Icons")
         self._connected = None
         self._guiTag = None
+        self._isFollowingLayout = False
         self.promptSection = PromptSection(self.ui, logic, icons)
         self.segmentSection = SegmentSection(self.ui, logic, icons)
         self.statusLine = StatusLine(self.ui, logic.status)
@@ -50,7 +56,18 @@ class SegmentWidget:
         self.automaticSection = AutomaticSection(self.ui, logic)
         self.tokenizerSection = TokenizerSection(self.ui, logic)
         self.exportSection = ExportSection(self.ui, logic)
-        self.shortcuts = ShortcutKeys(shortcutsOf(logic, self.promptSection.toggle))
+        self.displayRow = DisplayRow(self.ui, logic)
+        self.editByHand = EditByHand(logic)
+        self.ui.editByHandButton.connect("clicked()", self.editByHand.start)
+        addCleanUpMenu(self.ui.cleanUpButton, logic)
+        self.picking = SegmentPicking(logic)
+        self.viewStatus = ViewStatus(logic.status)
+        self.flash = ChangeFlash(logic)
+        logic.onAnswered.append(self.flash.show)
+        self.shortcuts = ShortcutKeys(
+            shortcutsOf(logic, self.promptSection.toggle, self.editByHand.start),
+            onHideKey=self.displayRow.hide,
+        )
         self.ui.helpLabel.text = helpText()
         self.ui.shortcutsLabel.text = shortcutsText(self.shortcuts.shortcuts)
         logic.permission.confirm = confirm
@@ -60,7 +77,9 @@ class SegmentWidget:
 
     def enter(self) -> None:
         """The module is shown."""
+        self.editByHand.close()
         self.shortcuts.install()
+        self._followLayout(True)
         self.logic.enter()
         self.computeSection.enter()
         self.installSection.enter()
@@ -69,12 +88,19 @@ class SegmentWidget:
     def exit(self) -> None:
         """Another module is shown; what is computed is written all the same."""
         self.shortcuts.remove()
+        self._followLayout(False)
+        self.displayRow.hide(False)
+        self.flash.clear()
         self.computeSection.exit()
         self.logic.exit()
 
     def close(self) -> None:
         """Leave nothing behind: no key, no observer, no timer, no worker."""
         self.shortcuts.remove()
+        self._followLayout(False)
+        self.displayRow.close()
+        self.editByHand.close()
+        self.flash.clear()
         self.statusLine.close()
         self.computeSection.close()
         self.installSection.close()
@@ -89,10 +115,28 @@ class SegmentWidget:
         """Show what the logic says."""
         self._connect(self.logic.parameters)
         self.segmentSection.refresh()
+        self.displayRow.refresh()
         self.promptSection.refresh()
         self.automaticSection.refresh()
         self.tokenizerSection.refresh()
         self.exportSection.refreshSoon()
+
+    def _followLayout(self, isFollowed: bool) -> None:
+        """Listen to the slice views, also to those that another layout brings."""
+        manager = slicer.app.layoutManager()
+        if manager is not None and isFollowed is not self._isFollowingLayout:
+            change = manager.connect if isFollowed else manager.disconnect
+            change("layoutChanged(int)", self._onLayout)
+        self._isFollowingLayout = isFollowed and manager is not None
+        for part in (self.picking, self.viewStatus):
+            if isFollowed:
+                part.open()
+            else:
+                part.close()
+
+    def _onLayout(self, layout: int) -> None:
+        self.picking.open()
+        self.viewStatus.open()
 
     def _connect(self, parameters) -> None:
         """Let widgets follow a parameter node, and it them."""

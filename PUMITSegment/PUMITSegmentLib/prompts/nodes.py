@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from slicer.util import VTKObservationMixin
 from PUMITSegmentLib.prompts.display import dress, rename, show
 from PUMITSegmentLib.prompts.drawing.box_drawing import BoxDrawing
 from PUMITSegmentLib.prompts.drawing.box_on_slice import keepFlat
+from PUMITSegmentLib.prompts.drawing.ctrl_click import CtrlClick
 from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, Freehand, openSliceViews
 from PUMITSegmentLib.prompts.drawing.making import addPromptNode
 from PUMITSegmentLib.prompts.drawing.placing import PlaceMode
@@ -31,6 +32,7 @@ from PUMITSegmentLib.prompts.tag import PromptTag, nodesByKey, promptNodesOf, se
 from PUMITSegmentLib.prompts.watch import PromptWatch
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 from PUMITSegmentLib.segments.scan_of import scanOf
+from PUMITSegmentLib.segments.segment_list import segmentNames
 
 Mask = npt.NDArray[np.bool_]
 
@@ -59,7 +61,7 @@ class PromptNodes(VTKObservationMixin):
     ) -> None:
         super().__init__()
         self._sliceViews = sliceViews
-        self._freehand: Freehand | None = None
+        self._freehand: Freehand | CtrlClick | None = None
         self._segmentationNode = segmentationNode
         self._scene = segmentationNode.GetScene()
         self._onPlacing = onPlacing
@@ -77,7 +79,7 @@ class PromptNodes(VTKObservationMixin):
             isBeingDrawn=self._isBeingDrawn,
         )
         self._follower = ScanFollower(segmentationNode, self._transformables)
-        self._segmentNames = self._namesNow()
+        self._segmentNames = segmentNames(self._segmentationNode)
         scene, segmentation = slicer.vtkMRMLScene, slicer.vtkSegmentation
         self.addObserver(self._scene, scene.NodeRemovedEvent, self._onNodeRemoved)
         self.addObserver(self._scene, scene.StartCloseEvent, self._onSceneClosing)
@@ -125,6 +127,8 @@ class PromptNodes(VTKObservationMixin):
         self._drawing = BoxDrawing(node, kind, sliceNode) if kind in BOXES else None
         if kind in CURVES:
             self._freehand = Freehand(node, self._sliceViews(), self._onStroke)
+        elif kind is PromptKind.POINT:
+            self._freehand = CtrlClick(self._sliceViews(), self._onCtrlClick)
         self._placeMode.start(node, isPersistent=kind is PromptKind.POINT)
 
     def stopPlacing(self) -> None:
@@ -332,12 +336,6 @@ class PromptNodes(VTKObservationMixin):
     def _transformables(self) -> list:
         return [n for n in self._watch.nodes() if n.IsA("vtkMRMLTransformableNode")]
 
-    def _namesNow(self) -> dict[str, str]:
-        segmentation = self._segmentationNode.GetSegmentation()
-        return {
-            each: segmentation.GetSegment(each).GetName() for each in segmentation.GetSegmentIDs()
-        }
-
     # Reactions to the scene
 
     def _onTouched(self, node) -> None:
@@ -346,6 +344,12 @@ class PromptNodes(VTKObservationMixin):
         elif self._watch.tag(node).kind is PromptKind.BOX_2D:
             with self._watch.quietly(isReported=True):
                 keepFlat(node)
+
+    def _onCtrlClick(self, ras: Sequence[float]) -> None:
+        tag = PromptTag(self._placing[1], PromptKind.POINT, False)
+        node = self._nodeTagged(tag) or self._add(tag)
+        show(node, True)
+        node.AddControlPointWorld(list(ras))
 
     def _onStroke(self) -> None:
         self._placeMode.stop()
@@ -386,7 +390,7 @@ class PromptNodes(VTKObservationMixin):
 
     @vtk.calldata_type(vtk.VTK_STRING)
     def _onSegmentModified(self, caller, event, segmentID="") -> None:  # collected: no ID
-        names = self._namesNow()
+        names = segmentNames(self._segmentationNode)
         old, new = self._segmentNames.get(segmentID), names.get(segmentID)
         self._segmentNames = names
         if old is not None and new is not None and old != new:

@@ -44,6 +44,11 @@ def segmentName(segmentationNode, segmentID: str) -> str:
     return segment.GetName() if segment is not None else ""
 
 
+def segmentNames(segmentationNode) -> dict[str, str]:
+    """Names of all segments by their IDs."""
+    return {each: segmentName(segmentationNode, each) for each in segmentIDs(segmentationNode)}
+
+
 def neighbourOf(segmentationNode, segmentID: str) -> str:
     """Which segment to select when this one goes: the next one, else the one before."""
     ids = segmentIDs(segmentationNode)

@@ -9,7 +9,7 @@ import numpy as np
 import slicer
 
 # Before Slicer's own handling of the same events, which the stroke keeps from happening.
-_BEFORE_SLICER = 10.0
+BEFORE_SLICER = 10.0
 # Pixels: a press and release nearer than this are a click, and points of a stroke lie so far apart.
 _CLICK = 6.0
 _STEP = 4.0
@@ -75,7 +75,7 @@ class Freehand:
             if react(view):
                 command.SetAbortFlag(1)
 
-        tag = view.interactor.AddObserver(event, onEvent, _BEFORE_SLICER)
+        tag = view.interactor.AddObserver(event, onEvent, BEFORE_SLICER)
         self._tags.append((view.interactor, tag))
 
     def _onPress(self, view: DrawnView) -> bool:

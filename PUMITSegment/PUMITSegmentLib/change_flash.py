@@ -1,0 +1,96 @@
+"""What a click changed flashes in the views for half a second."""
+
+from __future__ import annotations
+
+import numpy as np
+import qt
+import slicer
+from PUMITSlicerLib.mrml import ijkToRas, orientedImage
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
+from PUMITSegmentLib.segments.packed_mask import PackedMask
+
+_MS = 500
+_RGB = (1.0, 0.9, 0.1)  # neither the green nor the red of prompts
+_OPACITY = 0.7
+Bounds = list[tuple[int, int]]
+
+
+class ChangeFlash:
+    """Shows the difference of two masks for a moment; not saved, not listed.
+
+    Args:
+        logic: The module's logic, whose scan the masks are of.
+    """
+
+    def __init__(self, logic) -> None:
+        self._logic = logic
+        self._nodeID = ""
+        self._timer = qt.QTimer()
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(_MS)
+        self._timer.connect("timeout()", self.clear)
+
+    @property
+    def node(self):
+        """What is shown now, or None."""
+        return slicer.mrmlScene.GetNodeByID(self._nodeID) if self._nodeID else None
+
+    def show(self, before: PackedMask | None, after: PackedMask | None) -> None:
+        """Flash what differs; a segment that appears or vanishes is seen anyhow."""
+        self.clear()
+        isKnown = before is not None and after is not None and before.shape == after.shape
+        if not isKnown or before.box is None or after.box is None:
+            return
+        bounds = [
+            (min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(before.box, after.box, strict=True)
+        ]
+        changed = _on(before, bounds) ^ _on(after, bounds)
+        volumeNode = self._logic.volumeNode
+        if volumeNode is None or not changed.any():
+            return
+        start = tuple(first for first, _last in bounds)
+        image = orientedImage(changed.view(np.uint8), ijkToRas(volumeNode), start)
+        self._nodeID = _made(image, volumeNode).GetID()
+        self._timer.start()
+
+    def clear(self) -> None:
+        """Show nothing."""
+        self._timer.stop()
+        node, self._nodeID = self.node, ""
+        if node is not None:
+            slicer.mrmlScene.RemoveNode(node)
+
+
+def _on(packed: PackedMask, bounds: Bounds) -> np.ndarray:
+    """A mask on a box that holds it."""
+    array = np.zeros([last - first for first, last in bounds], dtype=bool)
+    window = tuple(
+        slice(start - first, stop - first)
+        for (start, stop), (first, _last) in zip(packed.box, bounds, strict=True)
+    )
+    array[window] = packed.inside()
+    return array
+
+
+def _made(image, volumeNode):
+    node = slicer.vtkMRMLSegmentationNode()
+    node.SetName(_("Change"))
+    node.SetHideFromEditors(True)
+    node.SetSaveWithScene(False)
+    node.SetUndoEnabled(False)
+    segment = slicer.vtkSegment()
+    segment.SetName(node.GetName())
+    segment.SetColor(*_RGB)
+    segment.AddRepresentation(BINARY_LABELMAP, image)
+    node.GetSegmentation().SetSourceRepresentationName(BINARY_LABELMAP)
+    node.GetSegmentation().AddSegment(segment)
+    slicer.mrmlScene.AddNode(node)
+    node.SetAndObserveTransformNodeID(volumeNode.GetTransformNodeID())
+    node.CreateDefaultDisplayNodes()
+    display = node.GetDisplayNode()
+    display.SetSaveWithScene(False)
+    display.SetOpacity2DFill(_OPACITY)
+    display.SetVisibility3D(False)
+    return node

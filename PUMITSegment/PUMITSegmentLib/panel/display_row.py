@@ -1,0 +1,89 @@
+"""Opacity and outline of the segments at hand, their volumes, and a key that hides them."""
+
+from __future__ import annotations
+
+import qt
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
+from PUMITSegmentLib.segments.volumes import SegmentVolumes, volumeInWords
+
+_SOON_MS = 150
+
+
+class DisplayRow:
+    """How the segments look, and how large they are.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+    """
+
+    def __init__(self, ui, logic) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._isShowing = False
+        self._hidden = None  # the display node whose segments a held key hides
+        self._volumes = SegmentVolumes()
+        # Counting takes some ms for a large segment; a drag changes it many times.
+        self._timer = qt.QTimer()
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(_SOON_MS)
+        self._timer.connect("timeout()", self.showVolumes)
+        ui.opacitySlider.connect("valueChanged(int)", self._onOpacity)
+        ui.outlineCheckBox.connect("toggled(bool)", self._onOutline)
+
+    def refresh(self) -> None:
+        """Show what the scene says."""
+        display = self._display()
+        self._isShowing = True
+        for widget in (self._ui.opacitySlider, self._ui.outlineCheckBox):
+            widget.enabled = display is not None
+        if display is not None:
+            self._ui.opacitySlider.value = round(100 * display.GetOpacity2DFill())
+            self._ui.outlineCheckBox.checked = not display.GetVisibility2DFill()
+        self._isShowing = False
+        self._timer.start()
+
+    def showVolumes(self) -> None:
+        """Show how large each segment is."""
+        node = self._logic.segmentationNode
+        volumes = self._volumes.of(node)
+        words = _("{name} {volume}")
+        parts = [
+            words.format(name=segmentName(node, each), volume=volumeInWords(volumes[each]))
+            for each in segmentIDs(node)
+            if volumes.get(each)
+        ]
+        self._ui.volumesLabel.text = ", ".join(parts) or _("Nothing is segmented yet")
+
+    def hide(self, isHidden: bool) -> None:
+        """Hide all segments while a key is held, and show them again."""
+        if isHidden and self._hidden is None:
+            display = self._display()
+            if display is not None and display.GetVisibility():
+                self._hidden = display
+                display.SetVisibility(False)
+        elif not isHidden and self._hidden is not None:
+            display, self._hidden = self._hidden, None
+            display.SetVisibility(True)
+
+    def close(self) -> None:
+        """Show nothing more."""
+        self.hide(False)
+        self._timer.stop()
+
+    def _display(self):
+        node = self._logic.segmentationNode
+        return node.GetDisplayNode() if node is not None else None
+
+    def _onOpacity(self, percent: int) -> None:
+        display = self._display()
+        if not self._isShowing and display is not None:
+            display.SetOpacity2DFill(percent / 100)
+
+    def _onOutline(self, isOutline: bool) -> None:
+        display = self._display()
+        if not self._isShowing and display is not None:
+            display.SetVisibility2DFill(not isOutline)
+            display.SetVisibility2DOutline(True)

@@ -1,0 +1,91 @@
+"""By hand: to the Segment Editor and back, and a menu that tidies the selected segment."""
+
+from __future__ import annotations
+
+import qt
+import slicer
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.segments.clean_up import CleanUp, cleanedUp, cleanUpTexts
+from PUMITSegmentLib.segments.editable_area import segmentEditorNode
+from PUMITSegmentLib.segments.segment_list import segmentName
+
+
+class EditByHand:
+    """One press opens the Segment Editor; a button in Slicer's tool bars leads back.
+
+    Args:
+        logic: The module's logic.
+    """
+
+    def __init__(self, logic) -> None:
+        self._logic = logic
+        self._bar = None
+
+    @property
+    def backAction(self):
+        """What leads back, or None while nobody is away."""
+        return self._bar.actions()[0] if self._bar is not None else None
+
+    def start(self) -> None:
+        """Open the Segment Editor on what is selected."""
+        logic = self._logic
+        if not logic.segmentID or logic.volumeNode is None:
+            logic.status.problem(_("Add a segment first."))
+            return
+        editor = segmentEditorNode()
+        editor.SetAndObserveSegmentationNode(logic.segmentationNode)
+        editor.SetAndObserveSourceVolumeNode(logic.volumeNode)
+        editor.SetSelectedSegmentID(logic.segmentID)
+        self._offerWayBack()
+        slicer.util.selectModule("SegmentEditor")
+
+    def close(self) -> None:
+        """The module is open again, or goes: nothing leads back."""
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            bar.setParent(None)
+            bar.deleteLater()
+
+    def _offerWayBack(self) -> None:
+        self.close()
+        window = slicer.util.mainWindow()
+        if window is None:
+            return
+        self._bar = qt.QToolBar()
+        self._bar.setWindowTitle("PUMIT")
+        action = self._bar.addAction(_("Back to PUMIT Segment"))
+        action.setToolTip(_("The next prompt goes on from what was edited"))
+        action.connect("triggered()", lambda: slicer.util.selectModule("PUMITSegment"))
+        window.addToolBar(self._bar)
+        self._bar.show()
+
+
+def addCleanUpMenu(button, logic) -> None:
+    """Give a tool button a menu that fills holes, keeps the largest island, or smooths."""
+    menu = qt.QMenu(button)
+    for how, text in cleanUpTexts().items():
+        action = menu.addAction(text)
+        action.connect("triggered()", lambda how=how: cleanUp(logic, how))
+    button.setMenu(menu)
+    button.popupMode = qt.QToolButton.InstantPopup
+
+
+def cleanUp(logic, how: CleanUp) -> None:
+    """Tidy the selected segment by a rule; can be undone, and later prompts go on from it.
+
+    Args:
+        logic: The module's logic.
+        how: The rule.
+    """
+    working, segmentID = logic.working, logic.segmentID
+    if working is None or not segmentID or logic.volumeNode is None or not logic.mayWrite():
+        return
+    logic.cancel()  # its answer would be another one's
+    spacing_mm = logic.volumeNode.GetSpacing()[::-1]
+    with logic.saying():
+        isChanged = working.edit(segmentID, lambda mask: cleanedUp(mask, how, spacing_mm))
+        words = _("{name}: {what}, done.") if isChanged else _("{name}: {what}, nothing to change.")
+        name = segmentName(working.node, segmentID)
+        logic.status.done(words.format(name=name, what=cleanUpTexts()[how].lower()))
+    logic.onSessionChanged()

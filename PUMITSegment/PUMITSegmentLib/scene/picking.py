@@ -1,0 +1,65 @@
+"""A click on a segment in a slice view selects it, while nothing is placed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, openSliceViews
+from PUMITSegmentLib.segments.at_place import segmentsAt
+
+# Pixels: a press and release farther apart are a drag, which adjusts the window or pans.
+_CLICK = 3
+
+
+class SegmentPicking:
+    """Selects what is clicked on; every event goes on to Slicer.
+
+    Args:
+        logic: The module's logic.
+        sliceViews: Where clicks count.
+    """
+
+    def __init__(self, logic, sliceViews: Callable[[], list[DrawnView]] = openSliceViews) -> None:
+        self._logic = logic
+        self._sliceViews = sliceViews
+        self._pressed: tuple[object, tuple[int, int]] | None = None
+        self._tags: list[tuple[object, int]] = []
+
+    def open(self) -> None:
+        """Listen to the views of the present layout."""
+        self.close()
+        for view in self._sliceViews():
+            for event, react in (
+                ("LeftButtonPressEvent", self._onPress),
+                ("LeftButtonReleaseEvent", self._onRelease),
+            ):
+                observer = _observer(react, view)
+                self._tags.append((view.interactor, view.interactor.AddObserver(event, observer)))
+
+    def close(self) -> None:
+        """Leave no observer."""
+        for interactor, tag in self._tags:
+            interactor.RemoveObserver(tag)
+        self._tags = []
+
+    def _onPress(self, view: DrawnView) -> None:
+        interactor = view.interactor
+        isPlain = not (interactor.GetShiftKey() or interactor.GetControlKey())
+        canPick = isPlain and not self._logic.isPlacing
+        self._pressed = (interactor, interactor.GetEventPosition()) if canPick else None
+
+    def _onRelease(self, view: DrawnView) -> None:
+        pressed, self._pressed = self._pressed, None
+        node = self._logic.segmentationNode
+        if pressed is None or pressed[0] is not view.interactor or node is None:
+            return
+        x, y = view.interactor.GetEventPosition()
+        if max(abs(x - pressed[1][0]), abs(y - pressed[1][1])) > _CLICK or self._logic.isPlacing:
+            return
+        found = segmentsAt(node, view.sliceNode.GetXYToRAS().MultiplyPoint([x, y, 0, 1])[:3])
+        if found:
+            self._logic.selectSegment(found[0])
+
+
+def _observer(react: Callable[[DrawnView], None], view: DrawnView) -> Callable[..., None]:
+    return lambda caller, event: react(view)

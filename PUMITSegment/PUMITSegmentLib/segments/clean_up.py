@@ -1,0 +1,71 @@
+"""A mask made tidier by rules: holes filled, the largest island alone, borders smoothed."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+from pumit.segmentation import Mask
+from PUMITSlicerLib.labelmap_grid import Box
+from slicer.i18n import tr as _
+
+# In-plane voxels over which a border is evened out.
+_SMOOTHING = 1.0
+_MARGIN = 4
+_NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
+
+
+class CleanUp(enum.Enum):
+    """What is done to a mask."""
+
+    FILL_HOLES = "fill holes"
+    LARGEST_ISLAND = "keep the largest island"
+    SMOOTH = "smooth"
+
+
+def cleanUpTexts() -> dict[CleanUp, str]:
+    """What each does, in words."""
+    return {
+        CleanUp.FILL_HOLES: _("Fill holes"),
+        CleanUp.LARGEST_ISLAND: _("Keep the largest island"),
+        CleanUp.SMOOTH: _("Smooth"),
+    }
+
+
+def cleanedUp(mask: Mask, how: CleanUp, spacing_mm: tuple[float, float, float]) -> Mask:
+    """Another mask made of one, (D, H, W).
+
+    A hole is background that no way leads out of: in 3D, and on an image of one slice in 2D.
+
+    Args:
+        mask: bool, (D, H, W).
+        how: What to do.
+        spacing_mm: (D, H, W); a border is smoothed over the same distance in every direction.
+    """
+    from scipy import ndimage  # 0.3 s, for who needs it
+
+    result = mask.copy()
+    box = Box.around(mask)
+    if box.isEmpty:
+        return result
+    window = tuple(
+        slice(max(start - _MARGIN, 0), stop + _MARGIN)
+        for start, stop in zip(box.start, box.stop, strict=True)
+    )
+    part = result[window]
+    if how is CleanUp.FILL_HOLES:
+        filled = ndimage.binary_fill_holes(part[0])[None] if mask.shape[0] == 1 else None
+        result[window] = ndimage.binary_fill_holes(part) if filled is None else filled
+    elif how is CleanUp.LARGEST_ISLAND:
+        labels, _number = ndimage.label(part, _NEIGHBOURS)
+        counts = np.bincount(labels.ravel())
+        counts[0] = 0
+        result[window] = labels == counts.argmax()
+    else:
+        sigma_mm = _SMOOTHING * max(spacing_mm[1:])
+        sigma = [
+            sigma_mm / step if n > 1 else 0.0
+            for step, n in zip(spacing_mm, mask.shape, strict=True)
+        ]
+        result[window] = ndimage.gaussian_filter(part.astype(np.float32), sigma) > 0.5
+    return result

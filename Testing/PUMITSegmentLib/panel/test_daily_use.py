@@ -1,0 +1,327 @@
+"""What saves a daily user's time, by real clicks and keys in the panel and beside a view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from panel_scene import Panel
+from scripted_worker import SHAPE, box
+
+A, B = box((5, 5, 5), (12, 12, 12)), box((13, 13, 13), (18, 18, 18))
+
+
+class Daily(Panel):
+    """The panel beside an axial view, with an answered click in the segment "Liver"."""
+
+    def __init__(self, loadModule: Any, sliceView: Any) -> None:
+        self.view = sliceView("Red", "Axial")
+        super().__init__(loadModule)
+        self.load()
+        self.view.show(self.volumeNode)
+        self.logic.newSegment("Liver")
+        self.press(self.ui.pointButton)
+        self.view.clickAt((8, 8, 8))
+        self.answer(A)
+        self.liver = self.logic.segmentID
+
+    def addSpleen(self) -> str:
+        self.logic.newSegment("Spleen")
+        self.view.clickAt((15, 15, 15))
+        self.answer(B)
+        return str(self.logic.segmentID)
+
+    def polarities(self) -> list[bool]:
+        return [prompt.is_positive for prompt in self.worker.asked[-1].prompts]
+
+    def cleanUp(self, text: str) -> None:
+        (action,) = [a for a in self.ui.cleanUpButton.menu().actions() if a.text == text]
+        action.trigger()
+        self.process()
+
+
+@pytest.fixture
+def daily(loadModule: Any, sliceView: Any) -> Iterator[Daily]:
+    made = Daily(loadModule, sliceView)
+    yield made
+    made.close()
+
+
+# --- undo -----------------------------------------------------------------------------------------
+
+
+def test_undo_says_what_and_where_and_selects_it(daily: Daily) -> None:
+    daily.press(daily.ui.negativeButton)
+    daily.view.clickAt((10, 10, 8))
+    daily.answer(A)
+    daily.addSpleen()
+    daily.press(daily.ui.undoButton)
+    assert daily.status == "Undone: point inside, Spleen."
+    daily.press(daily.ui.undoButton)
+    assert daily.status == "Undone: new segment, Spleen."
+    daily.press(daily.ui.undoButton)
+    assert daily.status == "Undone: point outside, Liver."
+    assert daily.logic.segmentID == daily.liver
+    daily.press(daily.ui.redoButton)
+    assert daily.status == "Redone: point outside, Liver."
+
+
+def test_undo_names_an_edit_by_hand_a_removal_and_a_reset(daily: Daily) -> None:
+    daily.logic.stopPlacing()
+    daily.editByHand(daily.liver, B)
+    daily.logic.startPlacing(daily.logic.parameters.promptKind)
+    daily.press(daily.ui.undoButton)
+    assert daily.status == "Undone: edit by hand, Liver."
+    daily.press(daily.ui.removeSegmentButton)
+    daily.press(daily.ui.undoButton)
+    assert daily.status == "Undone: removal of the segment, Liver."
+    assert daily.logic.segmentID == daily.liver
+
+
+# --- Ctrl and a click -----------------------------------------------------------------------------
+
+
+def test_ctrl_click_is_outside_and_leaves_the_tool_as_it_is(daily: Daily) -> None:
+    daily.view.clickAt((14, 12, 8), control=True)
+    assert daily.polarities() == [True, False]
+    assert daily.ui.positiveButton.checked
+    assert daily.logic.isPlacing
+    daily.view.clickAt((7, 8, 8))
+    assert sorted(daily.polarities()) == [False, True, True]
+    daily.answer(A)
+    daily.press(daily.ui.undoButton)
+    daily.press(daily.ui.undoButton)
+    assert daily.logic.promptCount(daily.liver) == 1
+    assert "point outside" in daily.status
+
+
+def test_ctrl_click_places_nothing_once_placing_ended(daily: Daily) -> None:
+    asked = len(daily.worker.asked)
+    daily.press(daily.ui.pointButton)
+    daily.view.clickAt((14, 12, 8), control=True)
+    assert len(daily.worker.asked) == asked
+
+
+# --- choosing and finding segments ----------------------------------------------------------------
+
+
+def test_a_click_on_a_segment_selects_it_while_nothing_is_placed(daily: Daily) -> None:
+    spleen = daily.addSpleen()
+    daily.view.clickAt((8, 8, 8))  # a prompt
+    assert daily.logic.segmentID == spleen
+    daily.logic.undo()
+    daily.logic.stopPlacing()
+    daily.view.clickAt((8, 8, 8))
+    assert daily.logic.segmentID == daily.liver
+    daily.view.clickAt((22, 2, 8))  # beside all
+    assert daily.logic.segmentID == daily.liver
+    daily.gui.exit()
+    daily.view.clickAt((15, 15, 15))
+    assert daily.logic.segmentID == daily.liver
+    daily.gui.enter()
+    daily.view.clickAt((15, 15, 15))
+    assert daily.logic.segmentID == spleen
+
+
+def test_the_smallest_of_overlapping_segments_is_selected_and_no_hidden_one(daily: Daily) -> None:
+    from PUMITSegmentLib.segments.writer import OverwriteMode
+
+    daily.logic.parameters.overwriteMode = OverwriteMode.NONE
+    tumour = daily.logic.newSegment("Tumour")
+    daily.view.clickAt((8, 8, 8))
+    daily.answer(box((7, 7, 7), (10, 10, 10)))
+    daily.logic.stopPlacing()
+    daily.logic.selectSegment(daily.liver)
+    daily.view.clickAt((9, 9, 8))
+    assert daily.logic.segmentID == tumour
+    daily.logic.selectSegment(daily.liver)
+    daily.logic.segmentationNode.GetDisplayNode().SetSegmentVisibility(tumour, False)
+    daily.view.clickAt((9, 9, 8))
+    assert daily.logic.segmentID == daily.liver
+
+
+def test_a_double_click_in_the_table_jumps_to_the_segment(daily: Daily) -> None:
+    from Qt import QtWidgets
+
+    daily.addSpleen()
+    daily.view.sliceNode.JumpSliceByOffsetting(0, 0, 1)
+    (table,) = daily.ui.segmentsTable.findChildren(QtWidgets.QTableView)
+    table.doubleClicked.emit(table.model().index(1, 2))
+    assert daily.view.sliceNode.GetSliceToRAS().GetElement(2, 3) == pytest.approx(15, abs=0.6)
+
+
+def test_volumes_are_shown_and_follow_the_segments(daily: Daily) -> None:
+    daily.panel.displayRow.showVolumes()
+    assert daily.ui.volumesLabel.text == "Liver 0.3 mL"  # 7 x 7 x 7 voxels of 1 mm
+    daily.addSpleen()
+    daily.panel.displayRow.showVolumes()
+    assert daily.ui.volumesLabel.text == "Liver 0.3 mL, Spleen 0.1 mL"
+    daily.logic.removeSegment(daily.liver)
+    daily.panel.displayRow.showVolumes()
+    assert daily.ui.volumesLabel.text == "Spleen 0.1 mL"
+
+
+# --- how segments look ----------------------------------------------------------------------------
+
+
+def test_opacity_and_outline_are_at_hand(daily: Daily) -> None:
+    display = daily.logic.segmentationNode.GetDisplayNode()
+    daily.ui.opacitySlider.value = 20
+    assert display.GetOpacity2DFill() == pytest.approx(0.2)
+    daily.press(daily.ui.outlineCheckBox)
+    assert not display.GetVisibility2DFill()
+    assert display.GetVisibility2DOutline()
+    display.SetVisibility2DFill(True)
+    daily.panel.refresh()
+    assert not daily.ui.outlineCheckBox.checked
+
+
+def test_a_held_key_hides_the_segments_and_letting_go_shows_them(daily: Daily) -> None:
+    import qt
+    from Qt import QtCore, QtTest
+
+    display = daily.logic.segmentationNode.GetDisplayNode()
+    daily.panel.shortcuts.install(daily.frame)
+    QtTest.QTest.keyPress(daily.frame, QtCore.Qt.Key_H)
+    assert not display.GetVisibility()
+    QtTest.QTest.keyRelease(daily.frame, QtCore.Qt.Key_H)
+    assert display.GetVisibility()
+    assert qt.QShortcut is not None
+    QtTest.QTest.keyPress(daily.frame, QtCore.Qt.Key_H)
+    daily.gui.exit()
+    assert display.GetVisibility()
+    daily.gui.enter()
+
+
+def test_a_hidden_segmentation_stays_hidden_after_the_key(daily: Daily) -> None:
+    display = daily.logic.segmentationNode.GetDisplayNode()
+    display.SetVisibility(False)
+    daily.panel.displayRow.hide(True)
+    daily.panel.displayRow.hide(False)
+    assert not display.GetVisibility()
+
+
+def test_what_a_click_changed_flashes_and_goes(daily: Daily) -> None:
+    import slicer
+
+    flash = daily.panel.flash
+    assert flash.node is None  # the first answer is seen anyhow
+    daily.view.clickAt((10, 10, 8))
+    grown = A | box((12, 5, 5), (14, 12, 12))
+    daily.answer(grown)
+    node = flash.node
+    array = slicer.util.arrayFromSegmentBinaryLabelmap(
+        node, node.GetSegmentation().GetNthSegmentID(0), daily.volumeNode
+    )
+    np.testing.assert_array_equal(array.astype(bool), grown & ~A)
+    assert node.GetHideFromEditors()
+    assert not node.GetSaveWithScene()
+    flash._timer.timeout.emit()
+    assert flash.node is None
+    daily.view.clickAt((9, 9, 8))
+    daily.answer(A)
+    assert flash.node is not None
+    slicer.mrmlScene.Clear()
+    assert flash.node is None
+
+
+# --- by hand --------------------------------------------------------------------------------------
+
+
+def test_edit_by_hand_opens_the_segment_editor_and_leads_back(
+    daily: Daily, mainWindow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import slicer
+    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
+
+    opened: list[str] = []
+    monkeypatch.setattr(slicer.util, "selectModule", opened.append)
+    daily.press(daily.ui.editByHandButton)
+    assert opened == ["SegmentEditor"]
+    editor = segmentEditorNode()
+    assert editor.GetSegmentationNode() is daily.logic.segmentationNode
+    assert editor.GetSourceVolumeNode() is daily.volumeNode
+    assert editor.GetSelectedSegmentID() == daily.liver
+    daily.gui.exit()
+    daily.editByHand(daily.liver, A | B)
+    back = daily.panel.editByHand.backAction
+    assert back.text == "Back to PUMIT Segment"
+    back.trigger()
+    assert opened[-1] == "PUMITSegment"
+    daily.gui.enter()
+    assert daily.panel.editByHand.backAction is None
+    daily.press(daily.ui.pointButton)
+    daily.view.clickAt((9, 9, 8))
+    prompts = [type(prompt).__name__ for prompt in daily.worker.asked[-1].prompts]
+    assert prompts == ["PointPrompt", "MaskPrompt", "PointPrompt"]
+
+
+def test_holes_islands_and_borders_are_tidied_from_one_menu(daily: Daily) -> None:
+    holed = A.copy()
+    holed[8, 8, 8] = False
+    daily.logic.stopPlacing()
+    daily.editByHand(daily.liver, holed | B)
+    daily.cleanUp("Fill holes")
+    assert np.array_equal(daily.mask(daily.liver), A | B)
+    assert daily.status == "Liver: fill holes, done."
+    daily.cleanUp("Keep the largest island")
+    assert np.array_equal(daily.mask(daily.liver), A)
+    daily.cleanUp("Keep the largest island")
+    assert "nothing to change" in daily.status
+    daily.cleanUp("Smooth")
+    smooth = daily.mask(daily.liver)
+    assert 0.7 < smooth.sum() / A.sum() < 1
+    assert not smooth[5, 5, 5]
+    for expected in (A, A | B, holed | B):
+        daily.press(daily.ui.undoButton)
+        assert np.array_equal(daily.mask(daily.liver), expected)
+
+
+def test_a_prompt_goes_on_from_what_was_tidied(daily: Daily) -> None:
+    from pumit.prompts import MaskPrompt
+
+    daily.view.clickAt((10, 10, 8))
+    daily.answer(A | B)
+    daily.cleanUp("Keep the largest island")
+    daily.view.clickAt((11, 11, 8))
+    (prior,) = [p for p in daily.worker.asked[-1].prompts if isinstance(p, MaskPrompt)]
+    assert np.array_equal(prior.mask, A)
+
+
+# --- the status -----------------------------------------------------------------------------------
+
+
+def test_the_status_stands_in_the_views_while_the_module_is_open(daily: Daily) -> None:
+    status = daily.panel.viewStatus
+    assert status.actors
+    daily.logic.status.problem("The point lies beside the image.")
+    assert {actor.GetInput() for actor in status.actors} == {"The point lies beside the image."}
+    daily.gui.exit()
+    assert status.actors == []
+    daily.gui.enter()
+    assert status.actors
+
+
+def test_nothing_jumps_when_work_begins_and_ends(daily: Daily) -> None:
+    def places() -> list[int]:
+        daily.process()
+        return [w.mapTo(daily.panel.widget, w.rect.topLeft()).y() for w in (daily.ui.pointButton,)]
+
+    before = places()
+    daily.logic.status.working("Liver: Segmenting...", 0.4, lambda: None)
+    daily.panel.statusLine._showProgress()
+    assert daily.ui.progressBar.visible
+    assert places() == before
+    daily.logic.status.done("Liver: updated in 0.3 s.")
+    assert places() == before
+
+
+def test_every_new_control_is_off_without_a_segment(daily: Daily) -> None:
+    daily.logic.removeSegment(daily.liver)
+    assert not daily.ui.editByHandButton.enabled
+    assert not daily.ui.cleanUpButton.enabled
+    daily.panel.displayRow.showVolumes()
+    assert daily.ui.volumesLabel.text == "Nothing is segmented yet"
+    assert daily.volumeNode.GetImageData().GetDimensions()[::-1] == SHAPE
