@@ -119,6 +119,11 @@ def sliceView(scene: Any) -> Iterator[Callable[..., Any]]:
     from harness.slice_view import SliceView
 
     def make(name: str = "Red", orientation: Any = "Axial", size: Any = (500, 500)) -> SliceView:
+        view = open_views.sliceViewIfOpen(name)
+        if view is not None:  # opened by who looked at the layout
+            view.resize(*size)
+            view.setOrientation(orientation)
+            return view
         view = SliceView(name, orientation, size)
         open_views.add(view)
         return view

@@ -26,6 +26,12 @@ def sliceView(name: str) -> SliceView:
     return _open[name]
 
 
+def sliceViewIfOpen(name: str) -> SliceView | None:
+    """The slice view of a name, or None where it is not open."""
+    view = _open.get(name)
+    return view if isinstance(view, SliceView) else None
+
+
 def threeDView(name: str) -> ThreeDView:
     """The 3D view of a name, opened where it is not."""
     if name not in _open:

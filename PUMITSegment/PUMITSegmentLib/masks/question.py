@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from pumit.errors import PumitError
+from pumit.gestures.outline import as_drawn
 from pumit.prompts import Prompt
 from pumit.segmentation import DoubtfulPlace
 from pumit.volume import Volume
@@ -14,6 +15,7 @@ from PUMITSlicerLib.mrml import VolumeFrame, readVolume, volumeKey
 from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
 from PUMITSegmentLib.prompts.beside import besideImage, whereBeside
 from PUMITSegmentLib.prompts.excluded import excludedBoxes, withoutBoxes
+from PUMITSegmentLib.prompts.outlines import outlinesOf
 from PUMITSegmentLib.segments.packed_mask import Mask
 from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
 
@@ -31,7 +33,8 @@ class Question:
         volumeKey: Changes whenever the scan's voxels or geometry do.
         readVolume: Reads the scan, on the GUI thread; called only where it has to be sent.
         prompts: All prompts of the segment, in the order they were given.
-        allow: Takes out of an answer, bool (D, H, W), what the user excluded; on a thread.
+        allow: Brings an answer, bool (D, H, W), in line with what the user drew for certain: boxes
+            outside, and lassos in their slices; on a thread.
         isAllowed: Whether a place lies in nothing that the user excluded.
     """
 
@@ -58,6 +61,7 @@ def questionOf(working: WorkingSegmentation | None, segmentID: str) -> Question 
     if beside:
         raise PumitError(whereBeside(beside[0], volumeNode))
     boxes = excludedBoxes(working.node, segmentID, volumeNode)
+    outlines = outlinesOf(working.node, segmentID, frame)
 
     def isAllowed(place: DoubtfulPlace) -> bool:
         return not any(box.holds(frame.lpsToIndex([place.point_lps])).all() for box in boxes)
@@ -67,6 +71,6 @@ def questionOf(working: WorkingSegmentation | None, segmentID: str) -> Question 
         volumeKey(volumeNode),
         lambda: readVolume(volumeNode),
         prompts,
-        lambda mask: withoutBoxes(mask, boxes),
+        lambda mask: withoutBoxes(as_drawn(mask, outlines), boxes),
         isAllowed,
     )
