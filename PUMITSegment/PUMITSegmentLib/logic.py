@@ -267,7 +267,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             self.status.problem(_("Give a prompt first, such as a point inside the structure."))
         elif self.mayWrite():
             with self.saying():
-                self.working.takeUpEdits(self.segmentID)
+                self.working.adoptManualEdits(self.segmentID)
                 self._requests.request(self.segmentID)
 
     def cancel(self) -> None:

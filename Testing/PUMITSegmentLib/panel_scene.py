@@ -18,7 +18,11 @@ class Panel(LogicScene):
     def __init__(self, loadModule: Any) -> None:
         import slicer
         from PUMITSegmentLib.masks.requests import MaskRequests
-        from PUMITSlicerLib.computing.availability import Offer, OfferedDevice, OfferedModel
+        from PUMITSlicerLib.computing.availability import (
+            Availability,
+            AvailableDevice,
+            AvailableModel,
+        )
 
         self.module = loadModule(MODULE)
         self.frame = self.module.widgetRepresentation()

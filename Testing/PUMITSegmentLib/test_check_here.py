@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pumit.errors import ServiceError
-from pumit.segmentation import DoubtfulPlace
+from pumit.segmentation import UncertainRegion
 from scripted_worker import LogicScene, box
 
 A = box((5, 5, 5), (12, 12, 12))

@@ -109,7 +109,7 @@ def test_a_server_that_was_started_again_answers_the_next_click_with_all_prompts
         asker.ask([FIRST, SECOND])
         asker.wait()
         assert "Nothing answers" in asker.errors.pop()
-        with foreign(port=urlsplit(first.url).port) as second:
+        with serve_nninteractive(port=urlsplit(first.url).port) as second:
             mask = asker.answer([FIRST, SECOND])
             np.testing.assert_array_equal(mask, painted(scan(), FIRST_AT, SECOND_AT))
             assert len(second.sessions) == 2

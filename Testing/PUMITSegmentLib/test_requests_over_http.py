@@ -302,5 +302,5 @@ def test_closing_while_it_computes_waits_for_nobody_and_frees_the_session(
 def test_places_to_check_are_asked_for_without_sending_the_scan_again(asker):
     asker.answer([FIRST])
     places = asker.places([FIRST])
-    assert [place.doubt for place in places] == [0.5, 0.25]
+    assert [place.error_share for place in places] == [0.5, 0.25]
     assert (len(asker.reads), len(asker.answers)) == (1, 1)

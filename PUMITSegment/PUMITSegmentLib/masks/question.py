@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pumit.errors import PumitError
 from pumit.gestures.outline import as_drawn
 from pumit.prompts import Prompt
-from pumit.segmentation import DoubtfulPlace
+from pumit.segmentation import UncertainRegion
 from pumit.volume import Volume
 from PUMITSlicerLib.mrml import VolumeFrame, readVolume, volumeKey
 
@@ -43,7 +43,7 @@ class Question:
     readVolume: Callable[[], Volume]
     prompts: Sequence[Prompt]
     allow: Callable[[Mask], Mask] = _allowAll
-    isAllowed: Callable[[DoubtfulPlace], bool] = lambda place: True
+    isAllowed: Callable[[UncertainRegion], bool] = lambda place: True
 
 
 def questionOf(working: WorkingSegmentation | None, segmentID: str) -> Question | None:
@@ -63,7 +63,7 @@ def questionOf(working: WorkingSegmentation | None, segmentID: str) -> Question 
     boxes = excludedBoxes(working.node, segmentID, volumeNode)
     outlines = outlinesOf(working.node, segmentID, frame)
 
-    def isAllowed(place: DoubtfulPlace) -> bool:
+    def isAllowed(place: UncertainRegion) -> bool:
         return not any(box.holds(frame.lpsToIndex([place.point_lps])).all() for box in boxes)
 
     return Question(

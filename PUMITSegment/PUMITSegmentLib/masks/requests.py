@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pumit.errors import Cancelled, PumitError, ServiceError
-from pumit.segmentation import DoubtfulPlace, PromptAnswer
+from pumit.segmentation import PromptAnswer, UncertainRegion
 from pumit.volume import Volume
 from PUMITSlicerLib.computing.background import Background
 from PUMITSlicerLib.computing.compute import Compute, ComputeState
@@ -21,15 +21,15 @@ from PUMITSegmentLib.segments.packed_mask import Mask
 
 if TYPE_CHECKING:
     from pumit.client.remote_session import RemoteSession
-    from pumit.nninteractive.client.session import ForeignSession
+    from pumit.nninteractive.client.session import NNInteractiveSession
 
     from PUMITSegmentLib.masks.question import Question
 
-    Session = RemoteSession | ForeignSession
+    Session = RemoteSession | NNInteractiveSession
 
 # How many places to check are asked for.
 PLACES = 5
-OnPlaces = Callable[[Sequence[DoubtfulPlace]], None]
+OnPlaces = Callable[[Sequence[UncertainRegion]], None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -223,14 +223,14 @@ class WorkingSegmentation:
 
     def edit(self, segmentID: str, change: Callable[[Mask], Mask]) -> bool:
         """Change a mask as by hand, in one step; False where nothing changes or nothing is left."""
-        self.takeUpEdits(segmentID)
+        self.adoptManualEdits(segmentID)
         before = self.mask(segmentID)
         after = change(before)
         if not after.any() or np.array_equal(before, after):
             return False
         self._writer.write(self.node, segmentID, after, self.volumeNode)
-        self._suspects.add(segmentID)
-        self.takeUpEdits(segmentID)
+        self._dirtySegments.add(segmentID)
+        self.adoptManualEdits(segmentID)
         return True
 
     def empty(self, segmentID: str) -> None:

@@ -43,7 +43,7 @@ class Armed(Panel):
         from pumit.segmentation import UncertainRegion
 
         self.press(self.ui.checkHereButton)
-        places = (DoubtfulPlace((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
+        places = (UncertainRegion((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
         self.worker.asked[-1].answer(A, places)
         self.process()
         assert "check here" in self.ui.statusLabel.text

@@ -130,6 +130,9 @@ def test_a_painted_segment_loses_only_what_the_box_holds(drawing: Drawing) -> No
 
 
 def test_a_box_outside_alone_asks_for_a_prompt_inside(drawing: Drawing) -> None:
+    from PUMITSegmentLib.segments.writer import OverwriteMode
+
+    drawing.logic.parameters.overwriteMode = OverwriteMode.NONE
     drawing.press(drawing.ui.newSegmentButton)
     drawing.outside(drawing.ui.box2dButton)
     assert "inside" in drawing.ui.statusLabel.text

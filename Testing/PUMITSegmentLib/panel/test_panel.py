@@ -184,7 +184,7 @@ def test_check_here_is_a_button_for_segments_with_prompts(panel: Panel) -> None:
     panel.click()
     panel.answer(A)
     panel.press(panel.ui.checkHereButton)
-    places = (DoubtfulPlace((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
+    places = (UncertainRegion((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
     panel.worker.asked[-1].answer(A, places)
     assert "check here" in panel.ui.statusLabel.text
     panel.press(panel.ui.undoButton)
