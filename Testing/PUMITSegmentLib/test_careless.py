@@ -154,10 +154,16 @@ def test_found_structures_are_taken_back_by_one_step_though_points_are_placed(
 
 
 def test_what_is_found_meanwhile_does_not_take_the_prompts(made: LogicScene) -> None:
+    from PUMITSegmentLib.segments.writer import OverwriteMode
+
     made.click()
     clicked = made.logic.segmentID
     made.logic.addFound(found(A, B))
     assert made.logic.segmentID == clicked
+    made.answer(B)
+    assert "other segments" in made.status  # they lie where what was found lies
+    made.logic.parameters.overwriteMode = OverwriteMode.NONE
+    made.logic.update()
     made.answer(B)
     assert np.array_equal(made.mask(clicked), B)
     made.logic.stopPlacing()
@@ -244,7 +250,7 @@ def test_a_segment_that_was_removed_elsewhere_comes_back_only_by_undo(made: Logi
     while made.logic.canRedo:
         made.logic.redo()
     assert segmentation.GetSegment(gone) is None
-    assert np.array_equal(made.mask(made.logic.segmentID), B)
+    assert np.array_equal(made.mask(made.logic.segmentID), B & ~A)
 
 
 def test_a_name_survives_undo_and_redo_of_the_segment_itself(made: LogicScene) -> None:

@@ -1,8 +1,7 @@
 """Masks into and out of the segments of a scene, through the Segment Editor's logic.
 
-The Segment Editor's logic computes editable areas and replaces segments on whole volumes: 200 to
-500 ms at 512 x 512 x 150. Here the area is computed on the box around the old and the new mask,
-with the same result, and that box becomes the segment's image. The logic takes from others.
+The Segment Editor's logic does so on whole volumes: 200 to 500 ms at 512 x 512 x 150. Here the box
+around the old and the new mask becomes the segment's image. The logic takes from others.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ _MOST_VOXELS = 1 << 30
 class OverwriteMode(enum.Enum):
     """What happens to other segments where a segment is written.
 
-    STOP leaves out what any other segment has; NONE lets segments overlap; VISIBLE takes the voxels
-    from the visible ones; ALL from all.
+    STOP leaves out what others have; NONE overlaps; VISIBLE takes from visible ones, ALL from all.
     """
 
     STOP = "stop"
@@ -47,7 +45,7 @@ class OverwriteMode(enum.Enum):
     @property
     def takesFromOthers(self) -> bool:
         """Whether other segments may change."""
-        return self in (OverwriteMode.VISIBLE, OverwriteMode.ALL)
+        return self.value in ("visible", "all")
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,9 +151,7 @@ class SegmentWriter:
             target = _Target(segmentationNode, segmentID, volumeNode)
             box, new = target.placed(prepared)
             if overwrite is OverwriteMode.STOP:
-                free = new & ~target.others(box)
-                found = Box.around(free, box.start)
-                box, new = found, free[found.within(box)]
+                new = new & ~target.others(box)
             held, final = box, new
             if not area.isEverything:
                 whole = box.united(target.box)
@@ -198,17 +194,6 @@ class SegmentWriter:
         values = sampled(image, box, GridMap(*grids[::-1], *nodes[::-1]))
         mask[box.slices] = values == segment.GetLabelValue()
         return mask
-
-    def isExact(self, segmentationNode, volumeNode) -> bool:
-        """Whether `write` stores a mask voxel by voxel: everything may change, and grids agree."""
-        if not EditableArea.ofSegmentEditor(segmentationNode).isEverything:
-            return False
-        grid = _reference(segmentationNode.GetSegmentation())
-        if grid is None:
-            return True
-        nodes = (segmentationNode.GetParentTransformNode(), volumeNode.GetParentTransformNode())
-        toVolume = GridMap(imageGrid(grid), ijkToRas(volumeNode), *nodes)
-        return toVolume.shiftOver(Box((0, 0, 0), _shape(volumeNode))) is not None
 
     def _surfacesLater(self, segmentationNode, segmentIDs: list[str]) -> AbstractContextManager:
         if self._surfaces is None:
@@ -275,7 +260,7 @@ class _Target:
 
     def others(self, box: Box) -> Mask:
         """Where any other segment is, on a box."""
-        ids = [each for each in self.segmentation.GetSegmentIDs() if each != self.segmentID]
+        ids = set(self.segmentation.GetSegmentIDs()) - {self.segmentID}
         return occupied(self.segmentation, ids, box, self.grid)
 
     def contested(self, box: Box, voxels: Mask, overwrite: OverwriteMode) -> tuple[Box, Mask]:

@@ -357,22 +357,6 @@ def test_mask_on_a_far_finer_grid_is_refused_and_changes_nothing(w, writer) -> N
     assert np.array_equal(writer.read(segmentation, "A", fine), small)
 
 
-def test_writer_knows_whether_masks_are_stored_exactly(w, writer) -> None:
-    from PUMITSegmentLib.segments.editable_area import segmentEditorNode
-
-    volume = w.addScan(axes=w.turned(3))
-    assert writer.isExact(w.addSegmentation(), volume)
-    segmentation = w.addSegmentation(volume)
-    assert writer.isExact(segmentation, volume)
-    assert not writer.isExact(w.addSegmentation(w.addScan()), volume)
-    w.moveUnder(volume, w.addMatrixTransform(w.affine(1)))
-    assert not writer.isExact(segmentation, volume)
-    w.moveUnder(segmentation, volume.GetParentTransformNode())
-    assert writer.isExact(segmentation, volume)
-    segmentEditorNode().SetSourceVolumeIntensityMask(True)
-    assert not writer.isExact(segmentation, volume)
-
-
 def test_slicer_joins_the_layers_of_segments_where_it_saves_them(w, writer, tmp_path) -> None:
     volume = w.addScan()
     segmentation = w.addSegmentation(volume)
