@@ -11,6 +11,8 @@ from scipy import ndimage
 
 from pumit.segmentation import Mask
 
+TOGETHER = 0  # all classes as one, among the values of `keep_largest`
+
 
 def largest_component(mask: Mask) -> Mask:
     """The largest face-connected piece of a mask, or the mask where it is empty or one piece.
@@ -31,13 +33,16 @@ def keep_largest(labels: npt.NDArray[np.unsignedinteger[Any]], values: Collectio
 
     Args:
         labels: (D, H, W), 0 the background.
-        values: The classes, by their value.
+        values: The classes, by their value; 0 stands for all of them together, of which the
+            largest piece is taken first.
 
     Source:
         nnU-Net's post-processing, which a class gets where it raises Dice on the validation cases.
     """
+    if TOGETHER in values:
+        labels[~largest_component(labels > 0)] = 0
     boxes = ndimage.find_objects(labels, max(values, default=0))
-    for value in values:
+    for value in set(values) - {TOGETHER}:
         box = boxes[value - 1]
         if box is not None:  # None where the class is nowhere
             part = labels[box]

@@ -117,8 +117,8 @@ class AutomaticSegmenter:
         precision: Type of the heavy arithmetic.
         has_regions: Whether classes may overlap.
         channels: What a scan's channels must be; see `preprocessing.channels`.
-        single_piece: Values of the classes of which only the largest piece is kept; none where
-            classes may overlap.
+        single_piece: Values of the classes of which only the largest piece is kept, 0 for that of
+            all together; see `components.keep_largest`. None where classes may overlap.
     """
 
     network: nn.Module
@@ -362,7 +362,7 @@ def _single_piece(recipe: Mapping[str, Any], classes: int) -> tuple[int, ...]:
     """
     values = recipe.get("single_piece", [])
     if not isinstance(values, list) or not all(
-        isinstance(v, int) and 1 <= v <= classes for v in values
+        isinstance(v, int) and 0 <= v <= classes for v in values
     ):
         raise CheckpointError(
             f"The model's recipe keeps the largest piece of the classes {values!r}, but has "

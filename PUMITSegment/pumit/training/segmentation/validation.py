@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.segmentation_metrics import MetricRow, mask_metrics
-from pumit.inference.automatic.components import largest_component
+from pumit.inference.automatic.components import keep_largest
 from pumit.inference.automatic.segmentation import AutomaticSegmenter, NetworkPlan
 from pumit.inference.loading import pick_precision
 from pumit.segmentation import LabelMap, Mask
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.classes import ClassValue, has_regions, region_table
 from pumit.training.data.labelled_set import LabelledCase
+from pumit.training.segmentation.single_piece import SinglePieceChoice
 
 Pairs = Iterator[tuple[str, Mask, Mask]]
-WORSE_BY_SINGLE_PIECE = 0.005  # Dice that one case may lose where the others gain
 KEPT_BYTES = 1 << 30  # cases of so many bytes together are read only once
 
 
@@ -99,31 +103,36 @@ class SegmentationValidation:
 
         Classes that gain by it are of one piece from now on, as `segmenter.single_piece` says.
         """
-        rows: list[MetricRow] = []
-        single: list[MetricRow] = []
         self.took.clear()
+        # 1. Answer every case with all pieces, and keep the label maps, which compress well.
+        self.segmenter.single_piece = ()
+        choice = SinglePieceChoice(len(self.classes))
+        packed: list[bytes] = []
         for case in self._read():
-            spacing = case.volume.spacing_mm
             began, worked = time.monotonic(), time.process_time()
             answer = self._answer(case)
             self.took.append((time.monotonic() - began, time.process_time() - worked))
-            for name, mask, truth in self._pairs(answer, case):
+            if not self.segmenter.has_regions:
+                choice.add(answer.labels, [truth for _, _, truth in self._pairs(answer, case)])
+            packed.append(zlib.compress(_found(answer).tobytes(), 1))
+        # 2. Decide for all cases alike.
+        self.segmenter.single_piece = choice.values()
+        # 3. Measure what a user gets.
+        rows = []
+        for case, content in zip(self._read(), packed, strict=True):
+            found = np.frombuffer(zlib.decompress(content), _found(answer).dtype).copy()
+            result = self._as_answer(found.reshape(case.labels.shape))
+            for name, mask, truth in self._pairs(result, case):
+                spacing = case.volume.spacing_mm
                 rows.append(mask_metrics(mask, truth, spacing, case=case.name, label=name))
-                if not self.segmenter.has_regions:
-                    piece = largest_component(mask)
-                    is_same = piece is mask
-                    single.append(
-                        rows[-1]
-                        if is_same
-                        else mask_metrics(piece, truth, spacing, case=case.name, label=name)
-                    )
-        names = [c.label.name for c in self.classes]
-        gaining = single_piece_classes(names, rows, single)
-        self.segmenter.single_piece = tuple(1 + names.index(name) for name in gaining)
-        return [
-            one if row.label in gaining else row
-            for row, one in zip(rows, single or rows, strict=True)
-        ]
+        return rows
+
+    def _as_answer(self, found: npt.NDArray[np.unsignedinteger[Any]]) -> LabelMap:
+        """An answer of its labels, or of the bits of its regions."""
+        if self.segmenter.has_regions:
+            return LabelMap.of_regions(found, self.segmenter.classes)
+        keep_largest(found, self.segmenter.single_piece)
+        return LabelMap(found, self.segmenter.classes)
 
     def _answer(self, case: LabelledVolume) -> LabelMap:
         def go_on() -> bool:
@@ -157,20 +166,6 @@ class SegmentationValidation:
             yield read
 
 
-def single_piece_classes(
-    names: Sequence[str], rows: Sequence[MetricRow], single: Sequence[MetricRow]
-) -> list[str]:
-    """Classes of which the largest piece alone is better: in the mean, and in no case worse.
-
-    Args:
-        names: Of all classes.
-        rows: Every case and class with all pieces.
-        single: The same with the largest piece alone; empty where that was not tried.
-    """
-    gains: dict[str, list[float]] = {name: [] for name in names}
-    for row, one in zip(rows, single, strict=False):
-        if row.dice is not None and one.dice is not None:
-            gains[row.label].append(one.dice - row.dice)
-    return [
-        name for name, v in gains.items() if v and sum(v) > 0 and min(v) > -WORSE_BY_SINGLE_PIECE
-    ]
+def _found(answer: LabelMap) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """What all of an answer can be made of again."""
+    return answer.labels if answer.regions is None else answer.regions

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from known_networks import known_networks, save_model
 from pumit.errors import CheckpointError
-from pumit.evaluation.segmentation_metrics import MetricRow, mask_metrics
 from pumit.inference.automatic.components import keep_largest, largest_component
 from pumit.inference.automatic.segmentation import load_automatic
-from pumit.training.segmentation.validation import single_piece_classes
 from pumit.volume import Volume
 
 pytestmark = pytest.mark.usefixtures("known_networks")
@@ -29,27 +27,26 @@ def test_the_largest_piece_stays_and_other_classes_are_left_alone() -> None:
     np.testing.assert_array_equal(labels, expected)
 
 
+def test_what_lies_apart_from_all_classes_together_goes_first() -> None:
+    labels = np.zeros((3, 20, 20), dtype=np.uint8)
+    labels[:, 2:8, 2:8] = 1
+    labels[:, 8:10, 2:8] = 2  # beside it, and smaller than what is taken for it elsewhere
+    labels[:, 14:18, 14:18] = 2
+    expected = labels.copy()
+    expected[:, 14:18, 14:18] = 0
+    each = labels.copy()
+    keep_largest(each, [1, 2])
+    assert not (each == expected).all()
+    keep_largest(labels, [0, 2])
+    np.testing.assert_array_equal(labels, expected)
+
+
 def test_pieces_that_touch_at_an_edge_only_are_two() -> None:
     mask = np.zeros((1, 5, 5), dtype=bool)
     mask[0, :3, :2] = True
     mask[0, 3:, 2:4] = True
     assert largest_component(mask).sum() == 6
     assert largest_component(np.zeros_like(mask)).sum() == 0
-
-
-def row(label: str, dice: float | None) -> MetricRow:
-    mask = np.ones((1, 1, 1), dtype=bool)
-    made = mask_metrics(mask, mask, (1.0, 1.0, 1.0), label=label)
-    return MetricRow(**{**made.__dict__, "dice": dice})
-
-
-def test_a_class_is_of_one_piece_where_that_helps_and_never_harms() -> None:
-    rows = [row(name, 0.5) for name in ("helps", "harms", "mixed", "same")] * 2
-    single = [row("helps", 0.7), row("harms", 0.4), row("mixed", 0.9), row("same", 0.5)]
-    single += [row("helps", 0.499), row("harms", 0.4), row("mixed", 0.4), row("same", 0.5)]
-    names = ["helps", "harms", "mixed", "same", "absent"]
-    assert single_piece_classes(names, rows, single) == ["helps"]
-    assert single_piece_classes(names, rows, []) == []
 
 
 def test_a_model_says_which_classes_are_one_piece(tmp_path: Path) -> None:
@@ -64,7 +61,7 @@ def test_a_model_says_which_classes_are_one_piece(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one.segment(volume).labels == 2, largest_component(expected))
 
 
-@pytest.mark.parametrize("values", ["all", [0], [9], [1.5]])
+@pytest.mark.parametrize("values", ["all", [-1], [9], [1.5]])
 def test_what_is_no_class_is_refused(tmp_path: Path, values: object) -> None:
     path = save_model(tmp_path / "bad.safetensors", single_piece=values)
     with pytest.raises(CheckpointError, match="largest piece"):
