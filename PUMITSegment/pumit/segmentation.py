@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -263,6 +263,11 @@ class Segmentation:
         object.__setattr__(self, "segments", segments)
 
 
+# What to tell a person of an answer.
+Quality = Literal["good", "check", "check well"]
+QUALITIES: tuple[Quality, ...] = get_args(Quality)
+
+
 @dataclass(frozen=True)
 class UncertainRegion:
     """A region around a point of a segment's border where the answer may well be wrong.
@@ -290,9 +295,11 @@ class PromptAnswer:
         expected_dice: The overlap with the truth to expect of it, 0 to 1; None where the model
             does not know.
         places: Where to check it, worst first, as many as were requested.
+        quality: The same in a word; None where the model does not know.
     """
 
     mask: Mask
     estimated_iou: float | None
     expected_dice: float | None
     places: tuple[UncertainRegion, ...] = ()
+    quality: Quality | None = None

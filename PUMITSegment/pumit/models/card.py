@@ -6,8 +6,6 @@ A promptable model may also say how its estimates are to be read, with these key
       estimate: [0.1, 0.4, 0.7, 0.9]  # knots: what the network says, rising
       iou: [0.2, 0.35, 0.6, 0.8]      # the IoU that such answers had, never falling
       answers: 640                    # how many answers the knots were fitted to
-      ece: 0.04                       # mean gap between expected and true IoU after clicks, and
-      ece_box: 0.12                   # to a box, both on scans that were not fitted to
 """
 
 from __future__ import annotations
@@ -33,8 +31,6 @@ ModelKind = Literal["promptable", "automatic", "tokenizer", "encoder", "classifi
 KINDS: tuple[ModelKind, ...] = get_args(ModelKind)
 # Words for what DICOM calls a modality.
 MODALITIES = {"ct": "CT", "mr": "MR", "mri": "MR", "pet": "PT", "pt": "PT", "us": "US"}
-# A person is told what to expect of an answer only where that is off by no more on average.
-HONEST_ECE = 0.07
 _KIND_OF_NETWORK: dict[str, ModelKind] = {
     "promptable": "promptable",
     "pumit_tokenizer": "tokenizer",
@@ -136,16 +132,11 @@ class Calibration:
     Attributes:
         estimate: Knots: what the network says, rising.
         iou: The IoU that is to be expected there, never falling, 0 to 1.
-        ece: Expected calibration error, the mean gap between expected and true IoU, of answers
-            to clicks on scans that the knots were not fitted to.
-        ece_box: The same of answers to a box.
         answers: How many answers the knots were fitted to.
     """
 
     estimate: tuple[float, ...]
     iou: tuple[float, ...]
-    ece: float = 1.0
-    ece_box: float = 1.0
     answers: int = 0
 
     def __post_init__(self) -> None:
@@ -159,10 +150,6 @@ class Calibration:
         is_monotone = all(a <= b for a, b in pairwise((0.0, *self.iou, 1.0)))
         if not (is_curve and is_rising and is_monotone and np.isfinite(self.estimate).all()):
             raise ValueError("knots must rise, and lead to values from 0 to 1 that never fall")
-
-    def is_honest(self, has_box: bool) -> bool:
-        """Whether it is near enough to the truth to be told of an answer to clicks, or a box."""
-        return (self.ece_box if has_box else self.ece) <= HONEST_ECE
 
     def __call__(self, estimate: float) -> float:
         """The IoU to expect of an answer whose estimate this is; constant beyond the knots."""
@@ -182,8 +169,6 @@ def calibration_of(recipe: Mapping[str, Any]) -> Calibration | None:
         return Calibration(
             tuple(float(v) for v in row["estimate"]),
             tuple(float(v) for v in row["iou"]),
-            float(row.get("ece", 1.0)),
-            float(row.get("ece_box", 1.0)),
             int(row.get("answers", 0)),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:

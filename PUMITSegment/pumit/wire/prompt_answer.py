@@ -10,7 +10,7 @@ import numpy as np
 
 from pumit.errors import PromptError, ServiceError
 from pumit.prompts import PointPrompt
-from pumit.segmentation import PromptAnswer, UncertainRegion
+from pumit.segmentation import QUALITIES, PromptAnswer, UncertainRegion
 from pumit.wire.bundle import pack_bundle, unpack_bundle
 from pumit.wire.masks import packed_bits, unpacked_bits
 from pumit.wire.protocol import ArrayError
@@ -24,6 +24,7 @@ def pack_answer(answer: PromptAnswer) -> bytes:
         "shape": answer.mask.shape,
         "estimated_iou": answer.estimated_iou,
         "expected_dice": answer.expected_dice,
+        "quality": answer.quality,
         "places": [_region_row(region) for region in answer.places],
     }
     return pack_bundle(meta, {} if bits is None else {"mask": bits}, codec="zstd")
@@ -60,6 +61,8 @@ def unpack_answer(body: bytes, shape: tuple[int, int, int]) -> PromptAnswer:
                 )
                 for row in meta["places"]
             ),
+            # A word of a newer server that is not known here is no word.
+            next((word for word in QUALITIES if word == meta.get("quality")), None),
         )
     except ArrayError:
         raise

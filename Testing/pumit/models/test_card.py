@@ -84,17 +84,13 @@ def test_a_calibration_reads_estimates_along_its_knots_and_never_beyond() -> Non
     row = {
         "estimate": [0.2, 0.6, 0.8],
         "iou": [0.1, 0.5, 0.5],
-        "ece": 0.04,
-        "ece_box": 0.2,
         "answers": 9,
     }
     calibration = calibration_of({"calibration": row})
-    assert calibration == Calibration((0.2, 0.6, 0.8), (0.1, 0.5, 0.5), 0.04, 0.2, 9)
+    assert calibration == Calibration((0.2, 0.6, 0.8), (0.1, 0.5, 0.5), 9)
     assert [calibration(v) for v in (0.0, 0.2, 0.4, 0.7, 1.0)] == pytest.approx(
         [0.1, 0.1, 0.3, 0.5, 0.5]
     )
-    assert calibration.is_honest(has_box=False)
-    assert not calibration.is_honest(has_box=True)
     assert calibration_of({}) is None
 
 

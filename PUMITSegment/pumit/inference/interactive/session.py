@@ -14,11 +14,12 @@ from pumit.inference.interactive.prompt_history import PromptHistory
 from pumit.inference.interactive.prompt_solver import Answer, PromptSolver, SolverSettings
 from pumit.inference.interactive.prompted_session import PromptedSession
 from pumit.inference.interactive.segmenter import Segmenter
-from pumit.inference.interactive.uncertainty import uncertain_regions
+from pumit.inference.interactive.uncertainty import evidence_of, uncertain_regions
 from pumit.inference.storage.image_store import ImageStore, OpenScan
 from pumit.models.card import calibration_of
-from pumit.prompts import BoxPrompt, MaskPrompt, Prompt
-from pumit.segmentation import PromptAnswer, UncertainRegion
+from pumit.models.overlap import Evidence, overlap_models
+from pumit.prompts import MaskPrompt, PointPrompt, Prompt
+from pumit.segmentation import PromptAnswer, Quality, UncertainRegion
 from pumit.system.threads import FittingThreads
 from pumit.volume import Volume
 
@@ -54,6 +55,7 @@ class InteractiveSession(PromptedSession):
         super().__init__()
         self.segmenter = segmenter
         self._calibration = calibration_of(segmenter.recipe)
+        self._overlap = overlap_models().get(segmenter.sha256)
         self._settings = settings
         self._images = images or ImageStore()
         self._threads = FittingThreads()
@@ -193,8 +195,9 @@ class InteractiveSession(PromptedSession):
         kept = [packed(prompt) for prompt in prompts]
         answer = self._answer(kept, cancelled, progress)
         places = self._places(answer, place_count) if place_count else []
-        iou = self._iou(answer)
-        return PromptAnswer(self._mask(answer), iou, self._dice(iou, kept), tuple(places))
+        dice = self._dice(kept)
+        quality = None if dice is None or self._overlap is None else self._overlap.quality(dice)
+        return PromptAnswer(self._mask(answer), self._iou(answer), dice, tuple(places), quality)
 
     def estimated_iou(self, segment: str = "1") -> float:
         """The IoU to expect of the answer, 0 to 1.
@@ -206,13 +209,17 @@ class InteractiveSession(PromptedSession):
     def expected_dice(self, segment: str = "1") -> float | None:
         """The overlap (Dice) with the truth to expect of the answer, 0 to 1.
 
-        None where the model has no calibration that was found near enough to the truth for
-        prompts of this kind.
+        None where that was not measured: of other weights than those that ship, of 2D images, and
+        of prompts other than clicks.
         """
         prompts = self.prompts(segment)
-        if not self._is_calibrated_for(prompts):
-            return None
-        return self._dice(self.estimated_iou(segment), prompts)
+        self._answer(prompts, None, None)
+        return self._dice(prompts)
+
+    def quality(self, segment: str = "1") -> Quality | None:
+        """The same in a word; None where it is not known."""
+        dice = self.expected_dice(segment)
+        return None if dice is None or self._overlap is None else self._overlap.quality(dice)
 
     def uncertain_regions(self, segment: str = "1", *, count: int = 5) -> list[UncertainRegion]:
         """Where to check the answer: places on its border that may well be wrong, worst first.
@@ -234,12 +241,20 @@ class InteractiveSession(PromptedSession):
         estimate = float(np.clip(answer.iou, 0, 1))
         return estimate if self._calibration is None else self._calibration(estimate)
 
-    def _dice(self, iou: float, prompts: Sequence[Prompt]) -> float | None:
-        return 2 * iou / (1 + iou) if self._is_calibrated_for(prompts) else None
+    def _dice(self, prompts: Sequence[Prompt]) -> float | None:
+        are_clicks = all(isinstance(prompt, PointPrompt) for prompt in prompts)
+        if self._overlap is None or not are_clicks or self.volume.is_planar:
+            return None
+        evidence = self.evidence(prompts)
+        return None if evidence is None else self._overlap.expected_dice(evidence)
 
-    def _is_calibrated_for(self, prompts: Sequence[Prompt]) -> bool:
-        has_box = any(isinstance(prompt, BoxPrompt) for prompt in prompts)
-        return self._calibration is not None and self._calibration.is_honest(has_box)
+    def evidence(self, prompts: Sequence[Prompt]) -> Evidence | None:
+        """What tells how good the answer to clicks is; None where it is empty."""
+        answer, before = self._answer(prompts, None, None), None
+        if to_index(prompts[:-1], self.volume, self.order).is_answerable:
+            before = self._answer(prompts[:-1], None, None)
+        d, h, w = (self.volume.spacing_mm[a] for a in self.order)
+        return evidence_of(answer, before, self.solver.shape, (d, h, w))
 
     def _places(self, answer: Answer, count: int) -> list[UncertainRegion]:
         volume = self.volume

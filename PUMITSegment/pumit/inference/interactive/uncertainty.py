@@ -21,6 +21,7 @@ from torch import Tensor
 
 from pumit.inference.interactive.grid_transfer import Patch
 from pumit.inference.interactive.prompt_solver import Answer
+from pumit.models.overlap import Evidence
 from pumit.preprocessing.fields import Field
 from pumit.preprocessing.interpolation import interpolate
 
@@ -124,6 +125,45 @@ def uncertain_regions(
             away = np.linalg.norm((border - taken) * lattice.spacing_mm, axis=1)
             open_places &= away > APART * reach_mm
     return found
+
+
+def evidence_of(
+    answer: Answer,
+    before: Answer | None,
+    shape: tuple[int, int, int],
+    spacing_mm: tuple[float, float, float],
+) -> Evidence | None:
+    """What is known of an answer without the truth, or None where it is empty.
+
+    Args:
+        answer: The answer.
+        before: That to all prompts but the newest, or None for the first.
+        shape: Volume grid (d, h, w).
+        spacing_mm: Voxel size (d, h, w), mm.
+    """
+    if answer.patch is None:
+        return None
+    lattice = _lattice(answer.patch, shape, spacing_mm)
+    own = _on_lattice(answer.patch.logits, answer.patch.start, lattice)
+    mask = own > 0
+    size = int(mask.sum())
+    if size == 0:
+        return None
+    wrong = np.abs(mask - _mean_opinion(own, answer, lattice))
+    in_slice = np.zeros((3, 3, 3), dtype=bool)
+    in_slice[1] = ndimage.generate_binary_structure(2, 1)
+    border = int((mask & ~ndimage.binary_erosion(mask, in_slice)).sum())
+    agreement = None
+    if before is not None and before.patch is not None:
+        earlier = _on_lattice(before.patch.logits, before.patch.start, lattice) > 0
+        agreement = 2 * int((mask & earlier).sum()) / (size + int(earlier.sum()))
+    return Evidence(
+        answer.iou,
+        float(wrong.sum()) / size,
+        size * int(lattice.step.prod()),
+        2 * size / border * math.sqrt(lattice.step[1] * lattice.step[2]),
+        agreement,
+    )
 
 
 def _lattice(

@@ -73,6 +73,7 @@ async def capabilities(state: State) -> CapabilitiesOut:
             "mask",
             "estimated_iou",
             "expected_dice",
+            "quality",
             "uncertain_regions",
             "doubtful_places",
         ],

@@ -316,19 +316,3 @@ def test_the_estimate_is_read_as_the_model_was_calibrated(tiny_segmenter: Segmen
         session.add_point(at(volume, BALL))
     assert calibrated.estimated_iou() == pytest.approx(0.25 + plain.estimated_iou() / 2)
     np.testing.assert_array_equal(calibrated.predict(), plain.predict())
-
-
-@pytest.mark.parametrize(("ece", "is_told"), [(0.03, True), (0.12, False)])
-def test_an_overlap_is_expected_only_of_a_calibration_near_the_truth(
-    tiny_segmenter: Segmenter, ece: float, is_told: bool
-) -> None:
-    volume, _ = scan()
-    row = {"estimate": [0, 1], "iou": [0.6, 0.6], "ece": ece}
-    for recipe, is_known in (({}, False), ({"calibration": row}, is_told)):
-        session = InteractiveSession(replace(tiny_segmenter, recipe=recipe))
-        session.set_volume(volume)
-        session.add_point(at(volume, BALL))
-        assert session.expected_dice() == (pytest.approx(0.75) if is_known else None)
-        # Nothing is known of how well it holds for boxes.
-        session.add_prompt(box_of(volume, (2, 8, 14), (9, 26, 36)))
-        assert session.expected_dice() is None

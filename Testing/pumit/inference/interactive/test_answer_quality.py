@@ -1,0 +1,88 @@
+"""A word on an answer comes from evidence about it, and from none where none was measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ball_scan import BALL, at, box_of, scan
+from pumit.inference.interactive import session as session_module
+from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.session import InteractiveSession
+from pumit.models.overlap import OverlapModel
+from pumit.prompts import PointPrompt, ScribblePrompt
+from pumit.volume import Volume
+
+
+@pytest.fixture
+def measured(bright_segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch) -> Segmenter:
+    """A model that finds what is bright, and of whose answers something is known."""
+    known = {bright_segmenter.sha256: OverlapModel({"constant": 2.0}, 0.85, 0.6)}
+    monkeypatch.setattr(session_module, "overlap_models", lambda: known)
+    return bright_segmenter
+
+
+def opened(segmenter: Segmenter) -> tuple[InteractiveSession, Volume]:
+    volume, _ = scan()
+    session = InteractiveSession(segmenter)
+    session.set_volume(volume)
+    return session, volume
+
+
+def test_an_answer_to_clicks_has_a_word_beside_the_number(measured: Segmenter) -> None:
+    session, volume = opened(measured)
+    session.add_point(at(volume, BALL))
+    answer = session.answer(session.prompts())
+    assert answer.expected_dice == pytest.approx(1 / (1 + np.exp(-2.0)))
+    assert answer.quality == session.quality() == "good"
+
+
+def test_other_prompts_other_weights_and_images_have_none(
+    measured: Segmenter, bright_segmenter: Segmenter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, volume = opened(measured)
+    session.add_prompt(box_of(volume, (2, 8, 14), (9, 26, 36)))
+    assert (session.expected_dice(), session.quality()) == (None, None)
+    session.reset()
+    session.add_prompt(ScribblePrompt((at(volume, BALL), at(volume, (6, 18, 26))), True))
+    assert session.quality() is None
+    flat = Volume(volume.array[5:6], (1.0, 1.0, 1.0))
+    session.set_volume(flat)
+    session.add_point(at(flat, (0, *BALL[1:])))
+    assert session.quality() is None
+    monkeypatch.setattr(session_module, "overlap_models", dict)
+    session, volume = opened(bright_segmenter)
+    session.add_point(at(volume, BALL))
+    assert session.answer(session.prompts()).quality is None
+
+
+def test_evidence_is_what_it_says(measured: Segmenter) -> None:
+    session, volume = opened(measured)
+    session.add_point(at(volume, BALL))
+    mask = session.predict()
+    (point,) = session.prompts()
+    first = session.evidence([point])
+    assert first is not None
+    assert first.agreement is None
+    assert first.voxels == int(mask.sum())
+    order = np.array(session.order)
+    seen = mask.transpose(order)
+    inner = seen.copy()
+    for axis in (1, 2):
+        for step in (-1, 1):
+            beside = np.roll(seen, step, axis)
+            edge = [slice(None)] * 3
+            edge[axis] = 0 if step == 1 else -1
+            beside[tuple(edge)] = False
+            inner &= beside
+    assert first.width == pytest.approx(2 * mask.sum() / (seen & ~inner).sum())
+    outside = PointPrompt(at(volume, (6, 18, 39)), False)
+    later = session.answer([point, outside]).mask
+    second = session.evidence([point, outside])
+    assert second is not None
+    both = 2 * (mask & later).sum() / (mask.sum() + later.sum())
+    assert second.agreement == pytest.approx(both, abs=0.01)
+    assert 0 <= second.doubt < 1
+    # Clicks that come before the first inside give nothing to agree with.
+    turned = session.evidence([outside, point])
+    assert turned is not None
+    assert turned.agreement is None

@@ -1,0 +1,57 @@
+"""What is expected of an answer follows from evidence, and is told of measured weights alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pumit.errors import CheckpointError
+from pumit.models import overlap
+from pumit.models.checkpoint import load_checkpoint
+from pumit.models.index import find_model
+from pumit.models.overlap import Evidence, OverlapModel, overlap_models
+
+GOOD = Evidence(estimate=0.9, doubt=0.1, voxels=50_000, width=30.0, agreement=0.99)
+POOR = Evidence(estimate=0.3, doubt=0.9, voxels=900, width=3.0, agreement=0.5)
+
+
+def test_the_expected_dice_is_the_logistic_of_weighed_evidence() -> None:
+    model = OverlapModel({"constant": 0.5, "estimate": 1.0}, 0.8, 0.6)
+    half = replace(GOOD, estimate=0.5)
+    assert model.expected_dice(half) == pytest.approx(1 / (1 + 2.718281828**-0.5))
+    assert model.expected_dice(GOOD) > model.expected_dice(half)
+
+
+@pytest.mark.parametrize(
+    ("dice", "word"),
+    [(1.0, "good"), (0.8, "good"), (0.79, "check"), (0.6, "check"), (0.59, "check well")],
+)
+def test_three_words(dice: float, word: str) -> None:
+    assert OverlapModel({}, 0.8, 0.6).quality(dice) == word
+
+
+def test_evidence_is_finite_whatever_the_answer() -> None:
+    for evidence in (
+        Evidence(-1.0, 0.0, 1, 0.5, None),
+        Evidence(2.0, 1e9, 10**9, 1e5, 0.0),
+    ):
+        for model in overlap_models().values():
+            assert 0 <= model.expected_dice(evidence) <= 1
+
+
+def test_the_weights_that_ship_were_measured() -> None:
+    model = overlap_models()[load_checkpoint(find_model("default")).sha256]
+    assert model.check < model.good < 1
+    assert model.quality(model.expected_dice(GOOD)) == "good"
+    assert model.quality(model.expected_dice(POOR)) == "check well"
+
+
+def test_a_damaged_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap, "package_folder", lambda: tmp_path)
+    for text in ("[", "a: 3", "a: {weights: {x: y}, good: 1, check: 0}"):
+        (tmp_path / overlap.OVERLAP_FILE).write_text(text)
+        overlap_models.cache_clear()
+        with pytest.raises(CheckpointError, match="damaged"):
+            overlap_models()
+    overlap_models.cache_clear()
