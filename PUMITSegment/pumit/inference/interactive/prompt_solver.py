@@ -30,54 +30,20 @@ from pumit.inference.interactive.local_change import (
     patch_of,
     take_over,
 )
-from pumit.inference.interactive.refinement import Window, agreement, merge, uncertain_windows
+from pumit.inference.interactive.refinement import (
+    Window,
+    agreement,
+    joined,
+    merge,
+    uncertain_windows,
+)
 from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.inference.storage.embedding_store import StoredImage, storage_bytes
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.preprocessing.fields import Field, Pyramid
 
 FINER = 0.75  # a field this much finer than the shown one is worth another embedding
-
-
-@dataclass(frozen=True)
-class SolverSettings:
-    """How prompts are answered.
-
-    Attributes:
-        field_scale: In-plane voxels of an inference field over those of a training field.
-        growth: Ratio of one tried field size to the next.
-        contact_penalty: What an answer loses that its field cuts off.
-        miss_penalty: What an answer loses that contradicts its clicks.
-        box_penalty: What an answer to a box loses whose own box is another.
-        consensus: Bonus of a first answer that all other fields give too.
-        coarse: Bonus of a first answer in the coarsest field; none in the finest, and in those
-            between by their place. The model estimates the overlap with what a field shows of a
-            structure, which is more than that with all of it.
-        stay: Bonus of the field that was chosen before.
-        windows: Most finer windows per answer; 0 switches them off.
-        window_agreement: A window that agrees less than this (IoU) with the coarse answer on what
-            it sees is not believed.
-        shares_answer: Whether every field goes on from the answer that was shown, or each from
-            its own.
-        box_margins: Sizes of the fields tried for a box, over the size of the box.
-        is_local: Whether a corrective click changes what hangs together with it and nothing else.
-        correction_margin: Size of the field of a corrective click, over that of the segment.
-    """
-
-    field_scale: float = 4 / 3
-    growth: float = 2.0
-    contact_penalty: float = 0.5
-    miss_penalty: float = 0.5
-    box_penalty: float = 0.3
-    consensus: float = 0.6
-    coarse: float = 0.2
-    stay: float = 0.1
-    windows: int = 4
-    window_agreement: float = 0.5
-    shares_answer: bool = True
-    box_margins: tuple[float, ...] = (1.4,)
-    is_local: bool = True
-    correction_margin: float = 1.5
 
 
 @dataclass
@@ -179,7 +145,7 @@ class PromptSolver:
         if before is not None and self.settings.is_local:
             if prompts.mask is not None and before.num_points == 0 and before.box is None:
                 before = replace(before, patch=patch_of(prompts.mask))
-            corrected = self._corrected(prompts, before)
+            corrected = self._corrected(prompts, before, cancelled)
             if corrected is not None:
                 return corrected
         # 1. Ask the network about every field that holds the prompts.
@@ -215,7 +181,12 @@ class PromptSolver:
                 out.patch = changed_at(before.patch, out.patch, places, self.planner.spacing_mm)
         return out
 
-    def _corrected(self, prompts: IndexPrompts, before: Answer) -> Answer | None:
+    def _corrected(
+        self,
+        prompts: IndexPrompts,
+        before: Answer,
+        cancelled: Callable[[], bool] | None,
+    ) -> Answer | None:
         """The earlier answer with what its newest click changes around it, or None.
 
         None where a click asks for a change and there is none: every field is asked then.
@@ -225,26 +196,58 @@ class PromptSolver:
         if before.patch is None or not is_click or not is_same_box(prompts.box, before.box):
             return None
         *place, is_positive = prompts.points[-1]
-        is_obeyed = is_inside(before.patch, place) == is_positive
-        unchanged = replace(before, num_points=len(prompts.points)) if is_obeyed else None
-        if not _covers(chosen.field, np.array([place])):
-            return unchanged
-        # 1. Ask a field that holds the segment and the click, going on from what was shown.
-        chosen = replace(chosen, field=self._fitting(chosen.field, before.patch, place))
-        prior = _as_logits(to_field(before.patch, chosen.field))
-        (new,) = self._ask(replace(chosen, logits=prior), prompts)
+        if _covers(chosen.field, np.array([place])):
+            return self._changed(prompts, before, self._fitting(chosen.field, before.patch, place))
+        if is_inside(before.patch, place) == is_positive:
+            return replace(before, num_points=len(prompts.points))
+        # A click beyond the field: one as fine moves there, so that a long structure is followed.
+        moved = self.planner.field(place, chosen.field.step[1] * self.planner.spacing_mm[1])
+        if (to_field(before.patch, moved) > 0.5).any():
+            return self._changed(prompts, before, moved)
+        return self._with_part(prompts, before, cancelled) if is_positive else None
+
+    def _changed(self, prompts: IndexPrompts, before: Answer, where: Field) -> Answer | None:
+        """The earlier answer with what the newest click changes in a field, or None."""
+        assert before.patch is not None
+        *place, is_positive = prompts.points[-1]
+        # 1. Ask the field, going on from what was shown.
+        prior = _as_logits(to_field(before.patch, where))
+        view = replace(before.views[before.chosen], field=where, logits=prior)
+        (new,) = self._ask(view, prompts)
         assert new.logits is not None
-        at = chosen.field.to_field(place)
-        change = change_at(prior, new.logits, at, chosen.field.prompt_ratio)
+        change = change_at(prior, new.logits, where.to_field(place), where.prompt_ratio)
         if change is None:
-            return unchanged
-        patch = take_over(before.patch, new.logits, change, chosen.field, self.shape)
+            is_obeyed = is_inside(before.patch, place) == is_positive
+            return replace(before, num_points=len(prompts.points)) if is_obeyed else None
+        patch = take_over(before.patch, new.logits, change, where, self.shape)
         # 2. A click that is not obeyed so is asked everywhere.
         if is_inside(patch, place) != is_positive:
             return None
         views = [replace(v, logits=None) for v in before.views]
         views[before.chosen] = replace(new, logits=new.logits.clone())
         return Answer(views, before.chosen, patch, new.iou, prompts.box, len(prompts.points))
+
+    def _with_part(
+        self,
+        prompts: IndexPrompts,
+        before: Answer,
+        cancelled: Callable[[], bool] | None,
+    ) -> Answer | None:
+        """The earlier answer and a part of its own around a click far from it, or None.
+
+        A second lesion is answered as by a first click, and joined.
+        """
+        part = self.answer(IndexPrompts(points=[prompts.points[-1]]), None, cancelled)
+        if before.patch is None or part.patch is None:
+            return None
+        patch = joined(before.patch, part.patch)
+        newest = prompts.points[-1][:3]
+        is_wrong = any(
+            is_inside(part.patch, point) for *point, is_positive in prompts.points if not is_positive
+        )
+        if is_wrong or not is_inside(patch, newest):
+            return None
+        return replace(part, patch=patch, box=prompts.box, num_points=len(prompts.points))
 
     def _fitting(self, shown: Field, patch: Patch, place: Sequence[float]) -> Field:
         """The field for a corrective click: that of the answer, unless it is too coarse for it.

@@ -117,6 +117,20 @@ def merge(coarse: Patch, windows: list[Window], shape: tuple[int, int, int]) -> 
     return Patch((starts[0], starts[1], starts[2]), total / weights)
 
 
+def joined(a: Patch, b: Patch) -> Patch:
+    """What either of two answers says is foreground, on a box that holds both."""
+    start = [min(i, j) for i, j in zip(a.start, b.start, strict=True)]
+    ends = [
+        [s + n for s, n in zip(patch.start, patch.logits.shape, strict=True)] for patch in (a, b)
+    ]
+    size = [max(i, j) - s for i, j, s in zip(*ends, start, strict=True)]
+    total = torch.full(size, -8.0)
+    for patch in (a, b):
+        window = _window_of(patch, start, total)
+        window.copy_(torch.maximum(window, patch.logits))
+    return Patch((start[0], start[1], start[2]), total)
+
+
 def _window_of(patch: Patch, starts: list[int], whole: Tensor) -> Tensor:
     window = tuple(
         slice(a - s, a - s + n)

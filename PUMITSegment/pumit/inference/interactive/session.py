@@ -11,9 +11,10 @@ from pumit.errors import PromptError, VolumeError
 from pumit.inference.interactive.index_prompts import check_prompt, to_index
 from pumit.inference.interactive.packed_mask import packed
 from pumit.inference.interactive.prompt_history import PromptHistory
-from pumit.inference.interactive.prompt_solver import Answer, PromptSolver, SolverSettings
+from pumit.inference.interactive.prompt_solver import Answer, PromptSolver
 from pumit.inference.interactive.prompted_session import PromptedSession
 from pumit.inference.interactive.segmenter import Segmenter
+from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.inference.interactive.uncertainty import evidence_of, uncertain_regions
 from pumit.inference.storage.image_store import ImageStore, OpenScan
 from pumit.models.card import calibration_of

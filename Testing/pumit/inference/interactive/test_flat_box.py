@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.flat_box import extrude_flat_box
-from pumit.inference.interactive.index_prompts import to_index
+from pumit.inference.interactive.index_prompts import extrude_flat_box, to_index
 from pumit.prompts import BoxPrompt
 from pumit.volume import Volume
 

@@ -9,9 +9,11 @@ import pytest
 import torch
 from ball_scan import BALL, scan
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.prompt_solver import PromptSolver, SolverSettings
+from pumit.inference.interactive.prompt_solver import Answer, PromptSolver
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
+from pumit.inference.interactive.solver_settings import SolverSettings
+from pumit.volume import Volume
 
 FIRST = (float(BALL[0]), float(BALL[1]), float(BALL[2]), True)
 
@@ -110,3 +112,63 @@ def test_a_scribble_is_asked_everywhere(
     stroke = [(FIRST[0], FIRST[1] + i, FIRST[2], False) for i in (1, 2)]
     answer = solver.answer(IndexPrompts([FIRST, *stroke]), before)
     assert answer.num_points == 3
+
+
+def long_scan() -> tuple[Volume, np.ndarray]:
+    """A bright bar that is far longer than a field of 16 voxels, and a ball beside it."""
+    mask = np.zeros((24, 40, 160), dtype=bool)
+    mask[10:14, 10:14, 4:156] = True
+    mask[10:14, 30:34, 76:80] = True
+    noise = np.random.default_rng(0).normal(0, 3, mask.shape)
+    return Volume((100 * mask + noise).astype(np.int16), (1.0, 1.0, 1.0)), mask
+
+
+@pytest.fixture
+def fine_solver(bright_segmenter: Segmenter) -> PromptSolver:
+    """Looks at `long_scan` through fields of 16 voxels, the finest first."""
+    session = InteractiveSession(bright_segmenter)
+    session.set_volume(long_scan()[0])
+    session.solver.planner = replace(session.solver.planner, size=16)
+    session.solver.settings = SolverSettings(coarse=-5.0, consensus=0.0, windows=0)
+    return session.solver
+
+
+def whole(solver: PromptSolver, answer: Answer) -> np.ndarray:
+    mask = np.zeros(solver.shape, dtype=bool)
+    assert answer.patch is not None
+    mask[answer.patch.window] = np.asarray(answer.patch.logits > 0)
+    return mask
+
+
+def test_a_click_beyond_the_field_follows_a_long_structure_as_finely(
+    fine_solver: PromptSolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (12.0, 12.0, 30.0, True), (12.0, 12.0, 42.0, True)
+    before = fine_solver.answer(IndexPrompts([first]), None)
+    shown = before.views[before.chosen].field
+    assert not shown.bounds()[0][2] < second[2] < shown.bounds()[1][2]
+    asked = []
+    ask = fine_solver._ask
+    monkeypatch.setattr(
+        fine_solver, "_ask", lambda view, prompts: asked.append(view.field) or ask(view, prompts)
+    )
+    after = fine_solver.answer(IndexPrompts([first, second]), before)
+    (field,) = asked
+    assert field.step == shown.step
+    was, now = whole(fine_solver, before), whole(fine_solver, after)
+    assert (now & was).sum() == was.sum()
+    assert now[12, 12, 42]
+    bar = long_scan()[1]
+    assert now[bar].sum() > 1.4 * was[bar].sum()
+
+
+def test_a_click_far_away_adds_a_part_of_its_own(fine_solver: PromptSolver) -> None:
+    first, second = (12.0, 12.0, 12.0, True), (12.0, 32.0, 78.0, True)
+    before = fine_solver.answer(IndexPrompts([first]), None)
+    after = fine_solver.answer(IndexPrompts([first, second]), before)
+    was, now = whole(fine_solver, before), whole(fine_solver, after)
+    assert now[12, 32, 78]
+    # What was there stays, voxel by voxel; what is new lies about the click.
+    assert (now & was).sum() == was.sum()
+    added = np.argwhere(now & ~was)
+    assert (np.abs(added - second[:3]) <= 9).all()
