@@ -13,6 +13,8 @@ class Activity(enum.Enum):
     WAITING = "waiting"  # for the user
     WORKING = "working"
     DONE = "done"
+    NOTE = "note"  # something was done, and nothing is known of how well
+    CAUTION = "caution"
     PROBLEM = "problem"
 
 
@@ -82,6 +84,14 @@ class StatusBoard:
     def done(self, text: str) -> None:
         """Say what was achieved."""
         self._show(Status(Activity.DONE, text))
+
+    def note(self, text: str) -> None:
+        """Say what was done, without praise."""
+        self._show(Status(Activity.NOTE, text))
+
+    def caution(self, text: str) -> None:
+        """Say what was done and needs a look."""
+        self._show(Status(Activity.CAUTION, text))
 
     def problem(self, text: str) -> None:
         """Say what is wrong and what to do."""

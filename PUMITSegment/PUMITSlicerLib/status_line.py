@@ -10,7 +10,11 @@ from PUMITSlicerLib.status import Activity, Status
 # Work that ends sooner shows no progress bar: it would only flicker.
 _SHOW_PROGRESS_AFTER_MS = 700
 # Dark enough on light panels, light enough on dark ones.
-_COLOURS = {Activity.PROBLEM: "#c75000", Activity.DONE: "#1f8f4e"}
+_COLOURS = {
+    Activity.PROBLEM: "#c75000",
+    Activity.CAUTION: "#c75000",
+    Activity.DONE: "#1f8f4e",
+}
 
 
 class StatusLine:

@@ -123,7 +123,11 @@ class Request:
         return isEnding
 
     def answer(
-        self, mask: Any = None, places: tuple[Any, ...] = (), dice: float | None = None
+        self,
+        mask: Any = None,
+        places: tuple[Any, ...] = (),
+        dice: float | None = None,
+        quality: Any = None,
     ) -> None:
         from pumit.segmentation import PromptAnswer
 
@@ -131,7 +135,7 @@ class Request:
             return
         self.isOver = True
         mask = np.zeros(SHAPE, dtype=bool) if mask is None else mask
-        self.onDone(self.worker.run(self.work, PromptAnswer(mask, 0.9, dice, places)))
+        self.onDone(self.worker.run(self.work, PromptAnswer(mask, 0.9, dice, places, quality)))
 
     def onError(self, error: Exception) -> None:
         self.isOver = True

@@ -52,12 +52,19 @@ def test_an_answer_is_written_and_said(wanted: Wanted) -> None:
     assert wanted.requests.running is None
 
 
-def test_the_expected_overlap_is_said_only_where_it_is_known(wanted: Wanted) -> None:
-    for dice, words in ((0.83, "expected overlap about 0.8"), (None, "updated in 0.0 s.")):
+def test_a_word_is_said_only_where_it_is_known_and_green_only_when_good(wanted: Wanted) -> None:
+    from PUMITSlicerLib.status import Activity
+
+    for quality, words, activity in (
+        ("good", "good (updated in 0.0 s).", Activity.DONE),
+        ("check", "check (updated in 0.0 s).", Activity.NOTE),
+        ("check well", "check well (updated in 0.0 s).", Activity.CAUTION),
+        (None, "Liver: updated in 0.0 s.", Activity.NOTE),
+    ):
         wanted.requests.request("liver")
-        wanted.worker.asked[-1].answer(dice=dice)
-        assert words in wanted.status.current.text
-        assert ("overlap" in wanted.status.current.text) == (dice is not None)
+        wanted.worker.asked[-1].answer(dice=0.83, quality=quality)
+        assert wanted.status.current.text.endswith(words)
+        assert wanted.status.current.activity is activity
 
 
 def test_an_overtaken_answer_is_never_written(wanted: Wanted) -> None:

@@ -263,9 +263,21 @@ class MaskRequests:
             if wish.onPlaces is not None:
                 wish.onPlaces([place for place in answer.places if question.isAllowed(place)])
             else:
-                self._status.done(_answered(question.name, wish, answer))
+                self._tellQuality(question.name, wish, answer)
                 self._onMask(wish.segmentID, prepared)
         self._start()
+
+    def _tellQuality(self, name: str, wish: _Wish, answer: PromptAnswer) -> None:
+        """Say that a segment is updated, and in a word how good it is where that is known."""
+        say, words = {
+            "good": (self._status.done, _("{name}: good (updated in {seconds:.1f} s).")),
+            "check": (self._status.note, _("{name}: check (updated in {seconds:.1f} s).")),
+            "check well": (
+                self._status.caution,
+                _("{name}: check well (updated in {seconds:.1f} s)."),
+            ),
+        }.get(answer.quality or "", (self._status.note, _("{name}: updated in {seconds:.1f} s.")))
+        say(words.format(name=name, seconds=time.monotonic() - wish.askedAt))
 
     def _fail(self, request: _Request, error: Exception) -> None:
         if isinstance(error, _Lost):
@@ -308,12 +320,3 @@ def _is_lost(error: ServiceError, session: Session | None) -> bool:
     if isinstance(error, TimedOut):
         return False
     return isinstance(error, Unreachable) or (session is not None and not session.is_server_alive)
-
-
-def _answered(name: str, wish: _Wish, answer: PromptAnswer) -> str:
-    """One sentence on an answer; how good it is only where that is known, and then coarsely."""
-    words = _("{name}: updated in {seconds:.1f} s.")
-    if answer.expected_dice is not None:
-        words = _("{name}: updated in {seconds:.1f} s; expected overlap about {dice:.1f}.")
-    seconds = time.monotonic() - wish.askedAt
-    return words.format(name=name, seconds=seconds, dice=answer.expected_dice)

@@ -241,11 +241,8 @@ class PromptSolver:
         if before.patch is None or part.patch is None:
             return None
         patch = joined(before.patch, part.patch)
-        newest = prompts.points[-1][:3]
-        is_wrong = any(
-            is_inside(part.patch, point) for *point, is_positive in prompts.points if not is_positive
-        )
-        if is_wrong or not is_inside(patch, newest):
+        negative = [point for *point, is_positive in prompts.points if not is_positive]
+        if any(is_inside(part.patch, point) for point in negative):
             return None
         return replace(part, patch=patch, box=prompts.box, num_points=len(prompts.points))
 
