@@ -1,8 +1,9 @@
 """Ask pip whether every dependency has a wheel for Slicer's Python on three systems.
 
 pip's own resolver chooses, with wheels alone; nothing is installed. Writes its answer between the
-marks of docs/explanation/systems.md. Needs the network. Markers of requirements, such as
-`sys_platform`, are those of the system that this runs on: pip has no option for another one's.
+marks of docs/explanation/systems.md. Needs the network. Each dependency is asked for without what
+it needs in turn: markers such as `sys_platform` are read for the system that this runs on, so that
+on Linux torch would ask for CUDA everywhere.
 """
 
 from __future__ import annotations
@@ -46,7 +47,14 @@ def chosen(requirements: list[str], platforms: tuple[str, ...]) -> dict[str, str
         SystemExit: If something has no wheel there.
     """
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
-    command += ["--only-binary=:all:", "--python-version", PYTHON, "--implementation", "cp"]
+    command += [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--python-version",
+        PYTHON,
+        "--implementation",
+        "cp",
+    ]
     for platform in platforms:
         command += ["--platform", platform]
     with tempfile.TemporaryDirectory() as folder:
@@ -69,8 +77,6 @@ def main() -> int:
         lines.append(
             f"| {name} | " + " | ".join(v.get(name, "**none**") for v in found.values()) + " |"
         )
-    counts = ", ".join(f"{len(versions)} on {name}" for name, versions in found.items())
-    lines.append(f"\nWith what these need in turn: {counts}.")
     text = PAGE.read_text(encoding="utf-8")
     table = "\n".join(lines)
     begin, end = "<!-- wheels: begin -->", "<!-- wheels: end -->"

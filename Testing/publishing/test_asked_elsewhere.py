@@ -1,4 +1,4 @@
-"""The page of wishes from elsewhere names tests that exist."""
+"""Pages that name the tests which hold their claims name tests that exist."""
 
 from __future__ import annotations
 
@@ -40,3 +40,13 @@ def test_every_named_test_exists(page: str, tests: set[str]) -> None:
     named = set(re.findall(r"`(test_\w+)`", page))
     assert len(named) > 40
     assert not named - tests
+
+
+def test_every_claim_on_security_names_tests_that_exist(repository: Path, tests: set[str]) -> None:
+    text = (repository / "SECURITY.md").read_text(encoding="utf-8")
+    table = text.partition("## Which test holds which claim")[2].partition("\n## ")[0]
+    rows = [row for row in table.splitlines() if row.startswith("| ") and "`test_" in row]
+    assert len(rows) > 15
+    assert not set(re.findall(r"`(test_\w+)`", table)) - tests
+    threats = text.partition("## Threat model, in ten lines")[2].partition("\n## ")[0]
+    assert len(re.findall(r"^\d+\. ", threats, re.MULTILINE)) == 10

@@ -1,0 +1,90 @@
+"""What the reviewers of Slicer's Extensions Index ask, beside the checks of `test_catalogue.py`.
+
+Their questions: scripts/extension_ai_analysis.py and the pull request template of
+Slicer/ExtensionsIndex.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+MODULES = ("PUMITSegment", "PUMITTrain")
+# What Slicer brings, and what is ours.
+ALLOWED = {"slicer", "vtk", "qt", "ctk", "numpy", "SimpleITK", "scipy"}
+LICENCES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "License.txt", "COPYRIGHT.txt")
+MIB = 1 << 20
+
+
+@pytest.fixture
+def readme(repository: Path) -> str:
+    return (repository / "README.md").read_text(encoding="utf-8")
+
+
+def test_readme_has_what_reviewers_look_for(repository: Path, readme: str) -> None:
+    assert readme.count("![") >= 1
+    for module in ("PUMIT Segment", "**PUMIT Train**", "## How to cite", "CITATION.cff"):
+        assert module in readme
+    tutorial = (repository / "docs" / "tutorials" / "first_segment.md").read_text(encoding="utf-8")
+    assert "docs/tutorials/first_segment.md" in readme
+    assert "Sample Data" in tutorial
+    assert "doi.org" in tutorial  # where the scan of the pictures comes from
+
+
+def test_a_module_file_imports_at_file_scope_only_what_slicer_has(repository: Path) -> None:
+    import sys
+
+    for module in MODULES:
+        tree = ast.parse((repository / module / f"{module}.py").read_text(encoding="utf-8"))
+        for node in tree.body:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            roots = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
+            ours = {name for name in roots if name.startswith("PUMIT")}
+            assert roots - ours <= ALLOWED, (module, roots)
+
+
+def test_a_module_file_runs_nothing_at_file_scope(repository: Path) -> None:
+    for module in MODULES:
+        tree = ast.parse((repository / module / f"{module}.py").read_text(encoding="utf-8"))
+        for node in tree.body:
+            is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            declares = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.Assign)
+            is_guarded = isinstance(node, (ast.If, ast.AnnAssign))
+            assert is_text or is_guarded or isinstance(node, declares), (module, node.lineno)
+
+
+def test_nothing_installs_torch_by_pip(repository: Path) -> None:
+    for module in MODULES:
+        for file in (repository / module).rglob("*.py"):
+            text = file.read_text(encoding="utf-8")
+            assert not re.search(r"pip_install\([^)]*torch", text), file
+
+
+def test_addresses_that_are_fetched_have_a_checksum(repository: Path) -> None:
+    index = repository / "PUMITSegment" / "pumit" / "models" / "index.yaml"
+    for model in yaml.safe_load(index.read_text(encoding="utf-8"))["models"]:
+        assert re.fullmatch(r"[0-9a-f]{64}", model["sha256"]), model["name"]
+        assert model["licence"]
+    sample = repository / "PUMITSegment" / "PUMITSegmentLib" / "sample_data.py"
+    text = sample.read_text(encoding="utf-8")
+    assert text.count("SHA256:") >= 1
+
+
+def test_licence_has_a_name_that_the_index_finds(repository: Path) -> None:
+    assert [name for name in LICENCES if (repository / name).is_file()]
+
+
+@pytest.mark.slow
+def test_a_shallow_clone_is_small(repository: Path, tmp_path: Path) -> None:
+    command = ["git", "clone", "--quiet", "--depth", "1", repository.as_uri(), str(tmp_path / "c")]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        pytest.skip("no git repository to clone")
+    size = sum(file.stat().st_size for file in (tmp_path / "c").rglob("*") if file.is_file())
+    assert size <= 75 * MIB

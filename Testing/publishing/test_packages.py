@@ -1,0 +1,94 @@
+"""The wheel and the source archive: what is in them, and that the wheel works by itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pumit
+import pytest
+from tracked_files import tracked_files
+
+MIB = 1 << 20
+_BUILD = "import sys; from setuptools import build_meta as b; print(b.build_{kind}(sys.argv[1]))"
+
+
+@pytest.fixture(scope="module")
+def sources(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is tracked, so that building leaves nothing beside it."""
+    if importlib.util.find_spec("setuptools") is None:
+        pytest.skip("setuptools is not installed")
+    folder = tmp_path_factory.mktemp("sources")
+    for file in tracked_files(repository):
+        name = file.relative_to(repository)
+        if name.parts[0] in ("PUMITSegment", "README.md", "LICENSE", "pyproject.toml"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, folder / name)
+    return folder
+
+
+def built(sources: Path, kind: str, out: Path) -> Path:
+    command = [sys.executable, "-c", _BUILD.format(kind=kind), str(out)]
+    run = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    return out / run.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(sources, "wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.mark.slow
+def test_wheel_holds_the_core_whole_and_nothing_else(repository: Path, wheel: Path) -> None:
+    core = repository / "PUMITSegment"
+    inside = {
+        file.relative_to(core).as_posix()
+        for file in tracked_files(repository)
+        if file.is_relative_to(core / "pumit")
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == inside
+    assert wheel.name == f"pumit-{pumit.__version__}-py3-none-any.whl"
+    assert wheel.stat().st_size < 40 * MIB
+
+
+@pytest.mark.slow
+def test_source_archive_builds_the_same_wheel(sources: Path, wheel: Path, tmp_path: Path) -> None:
+    archive = built(sources, "sdist", tmp_path)
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    (folder,) = (tmp_path / "unpacked").iterdir()
+    again = built(folder, "wheel", tmp_path)
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
+        assert sorted(one.namelist()) == sorted(other.namelist())
+
+
+@pytest.mark.slow
+def test_demo_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    # What the wheel asks for is this environment's; the core is the wheel's.
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    where = "import pumit; print(pumit.__file__)"
+    for command in (["-c", where], ["-m", "pumit.cli.main", "demo", "-o", "out"]):
+        run = subprocess.run(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr[-2000:]
+        if command[0] == "-c":
+            assert run.stdout.startswith(str(tmp_path))
+    assert list((tmp_path / "out").glob("*.dcm"))
