@@ -32,6 +32,8 @@ COMMON_NAMES = (
     *("mass", "cyst", "metastasis", "nodule", "edema", "hemorrhage"),
 )
 SEARCH_LIMIT = 30
+# What is shorter is an abbreviation, and the term keeps its full name.
+_SHORTEST_NAME = 4
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,9 @@ class TermSearch:
             meaning = concept_for(" ".join(_words(name)))
         except ExportError:
             return None
-        return _term_of(_capitalised(" ".join(_words(name))), meaning)
+        typed = " ".join(_words(name))
+        is_short = len(typed) < _SHORTEST_NAME or any(letter.isdigit() for letter in typed)
+        return _term_of(meaning.type.meaning if is_short else _capitalised(typed), meaning)
 
     def _known(self, name: str) -> Term:
         words = _words(name)
@@ -119,7 +123,9 @@ class TermSearch:
         if self._terms is None:
             self._terms = _distinct(_loaded(self._logic or _application_logic()))
             if not self._terms:
-                names = [n for name in known_names() for n in _with_sides(name)]
+                # Full names first, which terms keep, then abbreviations.
+                full = sorted(known_names(), key=lambda name: len(name) < _SHORTEST_NAME)
+                names = [n for name in full for n in _with_sides(name)]
                 terms = (_term_of(_capitalised(n), concept_for(n)) for n in names)
                 self._terms = _distinct(terms)
         return self._terms

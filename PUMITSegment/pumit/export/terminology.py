@@ -21,6 +21,7 @@ _CATEGORIES = {
     "tissue": TISSUE,
     "anatomy": CodedConcept("123037004", "SCT", "Anatomical Structure"),
     "lesion": CodedConcept("49755003", "SCT", "Morphologically Altered Structure"),
+    "spatial": CodedConcept("309825002", "SCT", "Spatial and Relational Concept"),
 }
 _SIDES = {
     "left": CodedConcept("7771000", "SCT", "Left"),

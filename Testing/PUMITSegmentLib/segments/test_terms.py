@@ -52,6 +52,22 @@ def test_everyday_names_and_codes_are_found(search):
     assert "Liver" in [term.name for term in search.search("10200004")]
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("LV", "Left ventricle", "87878005"),
+        ("GTV", "Gross tumor volume", "228791009"),
+        ("peripheral zone", "Peripheral zone", "279706003"),
+        ("vertebra L3", "L3 vertebra", "36470004"),
+        ("L3", "L3 vertebra", "36470004"),
+    ],
+)
+def test_names_of_the_clinic_find_their_code(search, bare_search, text, name, value):
+    for place in (search, bare_search):
+        first = place.search(text)[0]
+        assert (first.name, code(first)) == (name, value)
+
+
 def test_lesion_in_an_organ_keeps_both_codes(search):
     meaning = concept_for(search.search("right kidney cyst")[0].entry)
     assert meaning.type.meaning == "Cyst"

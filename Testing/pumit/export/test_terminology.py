@@ -14,6 +14,7 @@ from pumit.export.terminology import (
     serialize_terminology,
 )
 from pumit.segmentation import TISSUE, CodedConcept
+from pydicom.sr._concepts_dict import concepts
 
 
 def test_organ_is_an_anatomical_structure():
@@ -109,7 +110,11 @@ def test_codes_are_those_of_the_dicom_lists():
         for category in json.loads(file.read_text())["SegmentationCodes"]["Category"]:
             for kind in [category, *category["Type"]]:
                 meanings.setdefault(kind["CodeValue"], set()).add(kind["CodeMeaning"].lower())
-    # SNOMED CT terms that Slicer's lists lack.
+    # Those of the DICOM standard that Slicer's lists lack, as pydicom has them.
+    for codes in concepts["SCT"].values():
+        for value, (meaning, _) in codes.items():
+            meanings.setdefault(value, set()).add(meaning.partition(" (")[0].lower())
+    # SNOMED CT terms that both lack.
     elsewhere = {"74281007", "18234004", "52988006"}
     for name in known_names():
         terminology = concept_for(name)
