@@ -158,7 +158,9 @@ class PUMITSegmentTest(ScriptedLoadableModuleTest):
         """The whole way, with the model that is chosen in the panel."""
         logic = self._logic()
         if not self._canCompute(logic):
-            self.delayDisplay(_("Skipped what computes: {why}").format(why=logic.compute.sentence))
+            self.delayDisplay(
+                _("Skipped the computation: {why}").format(why=logic.compute.sentence)
+            )
             return
         volumeNode = self._addScan()
         segmentID = logic.newSegment("Ball")

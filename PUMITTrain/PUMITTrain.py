@@ -138,7 +138,7 @@ class PUMITTrainTest(ScriptedLoadableModuleTest):
         """Cases are read by a process of their own, and what is wrong is said."""
         logic = self._logic()
         if logic.setup.isMissing:
-            self.delayDisplay(_("Skipped what computes: {why}").format(why=logic.setup.sentence))
+            self.delayDisplay(_("Skipped the computation: {why}").format(why=logic.setup.sentence))
             return
         self._addCase("First")
         self._addCase("Second", seed=1)

@@ -40,7 +40,7 @@ class CheckHere:
         if logic.isComputing:
             return  # what is awaited comes first, and what is doubtful depends on it
         if not logic.promptCount(logic.segmentID):
-            logic.status.problem(_("Give a prompt first; what answers it can be checked then."))
+            logic.status.problem(_("Add a prompt first; then its result can be checked."))
         elif is_nninteractive(logic.compute.capabilities):
             logic.status.waiting(_notOffered())
         elif self._places and self._key == self._answerKey():

@@ -264,7 +264,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         elif not self.segmentID:
             self.status.problem(_("Add a segment first."))
         elif not self.promptCount(self.segmentID):
-            self.status.problem(_("Give a prompt first, such as a point inside the structure."))
+            self.status.problem(_("Add a prompt first, such as a point inside the structure."))
         elif self.mayWrite():
             with self.saying():
                 self.working.adoptManualEdits(self.segmentID)

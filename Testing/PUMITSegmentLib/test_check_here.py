@@ -1,4 +1,4 @@
-"""Check here: leads to doubtful places with a mark that is no prompt and never outlives them."""
+"""Check here: leads to uncertain regions with a mark that is no prompt and never outlives them."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_pip_may_not_replace_what_is_installed(target, background):
     make_wheel(target.wheels, "pumit-test-beta", "1.1")
     told = Told(target.installer, target.plan())
     assert wait_for(background, lambda: told.ends, 120)
-    assert "torch does not fit to what is installed already" in str(told.ends[0])
+    assert "torch is not compatible with the installed packages" in str(told.ends[0])
     assert target.version("numpy") is None
 
 
@@ -273,7 +273,7 @@ def test_what_does_not_become_visible_is_said(background):
     [
         ("OSError: [Errno 28] No space left on device", "The disk is full"),
         ("NewConnectionError: Failed to establish", "package index cannot be reached"),
-        ("ERROR: ResolutionImpossible: for help", "does not fit to what is installed"),
+        ("ERROR: ResolutionImpossible: for help", "is not compatible with the installed packages"),
         ("ERROR: No matching distribution found for torch>=2.4", "There is no torch>=2.4 for this"),
         ("Segmentation fault", "Installing torch failed with status 1; the log says why."),
     ],

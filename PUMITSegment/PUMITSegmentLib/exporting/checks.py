@@ -163,9 +163,9 @@ def _space_problems(
     needed = plain if choice.format is Format.SEG_NRRD else int(plain * _PACKED_PART)
     if free < needed:
         yield _stop(
-            _("The disk has {free} MB left and about {needed} MB are needed; make room.").format(
-                free=free >> 20, needed=(needed >> 20) + 1
-            ),
+            _(
+                "The disk has {free} MB left and about {needed} MB are needed; free disk space."
+            ).format(free=free >> 20, needed=(needed >> 20) + 1),
             Repair.CHOOSE_FOLDER,
         )
 

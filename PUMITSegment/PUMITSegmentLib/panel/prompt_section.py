@@ -90,7 +90,7 @@ class PromptSection:
         self._enable(ui.resetAllButton, noSegment)
         self._enable(ui.updateButton, noSegment)
         isPrompted = bool(noSegment) or logic.promptCount(logic.segmentID) > 0
-        noPrompt = noSegment or ("" if isPrompted else _("Give a prompt first"))
+        noPrompt = noSegment or ("" if isPrompted else _("Add a prompt first"))
         self._enable(ui.checkHereButton, noPrompt)
         self._isShowing = True
         if parameters is not None:

@@ -49,10 +49,10 @@ def _isBeside(prompt: Prompt, frame: VolumeFrame, size: npt.NDArray[np.int_]) ->
 def whyRefused(prompt: Prompt) -> str:
     """One sentence on a prompt that was just placed or moved beside the image."""
     if isinstance(prompt, BoxPrompt):
-        return _("The box lies beside the image and is not used. Draw it around the structure.")
+        return _("The box lies outside the image and is not used. Draw it around the structure.")
     if isinstance(prompt, ScribblePrompt):
         return _("The line leaves the image and is not used. Draw it inside the image.")
-    return _("The point lies beside the image and is not used. Click inside the image.")
+    return _("The point lies outside the image and is not used. Click inside the image.")
 
 
 def whereBeside(prompt: Prompt, volumeNode) -> str:
@@ -62,7 +62,9 @@ def whereBeside(prompt: Prompt, volumeNode) -> str:
         f"{sides[int(value >= 0)]} {abs(value):.1f}"
         for sides, value in zip(_SIDES, middle.tolist(), strict=True)
     )
-    words = _("A prompt at {place} mm lies beside the image. Remove it, or move it into the image.")
+    words = _(
+        "A prompt at {place} mm lies outside the image. Remove it, or move it into the image."
+    )
     return words.format(place=place)
 
 

@@ -350,7 +350,7 @@ class Compute:
             self._disconnect(
                 ComputeState.FAILED,
                 _(
-                    "The worker ended unexpectedly (status {status}). It starts again with the "
+                    "The worker ended unexpectedly (status {status}). It restarts with the "
                     "next prompt; your prompts are kept."
                 ).format(status=status),
             )

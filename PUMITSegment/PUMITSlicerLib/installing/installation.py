@@ -288,7 +288,7 @@ def _size(needs: Sequence[Need]) -> str:
 def _failure(step: Step, status: int, lines: Sequence[str]) -> PumitError:
     text = "\n".join(lines)
     if "No space left on device" in text or "Errno 28" in text:
-        return ServiceError(_("The disk is full; make room and install again."))
+        return ServiceError(_("The disk is full; free disk space and install again."))
     if _SAYS_NO_NETWORK.search(text):
         return ServiceError(
             _(
@@ -299,8 +299,8 @@ def _failure(step: Step, status: int, lines: Sequence[str]) -> PumitError:
     if "ResolutionImpossible" in text or "conflicting dependencies" in text:
         return ServiceError(
             _(
-                "{name} does not fit to what is installed already, and that is not replaced; the "
-                "log names the conflict."
+                "{name} is not compatible with the installed packages, which are not replaced; "
+                "the log names the conflict."
             ).format(name=step.name)
         )
     absent = _SAYS_NO_VERSION.search(text)

@@ -61,7 +61,7 @@ class CaseList:
         self._makeRoom()
         ui.removeCasesButton.enabled = bool(self._shown)
         ui.removeCasesButton.toolTip = (
-            _("Take the selected cases out of the table; files and scene stay as they are")
+            _("Remove the selected cases from the table; files and scene stay as they are")
             if self._shown
             else _("There is no case to remove")
         )

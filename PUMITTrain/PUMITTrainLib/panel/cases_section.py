@@ -53,7 +53,7 @@ class CasesSection:
         words = [_("{count} to train on").format(count=_usable(counts))]
         for state, text in (
             (CaseState.BAD, _("{count} with problems")),
-            (CaseState.DOUBTFUL, _("{count} doubtful")),
+            (CaseState.DOUBTFUL, _("{count} with warnings")),
             (CaseState.EXCLUDED, _("{count} left out")),
         ):
             if counts[state]:

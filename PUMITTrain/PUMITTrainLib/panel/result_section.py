@@ -112,7 +112,7 @@ class ResultSection:
         )
         ui.importButton.enabled = not results.isBusy
         ui.importButton.toolTip = (
-            why if results.isBusy else _("Take a model from a file that was exported here or there")
+            why if results.isBusy else _("Import a model from an exported file")
         )
 
     def _onExport(self) -> None:

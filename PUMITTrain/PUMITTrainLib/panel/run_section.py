@@ -246,9 +246,9 @@ class RunSection:
 
 def _pauseTooltip(view: RunView | None, canPause: bool, canResume: bool) -> str:
     if canPause:
-        return _("Wait after this step; everything stays in memory, and the processor is free")
+        return _("Pause after this step; everything stays in memory, and the processor is free")
     if canResume:
-        return _("Go on exactly where it was")
+        return _("Resume exactly where it stopped")
     if view is None:
         return _("Start a run, or select one, first")
     if view.isAlive:

@@ -228,7 +228,7 @@ def test_full_disk(problems, node, volume_node, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(export_checks.shutil, "disk_usage", lambda path: usage(9, 9, 0))
     for format_ in ("DICOM_SEG", "SEG_NRRD", "NIFTI"):
-        assert "make room" in only(problems(node, volume_node, format_)).sentence
+        assert "free disk space" in only(problems(node, volume_node, format_)).sentence
 
 
 def test_database_that_is_closed_warns_if_it_is_wanted(problems, node, volume_node, tmp_path):

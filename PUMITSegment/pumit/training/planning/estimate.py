@@ -32,7 +32,7 @@ class Estimate:
     """What a run will take.
 
     Attributes:
-        seconds: From its start to its last judgement.
+        seconds: From its start to its final validation.
         memory_gib: Of the GPU where it trains on one, else of the main memory.
         disk_gib: In the output folder.
         sentence: All of it in words.
@@ -75,7 +75,7 @@ def time_parts(
         plan: Cases, split and patch.
         cost: What was measured.
         overlap: Of windows in a validation.
-        final_overlap: Of windows in the last judgement.
+        final_overlap: Of windows in the final validation.
         flips: Whether that averages reflections.
         starting: Seconds until the cases are read.
     """
@@ -154,7 +154,7 @@ def estimate_of(
         f"{spoken(parts.starting + parts.preparing)} for reading and preparing",
         f"{spoken(steps.steps * parts.step)} for {steps.steps} steps",
         f"{spoken(steps.validations * parts.validation)} for {validations}",
-        f"{spoken(parts.judging)} for the last judgement",
+        f"{spoken(parts.judging)} for the final validation",
     ]
     several = f" for each of {runs} trainings" if runs > 1 else ""
     sentence = (

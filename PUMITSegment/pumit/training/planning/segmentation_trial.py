@@ -41,7 +41,7 @@ class SegmentationCost:
         preparing_seconds: Of reading a case and bringing it onto the network's grid, per voxel of
             that grid.
         asking_seconds: Of a case in a validation beside its windows, per voxel.
-        judging_seconds: Of a case in the last judgement beside its windows, per voxel.
+        judging_seconds: Of a case in the final validation beside its windows, per voxel.
         peak_bytes: Most memory held, of the GPU where it trains.
         process_bytes: Most main memory held.
     """

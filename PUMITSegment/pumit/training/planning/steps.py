@@ -27,7 +27,7 @@ class TimeParts:
         preparing: Bringing the training cases onto the network's grid.
         step: A training step.
         validation: Asking about all validation cases once.
-        judging: The last judgement.
+        judging: The final validation.
     """
 
     starting: float
@@ -49,7 +49,7 @@ class StepPlan:
     Attributes:
         steps: Optimiser steps.
         validations: How often the validation cases are asked.
-        seconds: From the start to the last judgement.
+        seconds: From the start to the final validation.
         budget: Of the training loop, for `schedule.seconds`.
     """
 

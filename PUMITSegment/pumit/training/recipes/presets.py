@@ -29,7 +29,7 @@ class Length(Protocol):
 
     @property
     def seconds(self) -> float:
-        """From the start to the last judgement."""
+        """From the start to the final validation."""
 
     @property
     def most_steps(self) -> int:
@@ -61,7 +61,7 @@ class Preset:
     """What is planned with; the plan fits it to the data and to the speed of the machine.
 
     Attributes:
-        seconds: From the start to the last judgement.
+        seconds: From the start to the final validation.
         step_voxels: Voxels of a step, all patches together; fewer where too few steps would fit or
             the memory is too small, more where steps are fast.
         case_voxels: Most voxels of a usual case; where it has more, the spacing is coarser.
@@ -73,8 +73,8 @@ class Preset:
         average: Decay of the running average of the weights.
         validations: How often the validation cases are asked, the end counted in.
         overlap: Of windows in a validation.
-        final_overlap: Of windows in the last judgement.
-        flips: Whether the last judgement averages eight reflections.
+        final_overlap: Of windows in the final validation.
+        flips: Whether the final validation averages eight reflections.
         network: Name of the network.
         network_sizes: Those that differ from the network's own.
     """
@@ -179,7 +179,7 @@ class ClickPreset:
     """What a fine-tuning of the promptable model is planned with; see `Preset`.
 
     Attributes:
-        seconds: From the start to the last judgement.
+        seconds: From the start to the final validation.
         most_steps: More would only forget.
         part: What is trained; see `ClickSettings`.
         answers: Structures that are clicked on in a validation, most.
