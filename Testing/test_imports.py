@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "inference": {"preprocessing", "networks", "models"},
     "export": set(),
     "structures": {"io", "models", "inference", "export"},
+    "batch": {"io", "models", "inference", "export", "structures"},
     "evaluation": _CORE | {"gestures"},
     "report": {"export", "evaluation"},
     "training": _CORE | {"export", "evaluation", "report", "runs"},
@@ -41,7 +42,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nninteractive": {"wire", "gestures", "client", "server", "inference", "models"}
     | {"preprocessing"},
     "server": {"wire", "nninteractive", "inference", "models", "export", "structures"},
-    "cli": _CORE | {"export", "evaluation", "report", "runs", "training", "server", "structures"},
+    "cli": _CORE
+    | {"export", "evaluation", "report", "runs", "training", "server", "structures", "batch"},
     "__main__": {"cli"},
 }
 # From the bottom up: each package of the training imports those before it.

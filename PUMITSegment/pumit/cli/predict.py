@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pumit.batch.report import REPORT
+from pumit.batch.run import Runner, check_targets, in_this_process, predict_many
+from pumit.batch.scans import LIST_SUFFIX, Scan, find_scans, suffix_of
+from pumit.batch.task import BatchSettings, Corners, Outcome, Task, answerer_for, do
 from pumit.cli.classify import classify_images
 from pumit.cli.segment import check_target, numbers, ras_to_lps
 from pumit.cli.shared.progress import Steps, progress_bar
-from pumit.errors import ExportError, VolumeError
+from pumit.errors import ExportError, PumitError, VolumeError
 from pumit.prompts import BoxPrompt
-
-if TYPE_CHECKING:
-    from pumit.segmentation import Algorithm, LabelMap
-    from pumit.volume import Volume
-
-# What a folder's files are known by; a folder without any is a DICOM series.
-IMAGE_SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".png", ".jpg", ".jpeg")
-
-Answerer = Callable[["Volume", Callable[[float], None]], "LabelMap"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,19 +28,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="IMAGE",
-        help="NIfTI, NRRD, MHA, DICOM folder or zip, PNG, JPEG; or a folder of such files",
+        help="NIfTI, NRRD, MHA, DICOM folder or zip, PNG, JPEG; a folder of such files, a tree of "
+        "DICOM series, or a list: a .txt with a path, and after a tab a name, on each line",
     )
     parser.add_argument(
         "--model",
-        required=True,
-        help="an automatic model, a promptable one or a classifier: name, or a checkpoint",
+        help="an automatic model, a promptable one or a classifier: name, or a checkpoint; with "
+        "--find the automatic model that looks",
     )
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
-        help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm), for several images a folder; of a classifier "
-        "OUT.(csv|json), or nothing",
+        help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm), for several images a folder, in which report.csv "
+        "says what was done; of a classifier OUT.(csv|json), or nothing",
+    )
+    parser.add_argument(
+        "--find", metavar="NAME", help="one structure by its name instead, such as left kidney"
+    )
+    parser.add_argument(
+        "--anyway", action="store_true", help="find with a model of another modality, too"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=1, metavar="N", help="scans done at a time (%(default)s)"
+    )
+    parser.add_argument(
+        "--dask", metavar="ADDRESS", help="a Dask scheduler whose workers do it, tcp://host:8786"
+    )
+    parser.add_argument(
+        "--resources",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="what a scan needs of a Dask worker; with --device cuda GPU=1",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="do scans whose results are there already, too"
     )
     parser.add_argument("--format", default=".nii.gz", help="file format in a folder (%(default)s)")
     parser.add_argument("--box", metavar="R,A,S,R,A,S", help="only between these corners, mm")
@@ -60,69 +80,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def suffix_of(path: Path, suffixes: tuple[str, ...]) -> str | None:
-    """The suffix among these that a file's name ends with, in lower case, or None."""
-    return next((s for s in suffixes if path.name.lower().endswith(s)), None)
-
-
-def find_images(paths: list[Path]) -> list[Path]:
-    """Files and DICOM folders; a folder of image files is replaced by its files, sorted."""
-    found = []
-    for path in paths:
-        inside = []
-        if path.is_dir():
-            inside = sorted(
-                p for p in path.iterdir() if p.is_file() and suffix_of(p, IMAGE_SUFFIXES)
-            )
-        found += inside or [path]
-    return found
-
-
-def targets_of(args: argparse.Namespace) -> list[tuple[Path, Path]]:
-    """Each image and the file for its result.
+def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[Task]:
+    """Each scan and the file for its result.
 
     Raises:
         ExportError: If a result cannot be written, or two would have the same name.
         VolumeError: If files of channels are wanted and there are none.
     """
     from pumit.export.write import SUFFIXES, check_suffix
-    from pumit.io.labels.channel_files import scan_name
 
-    images = find_images(args.images)
+    scans = find_scans(args.images, series=args.series)
     if args.channel_files:
-        images = [image for image in images if scan_name(image)]
-        if not images:
-            raise VolumeError("No file is called NAME_0000; give the first channel of each scan.")
-    is_folder_wanted = len(images) > 1 or args.output.is_dir()
-    if not is_folder_wanted and suffix_of(args.output, SUFFIXES):
+        scans = _first_channels(scans)
+    is_one_file = len(scans) == 1 and scans[0].path in args.images and not args.output.is_dir()
+    if is_one_file and suffix_of(args.output, SUFFIXES):
         check_target(args.output)
-        return [(images[0], args.output)]
+        return [Task(scans[0], args.output, settings, again=True)]
     if suffix_of(args.output, SUFFIXES) and not args.output.is_dir():
         raise ExportError(
-            f"There are {len(images)} images, but the output {args.output.name!r} is one file; "
+            f"There are {len(scans)} images, but the output {args.output.name!r} is one file; "
             "give a folder."
         )
-    if not is_folder_wanted:
+    if is_one_file and args.images[0].suffix.lower() != LIST_SUFFIX:
         check_suffix(args.output)
     if not args.output.is_dir():
         check_target(args.output)
     suffix = args.format if args.format.startswith(".") else f".{args.format}"
     check_suffix(f"name{suffix}")
-    pairs = []
-    for image in images:
-        ending = suffix_of(image, (*IMAGE_SUFFIXES, ".zip")) or ""
-        stem = image.name[: len(image.name) - len(ending)]
-        stem = scan_name(image) or stem if args.channel_files else stem
-        pairs.append((image, args.output / f"{stem}{suffix}"))
-    names = [target.name for _, target in pairs]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ExportError(f"Several images would be written as {twice[0]!r}; rename them.")
-    inputs = {image.resolve() for image in images}
-    overwritten = [target.name for _, target in pairs if target.resolve() in inputs]
-    if overwritten:
-        raise ExportError(f"{overwritten[0]!r} would replace its own image; give another folder.")
-    return pairs
+    tasks = []
+    for scan in scans:
+        if Path(scan.name).is_absolute() or ".." in Path(scan.name).parts:
+            raise ExportError(f"The name {scan.name!r} leads out of the output folder; change it.")
+        tasks.append(Task(scan, args.output / f"{scan.name}{suffix}", settings, again=args.again))
+    check_targets(tasks)
+    return tasks
+
+
+def _first_channels(scans: list[Scan]) -> list[Scan]:
+    from pumit.io.labels.channel_files import scan_name
+
+    named = [(scan, scan_name(scan.path)) for scan in scans]
+    first = [Scan(scan.path, name, scan.series) for scan, name in named if name]
+    if not first:
+        raise VolumeError("No file is called NAME_0000; give the first channel of each scan.")
+    return first
 
 
 def kind_of_model(model: str) -> str:
@@ -134,79 +135,149 @@ def kind_of_model(model: str) -> str:
     return kind_of(read_recipe(find_model(model))[0])
 
 
-def load_answerer(args: argparse.Namespace) -> tuple[Answerer, Algorithm]:
-    """Load the model, automatic or promptable, and how its results are signed."""
-    from pumit.inference.automatic.segmentation import load_automatic
-    from pumit.inference.interactive.segmenter import load_segmenter
-    from pumit.models.consent import require_consent
-    from pumit.segmentation import Algorithm
+def settings_of(args: argparse.Namespace) -> BatchSettings:
+    """What is done with every scan; the model's licence is agreed to.
 
-    corners = None
+    Raises:
+        PumitError: If no model is named, or none knows the structure.
+    """
+    from pumit.models.card import installed_models
+    from pumit.models.consent import require_consent
+    from pumit.models.index import find_model
+
+    corners: Corners | None = None
     if args.box:
         values = numbers(args.box, 6, "--box")
         lower, upper = ras_to_lps(values[:3]), ras_to_lps(values[3:])
         corners = BoxPrompt.from_bounds(lower, upper).corners_lps
     require_consent(args.model)
-    if kind_of_model(args.model) == "promptable":
-        from pumit.inference.automatic.everything import segment_everything
-        from pumit.inference.interactive.session import InteractiveSession
+    settings = BatchSettings(
+        structure=args.find or "",
+        structure_model=args.model if args.find else None,
+        corners_lps=corners,
+        channel=args.channel,
+        has_channel_files=args.channel_files,
+        overlap=args.overlap,
+        flips=args.flips,
+        device=args.device,
+        anyway=args.anyway,
+    )
+    if args.find:
+        from pumit.structures.search import who_knows
 
-        segmenter = load_segmenter(args.model, device=args.device)
+        who_knows(args.find, installed_models(), model=args.model)
+        return settings
+    if args.model is None:
+        raise PumitError("Say which model: --model NAME; or what to look for: --find NAME.")
+    path = str(find_model(args.model).resolve())
+    return replace(settings, model=path, kind=kind_of_model(args.model))
 
-        def everything(volume: Volume, progress: Callable[[float], None]) -> LabelMap:
-            session = InteractiveSession(segmenter)
-            session.set_volume(volume, channel=args.channel)
-            return segment_everything(session, roi_corners_lps=corners, progress=progress)
 
-        name = f"PUMIT {segmenter.name}"
-        return everything, Algorithm(name, segmenter.version, "AUTOMATIC")
-    model = load_automatic(args.model, device=args.device)
+def runner_of(args: argparse.Namespace, step: Steps) -> Runner:
+    """What does the scans: this process, several, or a cluster.
 
-    def automatic(volume: Volume, progress: Callable[[float], None]) -> LabelMap:
-        return model.segment(
-            volume,
-            channel=args.channel,
-            roi_corners_lps=corners,
-            overlap=args.overlap,
-            averages_flips=args.flips,
-            progress=progress,
+    Raises:
+        PumitError: If both are asked for, or one cannot be used.
+    """
+    if args.processes < 1:
+        raise PumitError(f"--processes must be 1 or more, got {args.processes}.")
+    if args.dask:
+        if args.processes > 1:
+            raise PumitError("Give --processes or --dask, not both: the cluster has its workers.")
+        from pumit.batch.dask_cluster import run_on_dask
+
+        resources = _resources(args.resources) or (
+            {"GPU": 1.0} if args.device.startswith("cuda") else None
         )
 
-    return automatic, Algorithm(f"PUMIT {model.name}", model.version, "AUTOMATIC")
+        def wait(what: str) -> None:
+            step(what, 0.0)
+
+        return partial(run_on_dask, address=args.dask, resources=resources, on_wait=wait)
+    if args.processes > 1:
+        from pumit.batch.processes import run_in_processes
+
+        return partial(run_in_processes, processes=args.processes)
+    return in_this_process
+
+
+def _resources(given: list[str]) -> dict[str, float]:
+    try:
+        pairs = (text.split("=") for text in given)
+        return {name: float(amount) for name, amount in pairs}
+    except ValueError:
+        raise PumitError("--resources is written NAME=N, such as GPU=1.") from None
 
 
 def run(args: argparse.Namespace) -> int:
     """Run `pumit predict`."""
-    if kind_of_model(args.model) == "classifier":
-        return classify_images(args, find_images(args.images))
+    if args.model and not args.find and kind_of_model(args.model) == "classifier":
+        return classify_images(args, [scan.path for scan in find_scans(args.images)])
     if args.output is None:
         raise ExportError(f"The model {args.model!r} segments; say with -o where the result goes.")
-    pairs = targets_of(args)
-    rows = []
+    settings = settings_of(args)
+    tasks = tasks_of(args, settings)
+    rows: list[dict[str, Any]] = []
     with progress_bar(quiet=args.json) as step:
-        step("Loading the model", 0.0)
-        answer, algorithm = load_answerer(args)
-        if pairs[0][1].parent == args.output:
+        runner = runner_of(args, step)
+        if runner is in_this_process:
+            step("Loading the model", 0.0)
+            answerer_for(settings)
+        if tasks[0].target == args.output:
+            step(f"Segmenting {tasks[0].scan.path.name}", 0.0)
+            _tell(do(tasks[0], lambda share: step("Segmenting", share)), tasks[0], rows)
+            if "error" in rows[0]:
+                raise VolumeError(rows[0]["error"])
+        else:
             _make_folder(args.output)
-        for i, (image, target) in enumerate(pairs):
-            try:
-                rows.append(_predict(args, image, target, answer, algorithm, step, i / len(pairs)))
-            except (ExportError, VolumeError) as error:
-                if len(pairs) == 1:
-                    raise
-                # Of many scans, one that cannot be used must not cost the others.
-                rows.append({"image": image.name, "error": str(error)})
+            tasks = [_absolute(task) for task in tasks]
+            known = {task.scan.name: task for task in tasks}
+
+            def tell(outcome: Outcome) -> None:
+                _tell(outcome, known[outcome.name], rows)
+                step(f"{len(rows)} of {len(tasks)} scans", len(rows) / len(tasks))
+
+            predict_many(tasks, args.output.resolve(), runner, on_outcome=tell)
+    order = {_label(task): i for i, task in enumerate(tasks)}
+    rows.sort(key=lambda row: order[row["image"]])
     if args.json:
-        print(json.dumps(rows))
+        sys.stdout.write(json.dumps(rows) + "\n")
     else:
         for row in rows:
             names = ", ".join(found["name"] for found in row.get("classes", ()))
-            print(f"{row['image']}: {row.get('error') or names or 'nothing found'}")
+            there = "done before" if row.get("state") == "was there" else "nothing found"
+            print(f"{row['image']}: {row.get('error') or names or there}")
     failed = [row for row in rows if "error" in row]
     if failed:
         what = f"{len(failed)} of {len(rows)} images could not be done, first: "
-        raise VolumeError(f"{what}{failed[0]['image']}: {failed[0]['error']}")
+        raise VolumeError(
+            f"{what}{failed[0]['image']}: {failed[0]['error']} {REPORT} in the folder names all."
+        )
     return 0
+
+
+def _tell(outcome: Outcome, task: Task, rows: list[dict[str, Any]]) -> None:
+    """Add a row for what came of a scan."""
+    row: dict[str, Any] = {"image": _label(task)}
+    if outcome.state in ("failed", "stopped"):
+        row["error"] = outcome.error
+    else:
+        row |= {"output": task.target.name, "state": outcome.state}
+        row |= {"model": outcome.model, "classes": list(outcome.classes)}
+    rows.append(row)
+
+
+def _label(task: Task) -> str:
+    """What a scan is called in a line: its file, or its name in a tree."""
+    scan = task.scan
+    is_plain = "/" not in scan.name and suffix_of(scan.path, (".gz", *scan.path.suffixes[-1:]))
+    return scan.path.name if is_plain else scan.name
+
+
+def _absolute(task: Task) -> Task:
+    """The same with paths that mean the same in every process."""
+    scan = replace(task.scan, path=task.scan.path.resolve())
+    return replace(task, scan=scan, target=task.target.resolve())
 
 
 def _make_folder(folder: Path) -> None:
@@ -214,48 +285,3 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise ExportError(f"Cannot make the folder {folder.name}: {error.strerror}.") from None
-
-
-def _predict(
-    args: argparse.Namespace,
-    image: Path,
-    target: Path,
-    answer: Answerer,
-    algorithm: Algorithm,
-    step: Steps,
-    start: float,
-) -> dict[str, Any]:
-    """One image; returns what was found."""
-    import numpy as np
-
-    from pumit.export.classes import segments_of
-    from pumit.export.labelmap import LABELMAP_SUFFIXES, write_labels
-    from pumit.export.write import SEG_NRRD_SUFFIX, write_segmentation
-    from pumit.io.labels.channel_files import channel_files, read_channels
-    from pumit.segmentation import Segmentation
-    from pumit.volume import Volume
-
-    step(f"Reading {image.name}", start)
-    if args.channel_files:
-        volume = read_channels(channel_files(image))
-    else:
-        volume = Volume.read(image, series=args.series)
-    found = answer(volume, lambda share: step(f"Segmenting {image.name}", max(start, share)))
-    is_label_map = suffix_of(target, (SEG_NRRD_SUFFIX, *LABELMAP_SUFFIXES)) != SEG_NRRD_SUFFIX
-    if is_label_map and suffix_of(target, LABELMAP_SUFFIXES):
-        # A label means the same class in every file, and a file without any says so. Of regions
-        # the later one stands, as in nnU-Net; .seg.nrrd and DICOM-SEG hold all of each.
-        write_labels(found.labels, volume, target)
-    else:
-        write_segmentation(Segmentation(volume, segments_of(found), algorithm), target)
-    voxels = [int(np.count_nonzero(found.mask(i + 1))) for i in range(len(found.classes))]
-    return {
-        "image": image.name,
-        "output": target.name,
-        "model": algorithm.name,
-        "classes": [
-            {"label": i, "name": label.name, "voxels": count}
-            for i, (label, count) in enumerate(zip(found.classes, voxels, strict=True), start=1)
-            if count
-        ],
-    }

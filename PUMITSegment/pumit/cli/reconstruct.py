@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from pumit.cli.predict import suffix_of
+from pumit.batch.scans import suffix_of
 from pumit.cli.segment import check_target
 from pumit.cli.shared.progress import progress_bar
 from pumit.errors import ExportError

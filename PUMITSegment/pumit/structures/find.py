@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -94,25 +94,31 @@ class ModelSource(Protocol):
 
 @dataclass
 class InstalledModels:
-    """The models of this machine.
+    """The models of this machine, each read once.
 
     Attributes:
         device: Where they compute.
     """
 
     device: str = "auto"
+    _automatic: dict[str, AutomaticSegmenter] = field(default_factory=dict)
+    _tokenizer: Tokenizer | None = None
 
     def automatic(self, name: str) -> AutomaticSegmenter:
         """The automatic model of this name."""
         from pumit.inference.automatic.segmentation import load_automatic
 
-        return load_automatic(name, self.device)
+        if name not in self._automatic:
+            self._automatic[name] = load_automatic(name, self.device)
+        return self._automatic[name]
 
     def tokenizer(self) -> Tokenizer:
         """The first tokenizer that is installed."""
         from pumit.inference.tokenizer.reconstruction import load_tokenizer
 
-        return load_tokenizer(None, self.device)
+        if self._tokenizer is None:
+            self._tokenizer = load_tokenizer(None, self.device)
+        return self._tokenizer
 
 
 def find_structure(

@@ -1,0 +1,1 @@
+"""Many scans: found, predicted by processes or a Dask cluster, and reported."""

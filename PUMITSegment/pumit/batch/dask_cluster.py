@@ -1,0 +1,182 @@
+"""Scans shared out among the workers of a Dask cluster that runs already.
+
+Dask gives out the tasks, and gives a task whose worker dies to another one. Added here: a scheduler
+that is started again gets those that are not finished, and a scan whose workers die is tried once
+more alone, since any of those that ran beside it may have been the cause. What runs on a cluster
+may do anything there: let nobody but its users reach the scheduler, or use Dask's `tls://`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pumit.batch.task import Outcome, Task, do
+from pumit.errors import PumitError, ServiceError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 120.0
+_CONNECT_S = 10.0
+# A worker that cannot run a task at all, such as one with another version, may be one of many.
+_RETRIES = 2
+KILLED = "Every worker that computed it ended at once, such as for want of memory."
+Work = Callable[[Task], Outcome]
+
+
+def run_on_dask(
+    tasks: Sequence[Task],
+    address: str,
+    *,
+    resources: dict[str, float] | None = None,
+    patience_s: float = PATIENCE_S,
+    work: Work = do,
+    on_wait: Callable[[str], None] | None = None,
+) -> Iterator[Outcome]:
+    """Do tasks on a cluster.
+
+    Args:
+        tasks: What to do; workers see the same files under the same paths.
+        address: The scheduler's, `tcp://host:8786`.
+        resources: What each task needs of its worker, such as `{"GPU": 1}`.
+        patience_s: How long to wait for a scheduler that has gone, seconds.
+        work: Does one task; a function of a module that workers can import.
+        on_wait: Told in words while a scheduler is waited for.
+
+    Yields:
+        Outcomes in the order in which they come.
+
+    Raises:
+        PumitError: If Dask is not installed.
+        ServiceError: If no scheduler answers, or no worker has the resources.
+    """
+    left = {task.scan.name: task for task in tasks}
+    suspects: dict[str, Task] = {}
+    # The first connection is made or refused at once; one that was lost is waited for.
+    patience = _CONNECT_S
+    while left or suspects:
+        client = _connect(address, patience)
+        patience = patience_s
+        try:
+            _check_resources(client, resources)
+            yield from _rounds(client, left, suspects, work, resources)
+        finally:
+            _close(client)
+        if (left or suspects) and on_wait is not None:
+            on_wait("The Dask scheduler has gone; waiting for it")
+
+
+def _rounds(
+    client: Client,
+    left: dict[str, Task],
+    suspects: dict[str, Task],
+    work: Work,
+    resources: dict[str, float] | None,
+) -> Iterator[Outcome]:
+    """Outcomes until all is done or the scheduler is lost; what is done is taken out of the two."""
+    for name, error in _given_out(client, list(left.values()), work, resources):
+        if isinstance(error, Outcome):
+            del left[name]
+            yield error
+        elif _is_killed(error):
+            suspects[name] = left.pop(name)
+        elif error is None:
+            return
+        else:
+            del left[name]
+            yield Outcome(name, "failed", _unrunnable(error))
+    for suspect in list(suspects.values()):
+        for name, error in _given_out(client, [suspect], work, resources):
+            if error is None:
+                return
+            del suspects[name]
+            if isinstance(error, Outcome):
+                yield error
+            else:
+                text = KILLED if _is_killed(error) else _unrunnable(error)
+                yield Outcome(name, "failed", text)
+
+
+def _given_out(
+    client: Client, tasks: Sequence[Task], work: Work, resources: dict[str, float] | None
+) -> Iterator[tuple[str, Outcome | BaseException | None]]:
+    """Name and outcome, or what went wrong, of each task; None once the scheduler is lost."""
+    from distributed import as_completed
+
+    if not tasks:
+        return
+    names = {}
+    for task in tasks:
+        future = client.submit(
+            work, task, pure=False, retries=_RETRIES, resources=resources or None
+        )
+        names[future] = task.scan.name
+    for future in as_completed(list(names)):
+        name = names[future]
+        if future.status == "finished":
+            try:
+                yield name, future.result()
+            except Exception as error:  # the scheduler has gone between the two
+                logger.info("a result was lost: %s", type(error).__name__)
+                yield name, None
+        elif future.status == "error":
+            yield name, future.exception() or RuntimeError("unknown")
+        else:
+            yield name, None
+        future.release()
+
+
+def _connect(address: str, patience_s: float) -> Client:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise PumitError(
+            "Dask is not installed here; `pip install 'pumit[dask]'`, and on the workers too."
+        ) from None
+    end = time.monotonic() + patience_s
+    while True:
+        try:
+            return Client(address, timeout=max(1.0, min(_CONNECT_S, end - time.monotonic())))
+        except (OSError, TimeoutError) as error:
+            if time.monotonic() >= end - 1:
+                logger.info("no scheduler: %s", error)
+                raise ServiceError(f"No Dask scheduler answers at {address}; start it.") from None
+            time.sleep(0.5)
+        except ValueError as error:
+            raise ServiceError(
+                f"{address!r} is no address of a Dask scheduler ({error}); such as tcp://host:8786."
+            ) from None
+
+
+def _check_resources(client: Client, resources: dict[str, float] | None) -> None:
+    """Refuse what no present worker could do; a cluster without any may still get some."""
+    workers: dict[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
+    for name, amount in (resources or {}).items():
+        if workers and all(w["resources"].get(name, 0) < amount for w in workers.values()):
+            raise ServiceError(
+                f"None of the {len(workers)} Dask workers offers {name}={amount:g}; start them "
+                f"with `dask worker --resources {name}={amount:g}`."
+            )
+
+
+def _close(client: Client) -> None:
+    try:
+        client.close(timeout=2)
+    except (OSError, TimeoutError, RuntimeError) as error:  # it has gone: nothing to close
+        logger.info("the client was closed badly: %s", type(error).__name__)
+
+
+def _is_killed(error: object) -> bool:
+    return type(error).__name__ == "KilledWorker"
+
+
+def _unrunnable(error: BaseException) -> str:
+    return (
+        f"The Dask workers cannot run it ({type(error).__name__}); is this version of pumit "
+        "installed there?"
+    )

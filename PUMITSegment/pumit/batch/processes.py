@@ -1,0 +1,93 @@
+"""Scans shared out among processes of this machine; one that dies costs its scan alone."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait as wait_for
+
+from pumit.batch.task import Outcome, Task, do
+
+CRASHED = "The process that computed it ended at once, such as for want of memory."
+Work = Callable[[Task], Outcome]
+
+
+def run_in_processes(
+    tasks: Sequence[Task], processes: int, *, work: Work = do
+) -> Iterator[Outcome]:
+    """Do tasks in several processes.
+
+    Args:
+        tasks: What to do.
+        processes: How many processes; the machine's cores are divided among them.
+        work: Does one task; a function of a module, for the other processes import it.
+
+    Yields:
+        Outcomes in the order in which they come. A task whose process dies is tried once more
+        alone, since any of those that ran at that time may have been the cause.
+    """
+    waiting, suspects = deque(tasks), deque[Task]()
+    while waiting or suspects:
+        # 1. Those that ran when a process died, each alone, before all others.
+        alone = bool(suspects)
+        queue = suspects if alone else waiting
+        at_once = 1 if alone else processes
+        running: dict[Future[Outcome], Task] = {}
+        with _pool(min(at_once, len(queue)), processes) as pool:
+            try:
+                is_broken = False
+                while (queue or running) and not is_broken:
+                    # 2. No more are given out than run, so that few are suspects.
+                    try:
+                        while queue and len(running) < at_once:
+                            running[pool.submit(work, queue[0])] = queue[0]
+                            queue.popleft()
+                    except BrokenProcessPool:
+                        is_broken = True
+                    finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in finished:
+                        if isinstance(future.exception(), BrokenProcessPool):
+                            is_broken = True
+                        else:
+                            del running[future]
+                            yield future.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                _end(pool)
+                raise
+        if alone:
+            yield from (Outcome(t.scan.name, "failed", CRASHED) for t in running.values())
+        else:
+            suspects.extend(running.values())
+
+
+def _pool(size: int, processes: int) -> ProcessPoolExecutor:
+    threads = max(1, (os.cpu_count() or 1) // processes)
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(size, context, initializer=_begin, initargs=(threads,))
+
+
+def _begin(threads: int) -> None:
+    """In each new process: take a share of the cores, and end with whoever started it."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"):
+        os.environ.setdefault(name, str(threads))
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        sentinel = parent.sentinel
+
+        def follow() -> None:
+            wait_for([sentinel])
+            os._exit(1)
+
+        threading.Thread(target=follow, daemon=True).start()
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """End the processes of a pool now; their results are written whole or not at all."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()

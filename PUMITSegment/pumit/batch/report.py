@@ -1,0 +1,119 @@
+"""The one report of a run over many scans: what is done, what failed and why, and what is left."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from pumit.batch.task import BatchSettings, Outcome, Task
+from pumit.errors import ExportError
+from pumit.system.atomic import atomic_path
+
+REPORT = "report.csv"
+COLUMNS = ("scan", "result", "state", "model", "structures", "seconds", "why", "settings")
+LEFT = "not reached"
+_EVERY_S = 20.0
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A line of the report."""
+
+    scan: str
+    result: str
+    state: str = LEFT
+    model: str = ""
+    structures: str = ""
+    seconds: str = ""
+    why: str = ""
+    settings: str = ""
+
+
+class Report:
+    """Keeps `report.csv` of an output folder while scans are done; reads what it said before.
+
+    Args:
+        folder: Of the results.
+        tasks: All scans of this run.
+        again: Whether results of other settings may be replaced.
+
+    Raises:
+        ExportError: If the folder holds results that were made otherwise.
+    """
+
+    def __init__(self, folder: Path, tasks: Sequence[Task], *, again: bool = False) -> None:
+        self._path = folder / REPORT
+        mark = mark_of(tasks[0].settings)
+        before = _read(self._path)
+        others = [row for row in before.values() if row.settings != mark and row.state == "done"]
+        if others and not again:
+            raise ExportError(
+                f"{folder.name} holds results of another model or other options "
+                f"({others[0].model or 'unknown'}); give another folder, or --again to replace "
+                "them."
+            )
+        self._rows = {
+            task.scan.name: _Row(
+                task.scan.name, task.target.relative_to(folder).as_posix(), settings=mark
+            )
+            for task in tasks
+        }
+        # What was done before keeps what was said of it.
+        self._before = before
+        self._written = 0.0
+        self.save()
+
+    def add(self, outcome: Outcome) -> None:
+        """Note what came of a scan; the file follows now and then."""
+        row = self._rows[outcome.name]
+        before = self._before.get(outcome.name)
+        if outcome.state == "was there":
+            row = replace(before or row, state="done", result=row.result, settings=row.settings)
+        else:
+            names = "; ".join(found["name"] for found in outcome.classes)
+            state = "done" if outcome.state == "done" else "failed"
+            row = replace(row, state=state, model=outcome.model, structures=names,
+                          seconds=f"{outcome.seconds:g}", why=outcome.error)  # fmt: skip
+        self._rows[outcome.name] = row
+        if time.monotonic() - self._written > _EVERY_S:
+            self.save()
+
+    def save(self) -> None:
+        """Write the file."""
+        with (
+            atomic_path(self._path) as temporary,
+            temporary.open("w", encoding="utf-8", newline="") as handle,
+        ):
+            table = csv.DictWriter(handle, COLUMNS)
+            table.writeheader()
+            table.writerows(asdict(row) for row in self._rows.values())
+        self._written = time.monotonic()
+
+    def count(self, state: str) -> int:
+        """How many scans are in a state: "done", "failed" or `LEFT`."""
+        return sum(row.state == state for row in self._rows.values())
+
+
+def mark_of(settings: BatchSettings) -> str:
+    """A short mark of everything that decides what a result looks like."""
+    told = {**asdict(settings), "device": ""}
+    if settings.model:
+        from pumit.models.checkpoint import read_recipe
+
+        told["model"] = read_recipe(Path(settings.model))[1]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _read(path: Path) -> dict[str, _Row]:
+    """The report of an earlier run; nothing where there is none, or another program's."""
+    try:
+        with path.open(encoding="utf-8", newline="") as handle:
+            rows = list(csv.DictReader(handle))
+        return {row["scan"]: _Row(**{name: row[name] for name in COLUMNS}) for row in rows}
+    except (OSError, KeyError, TypeError, UnicodeDecodeError, csv.Error):
+        return {}

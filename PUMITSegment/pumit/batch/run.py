@@ -1,0 +1,111 @@
+"""Many scans into one folder: what is done is skipped, what fails is told, the rest goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+from pumit.batch.report import Report
+from pumit.batch.task import Outcome, Task, do
+from pumit.errors import ExportError, PumitError
+from pumit.system.file_lock import file_lock
+
+LOCK = ".predict.lock"
+# Does tasks and yields their outcomes: here, in processes or on a cluster.
+Runner = Callable[[Sequence[Task]], Iterator[Outcome]]
+
+
+def in_this_process(tasks: Sequence[Task]) -> Iterator[Outcome]:
+    """Do tasks one after another, here."""
+    return map(do, tasks)
+
+
+def check_targets(tasks: Sequence[Task]) -> None:
+    """Refuse, before any work, what would lose something.
+
+    Raises:
+        ExportError: If two scans have one name, or a result would replace an image.
+    """
+    first: dict[str, Task] = {}
+    for task in tasks:
+        key = str(task.target).casefold()  # as disks of Windows and macOS compare
+        if key in first:
+            raise ExportError(
+                f"Two scans would be written as {task.target.name!r}: {_place(first[key])} and "
+                f"{_place(task)}; rename one, or name them in a list."
+            )
+        first[key] = task
+    images = {task.scan.path.resolve() for task in tasks}
+    overwritten = [task.target.name for task in tasks if task.target.resolve() in images]
+    if overwritten:
+        raise ExportError(f"{overwritten[0]!r} would replace its own image; give another folder.")
+
+
+def predict_many(
+    tasks: Sequence[Task],
+    folder: Path,
+    runner: Runner = in_this_process,
+    *,
+    on_outcome: Callable[[Outcome], None] | None = None,
+) -> Report:
+    """Predict many scans.
+
+    Args:
+        tasks: At least one, checked by `check_targets`.
+        folder: Of the results, which exists.
+        runner: What does them.
+        on_outcome: Told each outcome.
+
+    Returns:
+        The report, which lies in the folder as a table.
+
+    Raises:
+        ExportError: If another run works in this folder, or it holds other results.
+        PumitError: If nothing further can be done, such as on a full disk; what is done stays, and
+            another run goes on from there.
+    """
+    with file_lock(folder / LOCK, patience_s=0.5):
+        again = any(task.again for task in tasks)
+        report = Report(folder, tasks, again=again)
+        try:
+            todo = []
+            for task in tasks:
+                if task.target.exists() and not again:
+                    _tell(Outcome(task.scan.name, "was there"), report, on_outcome)
+                else:
+                    todo.append(task)
+            with closing(iter_of(runner(todo))) as outcomes:
+                for outcome in outcomes:
+                    _tell(outcome, report, on_outcome)
+                    if outcome.state == "stopped":
+                        raise PumitError(outcome.error)
+            report.save()
+        except PumitError as error:
+            with suppress(ExportError):  # the disk may be what is full
+                report.save()
+            told = (
+                f"{str(error).rstrip('.')}. {report.count('done')} of {len(tasks)} scans are done"
+            )
+            raise type(error)(f"{told}; the same command goes on from there.") from None
+        except BaseException:
+            with suppress(ExportError):
+                report.save()
+            raise
+    return report
+
+
+def iter_of(outcomes: Iterator[Outcome]) -> Generator[Outcome, None, None]:
+    """The same as a generator, which can be closed."""
+    yield from outcomes
+
+
+def _tell(outcome: Outcome, report: Report, on_outcome: Callable[[Outcome], None] | None) -> None:
+    report.add(outcome)
+    if on_outcome is not None:
+        on_outcome(outcome)
+
+
+def _place(task: Task) -> str:
+    """Enough of a path to find it."""
+    return "/".join(task.scan.path.parts[-2:])

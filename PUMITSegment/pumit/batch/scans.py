@@ -1,0 +1,145 @@
+"""Scans as people hand them over: files, a folder, a list file, or a tree of DICOM series."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pumit.errors import VolumeError
+
+# What a folder's files are known by; a folder without any is a tree of DICOM series.
+IMAGE_SUFFIXES = (".nii.gz", ".nii", ".nrrd", ".nhdr", ".mha", ".mhd", ".png", ".jpg", ".jpeg")
+LIST_SUFFIX = ".txt"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One scan among many.
+
+    Attributes:
+        path: File or folder.
+        name: What its result is called, without a suffix; may hold folders.
+        series: SeriesInstanceUID, where the folder holds several.
+    """
+
+    path: Path
+    name: str
+    series: str | None = None
+
+
+def suffix_of(path: Path, suffixes: Sequence[str]) -> str | None:
+    """The suffix among these that a file's name ends with, in lower case, or None."""
+    return next((s for s in suffixes if path.name.lower().endswith(s)), None)
+
+
+def find_scans(paths: Sequence[Path], *, series: str | None = None) -> list[Scan]:
+    """All scans of some paths, in a fixed order.
+
+    Args:
+        paths: Files; DICOM folders and zips; folders of image files; trees of DICOM series, which
+            need no order of their own; list files (.txt) with a path, and after a tab a name, on
+            each line, relative to the list.
+        series: SeriesInstanceUID, where one folder holds several and one is meant.
+
+    Raises:
+        VolumeError: If a list or a folder cannot be read.
+    """
+    scans: list[Scan] = []
+    for path in paths:
+        if path.suffix.lower() == LIST_SUFFIX and path.is_file():
+            scans += _listed(path, series)
+        elif path.is_dir():
+            scans += _in_folder(path, series)
+        else:
+            scans.append(Scan(path, _stem(path), series))
+    return scans
+
+
+def _stem(path: Path) -> str:
+    ending = suffix_of(path, (*IMAGE_SUFFIXES, ".zip")) or ""
+    return path.name[: len(path.name) - len(ending)]
+
+
+def _listed(path: Path, series: str | None) -> list[Scan]:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise VolumeError(f"The list {path.name} cannot be read ({error}).") from None
+    scans = []
+    for line in lines:
+        given, _, name = line.partition("\t")
+        if given.strip() and not given.startswith("#"):
+            image = path.parent / given.strip()
+            scans.append(Scan(image, name.strip() or _stem(image), series))
+    if not scans:
+        raise VolumeError(f"The list {path.name} names no scan; write a path on each line.")
+    return scans
+
+
+def _in_folder(folder: Path, series: str | None) -> list[Scan]:
+    """Image files of a folder; of one without any, those of its tree and its DICOM series."""
+    inside = sorted(p for p in _entries(folder) if p.is_file() and suffix_of(p, IMAGE_SUFFIXES))
+    if inside:
+        return [Scan(path, _stem(path), series) for path in inside]
+    whole = Scan(folder, folder.name, series)
+    if series is not None:
+        return [whole]
+    images: list[Scan] = []
+    dicom: list[Path] = []
+    for parent, files in _tree(folder):
+        relative = parent.relative_to(folder)
+        found = [p for p in files if suffix_of(p, IMAGE_SUFFIXES)]
+        images += [Scan(p, (relative / _stem(p)).as_posix()) for p in found]
+        dicom += [p for p in files if p not in set(found)]
+    series_scans = _series_of(folder, dicom)
+    if not images and len(series_scans) <= 1:
+        return [whole]  # as it is: reading says what is wrong where nothing is in it
+    return [*images, *series_scans]
+
+
+def _series_of(folder: Path, files: Sequence[Path]) -> list[Scan]:
+    """DICOM series among files, each named by its folder, or by its identifier where that has more.
+
+    A file that is damaged makes its folder a scan of its own, whose reading says so.
+    """
+    from pumit.io.dicom.files import is_dicom, read_header
+
+    parents: dict[str, set[Path]] = defaultdict(set)
+    damaged: set[Path] = set()
+    for path in files:
+        try:
+            with path.open("rb") as stream:
+                if not is_dicom(stream.read(132)):
+                    continue
+            file = read_header(path)
+            if file.is_image:
+                parents[file.series_instance_uid].add(path.parent)
+        except (OSError, VolumeError):
+            damaged.add(path.parent)
+    homes = {uid: Path(os.path.commonpath(found)) for uid, found in parents.items()}
+    scans = []
+    for uid, home in homes.items():
+        is_alone = list(homes.values()).count(home) == 1 and home not in damaged
+        named = home.relative_to(folder) if home != folder else Path(folder.name)
+        name = named if is_alone else named / uid
+        scans.append(Scan(home, name.as_posix(), uid))
+    known = set(homes.values())
+    scans += [Scan(d, (d.relative_to(folder) / "damaged").as_posix()) for d in damaged - known]
+    return sorted(scans, key=lambda scan: scan.name)
+
+
+def _tree(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield Path(parent), [Path(parent, n) for n in sorted(names) if not n.startswith(".")]
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError as error:
+        reason = error.strerror or "the system refused"
+        raise VolumeError(f"The folder {folder.name} cannot be read: {reason}.") from None

@@ -1,0 +1,226 @@
+"""One scan of many, predicted in whichever process it comes to: what is asked, what came of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Literal
+
+from pumit.batch.scans import Scan, suffix_of
+from pumit.errors import CheckpointError, DiskFullError, PumitError
+from pumit.system.out_of_memory import is_out_of_memory
+
+if TYPE_CHECKING:
+    from pumit.segmentation import Algorithm, LabelMap
+    from pumit.volume import Volume
+
+logger = logging.getLogger(__name__)
+
+Corners = tuple[tuple[float, float, float], ...]
+Progress = Callable[[float], None]
+Answerer = Callable[["Volume", Progress], "tuple[LabelMap, Algorithm]"]
+State = Literal["done", "was there", "failed", "stopped"]
+
+# Two threads of one worker must not read one model twice.
+_loading = Lock()
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """What is done with every scan.
+
+    Attributes:
+        model: Its checkpoint; empty where a structure's model is chosen for each scan.
+        kind: "automatic" or "promptable".
+        structure: A structure to find by its name; empty for all that the model does.
+        structure_model: The automatic model that looks for it; None for the best that knows it.
+        corners_lps: Eight corners of a box to look in, LPS mm; None for the whole scan.
+        channel: Which channel, where a scan has others than the model.
+        has_channel_files: Whether NAME_0000, NAME_0001 ... are one scan's channels.
+        overlap: Part that neighbouring windows share.
+        flips: Whether eight reflections are averaged.
+        device: "auto", "cpu", "cuda", ...
+        anyway: Whether a model of another modality may look for the structure.
+    """
+
+    model: str = ""
+    kind: str = "automatic"
+    structure: str = ""
+    structure_model: str | None = None
+    corners_lps: Corners | None = None
+    channel: int = 0
+    has_channel_files: bool = False
+    overlap: float = 0.75
+    flips: bool = False
+    device: str = "auto"
+    anyway: bool = False
+
+
+@dataclass(frozen=True)
+class Task:
+    """A scan, where its result goes, and what is done with it."""
+
+    scan: Scan
+    target: Path
+    settings: BatchSettings
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one scan.
+
+    Attributes:
+        name: The scan's name.
+        state: "done", "was there" before, "failed", or "stopped" where nothing further can work.
+        error: Why it failed, in words.
+        model: The model's name.
+        classes: Label, name and voxels of each class that occurs.
+        seconds: How long it took.
+    """
+
+    name: str
+    state: State
+    error: str = ""
+    model: str = ""
+    classes: tuple[dict[str, Any], ...] = field(default=())
+    seconds: float = 0.0
+
+
+def do(task: Task, progress: Progress | None = None) -> Outcome:
+    """Predict one scan; whatever happens to it is its outcome, never an exception.
+
+    A result that is there is left as it is, so that a scan which is given out twice, because what
+    gave it out was started again, is done once.
+    """
+    name = task.scan.name
+    if not task.again and task.target.exists():
+        return Outcome(name, "was there")
+    started = time.monotonic()
+    try:
+        outcome = _predicted(task, progress or (lambda share: None))
+        return replace(outcome, seconds=round(time.monotonic() - started, 3))
+    except (DiskFullError, CheckpointError) as error:  # the next scan would fare no better
+        return Outcome(name, "stopped", str(error))
+    except PumitError as error:
+        return Outcome(name, "failed", str(error))
+    except Exception as error:
+        logger.info("a scan failed", exc_info=True)
+        if is_out_of_memory(error):
+            return Outcome(name, "failed", "There is not enough memory for this scan; crop it.")
+        return Outcome(name, "failed", f"A fault of the program ({type(error).__name__}).")
+
+
+def _predicted(task: Task, progress: Progress) -> Outcome:
+    import numpy as np
+
+    from pumit.export.classes import segments_of
+    from pumit.export.labelmap import LABELMAP_SUFFIXES, write_labels
+    from pumit.export.write import SEG_NRRD_SUFFIX, write_segmentation
+    from pumit.io.labels.channel_files import channel_files, read_channels
+    from pumit.segmentation import Segmentation
+    from pumit.volume import Volume
+
+    scan, target = task.scan, task.target
+    if task.settings.has_channel_files:
+        volume = read_channels(channel_files(scan.path))
+    else:
+        volume = Volume.read(scan.path, series=scan.series)
+    found, algorithm = answerer_for(task.settings)(volume, progress)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    is_label_map = suffix_of(target, (SEG_NRRD_SUFFIX, *LABELMAP_SUFFIXES)) != SEG_NRRD_SUFFIX
+    if is_label_map and suffix_of(target, LABELMAP_SUFFIXES):
+        # A label means the same class in every file, and a file without any says so. Of regions
+        # the later one stands, as in nnU-Net; .seg.nrrd and DICOM-SEG hold all of each.
+        write_labels(found.labels, volume, target)
+    else:
+        write_segmentation(Segmentation(volume, segments_of(found), algorithm), target)
+    classes = []
+    for number, label in enumerate(found.classes, start=1):
+        voxels = int(np.count_nonzero(found.mask(number)))
+        if voxels:
+            classes.append({"label": number, "name": label.name, "voxels": voxels})
+    return Outcome(scan.name, "done", "", algorithm.name, tuple(classes))
+
+
+def answerer_for(settings: BatchSettings) -> Answerer:
+    """What answers under these settings; its model is read once in a process."""
+    with _loading:
+        return _answerer(settings)
+
+
+@lru_cache(maxsize=1)
+def _answerer(settings: BatchSettings) -> Answerer:
+    from pumit.segmentation import Algorithm
+
+    corners = settings.corners_lps
+    if settings.structure:
+        return _finder(settings)
+    if settings.kind == "promptable":
+        from pumit.inference.automatic.everything import segment_everything
+        from pumit.inference.interactive.segmenter import load_segmenter
+        from pumit.inference.interactive.session import InteractiveSession
+
+        segmenter = load_segmenter(Path(settings.model), device=settings.device)
+        signed = Algorithm(f"PUMIT {segmenter.name}", segmenter.version, "AUTOMATIC")
+
+        def everything(volume: Volume, progress: Progress) -> tuple[LabelMap, Algorithm]:
+            session = InteractiveSession(segmenter)
+            session.set_volume(volume, channel=settings.channel)
+            found = segment_everything(session, roi_corners_lps=corners, progress=progress)
+            return found, signed
+
+        return everything
+    from pumit.inference.automatic.segmentation import load_automatic
+
+    model = load_automatic(Path(settings.model), device=settings.device)
+    by_model = Algorithm(f"PUMIT {model.name}", model.version, "AUTOMATIC")
+
+    def automatic(volume: Volume, progress: Progress) -> tuple[LabelMap, Algorithm]:
+        found = model.segment(
+            volume,
+            channel=settings.channel,
+            roi_corners_lps=corners,
+            overlap=settings.overlap,
+            averages_flips=settings.flips,
+            progress=progress,
+        )
+        return found, by_model
+
+    return automatic
+
+
+def _finder(settings: BatchSettings) -> Answerer:
+    """Finds a structure by its name, each scan with the model that suits it."""
+    from pumit.models.card import installed_models
+    from pumit.segmentation import Algorithm
+    from pumit.structures.find import InstalledModels, plan_search, run_search
+
+    models, cards = InstalledModels(settings.device), installed_models()
+
+    def find(volume: Volume, progress: Progress) -> tuple[LabelMap, Algorithm]:
+        search = plan_search(
+            volume,
+            settings.structure,
+            cards,
+            models,
+            model=settings.structure_model,
+            channel=settings.channel,
+            anyway=settings.anyway,
+        )
+        found = run_search(
+            volume,
+            search,
+            models,
+            channel=settings.channel,
+            roi_corners_lps=settings.corners_lps,
+            progress=progress,
+        )
+        return found.found, Algorithm(f"PUMIT {found.model}", found.version, "AUTOMATIC")
+
+    return find

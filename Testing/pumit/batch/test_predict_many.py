@@ -1,0 +1,110 @@
+"""Many scans: what fails is told, what is done is not done again, and nothing is lost."""
+
+from __future__ import annotations
+
+import csv
+import errno
+from functools import partial
+from pathlib import Path
+
+import pytest
+from batch_workers import count, make_tasks, noted, work
+from pumit.batch.processes import run_in_processes
+from pumit.batch.report import COLUMNS
+from pumit.batch.run import LOCK, predict_many
+from pumit.batch.task import BatchSettings, Outcome, Task
+from pumit.errors import ExportError, PumitError
+from pumit.export import labelmap
+from pumit.system.file_lock import file_lock
+
+
+def here(tasks: list[Task]) -> map[Outcome]:
+    return map(work, tasks)
+
+
+def report_of(folder: Path) -> dict[str, dict[str, str]]:
+    with (folder / "results" / "report.csv").open() as handle:
+        table = csv.DictReader(handle)
+        rows = {row["scan"]: row for row in table}
+    assert tuple(table.fieldnames or ()) == COLUMNS
+    return rows
+
+
+def test_broken_scans_among_many_are_told_in_words(tmp_path: Path) -> None:
+    names = [f"s{i}" for i in range(5)] + [f"broken{i}" for i in range(3)]
+    report = predict_many(make_tasks(tmp_path, names), tmp_path / "results", here)
+    assert (report.count("done"), report.count("failed")) == (5, 3)
+    rows = report_of(tmp_path)
+    assert rows["s0"]["state"] == "done"
+    assert rows["s0"]["structures"] == "bright"
+    assert rows["broken1"]["state"] == "failed"
+    assert rows["broken1"]["why"].endswith(".")
+    assert "Traceback" not in rows["broken1"]["why"]
+
+
+def test_a_second_run_does_only_what_is_left(tmp_path: Path) -> None:
+    tasks = make_tasks(tmp_path, ["a", "b", "broken"])
+    predict_many(tasks, tmp_path / "results", here)
+    make_tasks(tmp_path, ["a", "b"])
+    seen: list[Outcome] = []
+    predict_many(tasks, tmp_path / "results", here, on_outcome=seen.append)
+    assert [o.state for o in seen] == ["was there", "was there", "failed"]
+    assert count(tmp_path / "scans", "start") == {"a": 1, "b": 1, "broken": 2}
+    assert report_of(tmp_path)["a"]["structures"] == "bright"  # what was known of it is kept
+    again = [Task(t.scan, t.target, t.settings, again=True) for t in tasks]
+    predict_many(again, tmp_path / "results", here)
+    assert count(tmp_path / "scans", "done") == {"a": 2, "b": 2}
+
+
+def test_results_of_other_options_are_not_mixed(tmp_path: Path) -> None:
+    tasks = make_tasks(tmp_path, ["a"])
+    predict_many(tasks, tmp_path / "results", here)
+    others = [Task(t.scan, t.target, BatchSettings(flips=True)) for t in tasks]
+    with pytest.raises(ExportError, match="another model or other options"):
+        predict_many(others, tmp_path / "results", here)
+
+
+def test_a_full_disk_stops_and_says_how_far_it_came(tmp_path: Path) -> None:
+    tasks = make_tasks(tmp_path, ["a", "full", "b"])
+    with pytest.raises(PumitError) as told:
+        predict_many(tasks, tmp_path / "results", here)
+    assert "disk is full. 1 of 3 scans are done; the same command goes on" in str(told.value)
+    assert "\n" not in str(told.value)
+    assert report_of(tmp_path)["b"]["state"] == "not reached"
+
+
+def test_a_result_that_cannot_be_written_is_no_half_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    tasks = make_tasks(tmp_path, ["a", "b"])
+    monkeypatch.setattr(labelmap.SimpleITK, "WriteImage", no_room)
+    with pytest.raises(PumitError, match="disk is full"):
+        predict_many(tasks, tmp_path / "results", here)
+    assert list((tmp_path / "results").glob("*.nii*")) == []
+
+
+def test_two_runs_into_one_folder_are_refused(tmp_path: Path) -> None:
+    tasks = make_tasks(tmp_path, ["a"])
+    with (
+        file_lock(tmp_path / "results" / LOCK),
+        pytest.raises(ExportError, match="Another program"),
+    ):
+        predict_many(tasks, tmp_path / "results", here)
+
+
+@pytest.mark.slow
+def test_a_scan_that_ends_its_process_costs_no_other(tmp_path: Path) -> None:
+    names = ["a", "killer", *(f"s{i}" for i in range(5))]
+    tasks = make_tasks(tmp_path, names)
+    runner = partial(run_in_processes, processes=2, work=work)
+    report = predict_many(tasks, tmp_path / "results", runner)
+    rows = report_of(tmp_path)
+    assert [name for name, row in rows.items() if row["state"] == "failed"] == ["killer"]
+    assert "ended at once" in rows["killer"]["why"]
+    assert report.count("done") == 6
+    assert set(count(tmp_path / "scans", "done").values()) == {1}
+    assert count(tmp_path / "scans", "start")["killer"] == 2  # once beside others, once alone
+    assert len({process for _, _, process in noted(tmp_path / "scans")}) > 2

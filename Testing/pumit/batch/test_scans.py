@@ -1,0 +1,89 @@
+"""Scans are found in files, folders, lists and DICOM trees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pumit.batch.run import check_targets
+from pumit.batch.scans import Scan, find_scans
+from pumit.batch.task import BatchSettings, Task
+from pumit.errors import ExportError, VolumeError
+from pumit.export.dicom_series import write_dicom_series
+from pumit.volume import Volume
+
+
+def write_series(folder: Path, seed: int = 0) -> str:
+    noise = np.random.default_rng(seed).integers(0, 100, (3, 8, 8)).astype(np.int16)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    volume = write_dicom_series(Volume(noise), folder, patient_id="X")
+    assert volume.source is not None
+    return volume.source.series_instance_uid
+
+
+def names(*paths: Path) -> list[str]:
+    return [scan.name for scan in find_scans(paths)]
+
+
+def test_a_folder_gives_its_files_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("b.nii.gz", "a.nrrd", "notes.md"):
+        (tmp_path / name).write_bytes(b"")
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_a_list_names_paths_beside_it_and_may_name_results(tmp_path: Path) -> None:
+    lines = "# scans\n\nsub/a.nii.gz\nsub/a.nii.gz\tsecond\n"
+    (tmp_path / "list.txt").write_text(lines)
+    scans = find_scans([tmp_path / "list.txt"])
+    assert [scan.name for scan in scans] == ["a", "second"]
+    assert scans[0].path == tmp_path / "sub" / "a.nii.gz"
+
+
+def test_an_empty_list_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("# nothing\n")
+    with pytest.raises(VolumeError, match="names no scan"):
+        find_scans([tmp_path / "list.txt"])
+
+
+def test_a_tree_gives_each_series_by_its_folder(tmp_path: Path) -> None:
+    write_series(tmp_path / "p1" / "ct", 1)
+    first = write_series(tmp_path / "p2" / "both", 2)
+    write_series(tmp_path / "other", 3)
+    for file in (tmp_path / "other").iterdir():
+        file.rename(tmp_path / "p2" / "both" / f"x{file.name}")
+    (tmp_path / "p3").mkdir()
+    (tmp_path / "p3" / "t1.nii.gz").write_bytes(b"")
+    scans = find_scans([tmp_path])
+    assert [scan.name for scan in scans][:2] == ["p3/t1", "p1/ct"]
+    assert {scan.name.rpartition("/")[0] for scan in scans[2:]} == {"p2/both"}
+    assert first in {scan.series for scan in scans[2:]}
+    assert all(Volume.read(s.path, series=s.series).shape == (3, 8, 8) for s in scans[1:])
+
+
+def test_a_damaged_slice_is_a_scan_that_fails(tmp_path: Path) -> None:
+    write_series(tmp_path / "good")
+    write_series(tmp_path / "bad", 1)
+    for file in (tmp_path / "bad").iterdir():
+        file.write_bytes(b"\0" * 128 + b"DICM" + b"nonsense")
+    scans = {scan.name: scan for scan in find_scans([tmp_path])}
+    assert set(scans) == {"good", "bad/damaged"}
+    with pytest.raises(VolumeError):
+        Volume.read(scans["bad/damaged"].path)
+
+
+def test_one_series_stays_one_scan(tmp_path: Path) -> None:
+    write_series(tmp_path / "ct")
+    (scan,) = find_scans([tmp_path / "ct"])
+    assert (scan.name, scan.path) == ("ct", tmp_path / "ct")
+
+
+def test_two_scans_of_one_name_are_refused_before_any_work(tmp_path: Path) -> None:
+    tasks = [
+        Task(
+            Scan(tmp_path / folder / "t1.nii.gz", name), tmp_path / f"{name}.nrrd", BatchSettings()
+        )
+        for folder, name in (("p1", "t1"), ("p2", "T1"))
+    ]
+    with pytest.raises(ExportError, match=r"p1/t1\.nii\.gz and p2/t1\.nii\.gz"):
+        check_targets(tasks)
