@@ -138,7 +138,7 @@ def test_package_brings_every_file_that_is_not_python(project: dict, bundle: lis
 def test_every_library_that_is_imported_is_declared(repository: Path, project: dict) -> None:
     table = project["project"]
     extras = table["optional-dependencies"]
-    optional = [*extras["sam"], *extras["mamba"], *extras["server"]]
+    optional = [req for name in ("sam", "mamba", "server", "dask") for req in extras[name]]
     asked = [*table["dependencies"], *optional]
     declared = {canonicalize_name(Requirement(requirement).name) for requirement in asked}
     imported = set()

@@ -33,6 +33,7 @@ class SessionWork:
         self._logic = logic
         self._onChanged = onChanged
         self._cancelled: threading.Event | None = None
+        self._text = ""
 
     @property
     def isRunning(self) -> bool:
@@ -51,6 +52,7 @@ class SessionWork:
         if self.isRunning or logic.volumeNode is None:
             return
         node = logic.volumeNode
+        self._text = text
         try:
             volume, key = readVolume(node), volumeKey(node)
         except PumitError as error:
@@ -73,7 +75,7 @@ class SessionWork:
             if isGone():
                 drop()  # what computes has better things to do
             else:
-                logic.status.working(text, fraction, self._cancelByUser)
+                logic.status.working(self._text, fraction, self._cancelByUser)
 
         def work() -> Any:
             with logic.compute.openSession() as session:
@@ -108,6 +110,12 @@ class SessionWork:
         logic.status.working(text, None, self._cancelByUser)
         logic.compute.ensureReady(send, fail)
         self._onChanged()
+
+    def say(self, text: str) -> None:
+        """Say something else about what goes on, from now on."""
+        if self.isRunning:
+            self._text = text
+            self._logic.status.working(text, None, self._cancelByUser)
 
     def cancel(self) -> None:
         """Drop the question; nothing is added."""

@@ -36,6 +36,10 @@ class ConsentNeeded(StructureError):
     """A structure that a model would find to whose licence nobody has agreed yet."""
 
 
+class OtherModality(StructureError):
+    """A structure that only models know which learnt from another modality than the scan's."""
+
+
 class CheckpointError(PumitError):
     """A checkpoint that is damaged, of another network, or not a safetensors file."""
 

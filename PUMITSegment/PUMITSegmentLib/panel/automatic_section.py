@@ -7,9 +7,12 @@ from typing import Any
 from pumit.errors import PumitError
 from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
+from PUMITSlicerLib.computing.settings import ComputeMode
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.automatic import FoundStructures, prepareStructures, regionCorners
+from PUMITSegmentLib.finding import agree, closedModels, labelOf
+from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.parameters import nodeOf
 from PUMITSegmentLib.session_work import SessionWork
 
@@ -29,6 +32,8 @@ class AutomaticSection:
         self._logic = logic
         self._work = SessionWork(logic, self.refresh)
         self._models: list[dict[str, Any]] = []
+        self._closed: list[dict[str, Any]] = []
+        self._isAvailabilityAsked = False
         self._isFilling = False
         ui.automaticButton.connect("clicked()", self._onRun)
         ui.automaticModelSelector.connect("currentIndexChanged(int)", self._onChosen)
@@ -43,6 +48,9 @@ class AutomaticSection:
         models = [model for model in told if model.get("kind") in ("automatic", "promptable")]
         # Those made for it first; the one that is made for prompts looks for what stands out.
         models.sort(key=lambda model: model.get("kind") == "promptable")
+        # Those of this computer that wait for their licence to be agreed to come last.
+        listed = {model["name"] for model in models}
+        models += [model for model in self._closed if models and model["name"] not in listed]
         if models != self._models:
             self._models = models
             self._fill()
@@ -84,8 +92,8 @@ class AutomaticSection:
         chosen = parameters.automaticModel if parameters is not None else ""
         self._isFilling = True
         selector.clear()
-        for name in names:
-            selector.addItem(name)
+        for model in self._models:
+            selector.addItem(labelOf(model))
         if chosen in names:
             selector.currentIndex = names.index(chosen)
         self._isFilling = False
@@ -120,6 +128,18 @@ class AutomaticSection:
         if not isCollapsed and compute.state is ComputeState.STOPPED:
             # Who looks for models wants to see them: only what computes knows them.
             compute.ensureReady(self.refresh, self._logic.sayError)
+        isLocal = compute.settings.mode is ComputeMode.LOCAL
+        if not isCollapsed and isLocal and not self._isAvailabilityAsked:
+            self._isAvailabilityAsked = True
+            # Where it cannot be listed, what may be used already works all the same.
+            compute.listAvailable(self._onAvailability, lambda error: None)
+        self.refresh()
+
+    def _onAvailability(self, available) -> None:
+        self._closed = [
+            {"name": m.name, "kind": m.kind, "description": m.description, "licence": m.licence}
+            for m in closedModels(available)
+        ]
         self.refresh()
 
     def _onRun(self) -> None:
@@ -128,6 +148,8 @@ class AutomaticSection:
             return
         name, region = model["name"], nodeOf(logic.parameters, "automaticRegion")
         try:
+            if not agree(name, model.get("licence", ""), confirm):
+                return
             corners = regionCorners(region, logic.volumeNode) if region is not None else None
         except PumitError as error:
             logic.status.problem(str(error))

@@ -9,6 +9,8 @@ from PUMITSlicerLib.status_line import StatusLine
 
 from PUMITSegmentLib.change_flash import ChangeFlash
 from PUMITSegmentLib.logic import PUMITSegmentLogic
+from PUMITSegmentLib.panel.automatic.batch_section import BatchSection
+from PUMITSegmentLib.panel.automatic.find_section import FindSection
 from PUMITSegmentLib.panel.automatic_section import AutomaticSection
 from PUMITSegmentLib.panel.compute_section import ComputeSection
 from PUMITSegmentLib.panel.display_row import DisplayRow
@@ -54,6 +56,8 @@ class SegmentWidget:
         self.computeSection = ComputeSection(self.ui, logic.compute, logic.status)
         self.installSection = InstallSection(self.ui, logic)
         self.automaticSection = AutomaticSection(self.ui, logic)
+        self.findSection = FindSection(self.ui, logic)
+        self.batchSection = BatchSection(self.ui, logic)
         self.tokenizerSection = TokenizerSection(self.ui, logic)
         self.exportSection = ExportSection(self.ui, logic)
         self.displayRow = DisplayRow(self.ui, logic)
@@ -105,6 +109,8 @@ class SegmentWidget:
         self.computeSection.close()
         self.installSection.close()
         self.automaticSection.close()
+        self.findSection.close()
+        self.batchSection.close()
         self.tokenizerSection.close()
         self.exportSection.close()
         self._connect(None)
@@ -118,6 +124,8 @@ class SegmentWidget:
         self.displayRow.refresh()
         self.promptSection.refresh()
         self.automaticSection.refresh()
+        self.findSection.refresh()
+        self.batchSection.refresh()
         self.tokenizerSection.refresh()
         self.exportSection.refreshSoon()
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
-from pumit.batch.scans import Scan, suffix_of
 from pumit.errors import CheckpointError, DiskFullError, PumitError
+from pumit.io.scans import Scan, suffix_of
 from pumit.system.out_of_memory import is_out_of_memory
 
 if TYPE_CHECKING:

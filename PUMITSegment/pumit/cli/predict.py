@@ -12,12 +12,12 @@ from typing import Any
 
 from pumit.batch.report import REPORT
 from pumit.batch.run import Runner, check_targets, in_this_process, predict_many
-from pumit.batch.scans import LIST_SUFFIX, Scan, find_scans, suffix_of
 from pumit.batch.task import BatchSettings, Corners, Outcome, Task, answerer_for, do
 from pumit.cli.classify import classify_images
 from pumit.cli.segment import check_target, numbers, ras_to_lps
 from pumit.cli.shared.progress import Steps, progress_bar
 from pumit.errors import ExportError, PumitError, VolumeError
+from pumit.io.scans import LIST_SUFFIX, Scan, find_scans, suffix_of
 from pumit.prompts import BoxPrompt
 
 

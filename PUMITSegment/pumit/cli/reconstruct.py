@@ -6,10 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
-from pumit.batch.scans import suffix_of
 from pumit.cli.segment import check_target
 from pumit.cli.shared.progress import progress_bar
 from pumit.errors import ExportError
+from pumit.io.scans import suffix_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pumit.errors import StructureError
+from pumit.errors import OtherModality, StructureError
 from pumit.export.terminology import SegmentTerminology, serialize_terminology
 from pumit.models.card import ModelCard, installed_models
 from pumit.segmentation import ClassLabel, LabelMap, Mask
@@ -194,14 +194,15 @@ def plan_search(
             scan is is not judged then.
 
     Raises:
-        StructureError: If none knows it, or those that do learnt from another modality.
+        OtherModality: If those that know it learnt from another modality.
+        StructureError: If none knows it.
     """
     wanted, candidates = who_knows(structure, cards, model=model)
     seen = modality or modality_of_scan(volume)
     against = [other_modality(candidate.card, seen) for candidate in candidates]
     suited = [c for c, reason in zip(candidates, against, strict=True) if not reason]
     if not suited and not anyway:
-        raise StructureError(
+        raise OtherModality(
             f"{'; '.join(against)}: it would likely be wrong. Ask for it anyway, or click on the "
             "structure: that always works."
         )

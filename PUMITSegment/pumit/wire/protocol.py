@@ -83,6 +83,7 @@ _ERRORS: dict[str, type[errors.PumitError]] = {
         errors.PromptError,
         errors.StructureError,
         errors.ConsentNeeded,
+        errors.OtherModality,
         errors.CheckpointError,
         errors.ExportError,
         errors.ServiceError,

@@ -2,40 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from panel_scene import Panel
-
-
-class ModelPanel(Panel):
-    """A panel whose worker is the server with its fake models."""
-
-    def __init__(self, loadModule: Any) -> None:
-        super().__init__(loadModule)
-        self.load()
-
-    def wait(self, condition: Callable[[], object], seconds: float = 20) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, self.status
-            self.process()
-            time.sleep(0.002)
-
-    def chooseModel(self, name: str) -> None:
-        self.ui.automaticSection.collapsed = False
-        self.wait(lambda: self.ui.automaticModelSelector.count)
-        self.ui.automaticModelSelector.currentIndex = self.ui.automaticModelSelector.findText(name)
-        self.process()
-
-    def segmentNames(self) -> list[str]:
-        from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
-
-        node = self.logic.segmentationNode
-        return [segmentName(node, segmentID) for segmentID in segmentIDs(node)]
+from model_panel import ModelPanel
 
 
 @pytest.fixture

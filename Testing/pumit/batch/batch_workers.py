@@ -13,9 +13,9 @@ from unittest.mock import patch
 import numpy as np
 import SimpleITK
 from pumit.batch import task as batch_task
-from pumit.batch.scans import Scan
 from pumit.batch.task import BatchSettings, Outcome, Task
 from pumit.errors import DiskFullError
+from pumit.io.scans import Scan
 from pumit.segmentation import Algorithm, ClassLabel, LabelMap
 from pumit.volume import Volume
 

@@ -9,7 +9,7 @@ import pytest
 from fake_engine import FakeEngine
 from loopback_server import Running
 from pumit.client.remote_session import RemoteSession
-from pumit.errors import ConsentNeeded, StructureError
+from pumit.errors import ConsentNeeded, OtherModality, StructureError
 from pumit.volume import Volume
 
 
@@ -56,7 +56,7 @@ def test_what_will_run_is_told_before_it_runs(session: RemoteSession) -> None:
 def test_refusals_keep_their_kind(session: RemoteSession) -> None:
     with pytest.raises(StructureError, match="near it: liver"):
         session.find_structure("livr")
-    with pytest.raises(StructureError, match="ultrasound"):
+    with pytest.raises(OtherModality, match="ultrasound"):
         session.check_structure("liver", modality="US")
     with pytest.raises(ConsentNeeded, match="accept"):
         session.find_structure("closed")

@@ -13,8 +13,8 @@ from pumit.errors import (
     Cancelled,
     CheckpointError,
     ConsentNeeded,
+    OtherModality,
     PromptError,
-    StructureError,
     VolumeError,
 )
 from pumit.inference.tokenizer.familiarity import Familiarity, Part
@@ -329,7 +329,7 @@ class FakeEngine:
             raise ConsentNeeded("closed-model would find 'closed': `pumit models accept x`.")
         wanted, found = who_knows(structure, self.models(), model=model)
         if modality == "US" and not anyway:
-            raise StructureError("organs learnt from CT, and this scan is ultrasound.")
+            raise OtherModality("organs learnt from CT, and this scan is ultrasound.")
         odd = ("Unfamiliar (3 %): it is odd.",) if modality == "MR" and not anyway else ()
         return Search(wanted, found[0], (), odd)
 

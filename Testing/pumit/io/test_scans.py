@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pumit.batch.run import check_targets
-from pumit.batch.scans import Scan, find_scans
 from pumit.batch.task import BatchSettings, Task
 from pumit.errors import ExportError, VolumeError
 from pumit.export.dicom_series import write_dicom_series
+from pumit.io.scans import Scan, find_scans
 from pumit.volume import Volume
 
 

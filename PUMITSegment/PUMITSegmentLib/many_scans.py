@@ -1,0 +1,226 @@
+"""Many scans segmented one after another, of the scene or of a folder."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pumit.client.remote_models import AutomaticAnswer
+from pumit.errors import Cancelled, PumitError
+from pumit.export.classes import segments_of
+from pumit.export.write import write_segmentation
+from pumit.segmentation import Algorithm, Segmentation
+from pumit.volume import Volume
+from PUMITSlicerLib.mrml import readVolume
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.automatic import FoundStructures, addStructures, prepareStructures
+from PUMITSegmentLib.exporting.target import safeFileName
+from PUMITSegmentLib.finding import modalityOf
+from PUMITSegmentLib.segments.segment_list import newSegmentation
+from PUMITSegmentLib.segments.writer import SegmentWriter
+
+logger = logging.getLogger(__name__)
+
+SUFFIX = ".seg.nrrd"
+_MOST_TOLD = 2
+# Asks a session that holds a scan, on a thread: the session, the scan's modality, whether it is
+# cancelled, and where it tells the finished share.
+Ask = Callable[[Any, str, Callable[[], bool], Callable[[float], None]], AutomaticAnswer]
+
+
+@dataclass
+class BatchItem:
+    """One scan.
+
+    Attributes:
+        name: For the user, and the name of its file.
+        node: In the scene; None for a file.
+        path: File or folder; None for a node.
+        series: Which series of the folder.
+        target: Where its result is written; None for a segmentation in the scene.
+    """
+
+    name: str
+    node: Any = None
+    path: Path | None = None
+    series: str | None = None
+    target: Path | None = None
+
+
+@dataclass
+class BatchResult:
+    """What came of all scans.
+
+    Attributes:
+        done: How many were segmented.
+        there: How many had a result already.
+        failures: Scan and reason, in words.
+    """
+
+    done: int = 0
+    there: int = 0
+    failures: list[tuple[str, str]] = field(default_factory=list)
+
+    def sentence(self, count: int) -> str:
+        """Everything in a sentence or two."""
+        text = _("{done} of {count} scans are segmented.").format(
+            done=self.done + self.there, count=count
+        )
+        if self.there:
+            text += _(" {there} were there already.").format(there=self.there)
+        told = [f"{name}: {reason}" for name, reason in self.failures[:_MOST_TOLD]]
+        if len(self.failures) > _MOST_TOLD:
+            told.append(_("{more} more failed").format(more=len(self.failures) - _MOST_TOLD))
+        return " ".join([text, "; ".join(told)]).strip()
+
+
+class BatchRun:
+    """Segments scans one after another; the scene stays usable.
+
+    Args:
+        logic: The module's logic.
+        items: What to segment.
+        ask: Asks what computes about one scan.
+        onChanged: Called when it begins or ends.
+    """
+
+    def __init__(
+        self, logic, items: Sequence[BatchItem], ask: Ask, onChanged: Callable[[], None]
+    ) -> None:
+        self._logic = logic
+        self._items = list(items)
+        self._ask = ask
+        self._onChanged = onChanged
+        self._place = -1
+        self._cancelled = threading.Event()
+        self._writer = SegmentWriter()
+        self.result = BatchResult()
+        self.isRunning = False
+
+    def start(self) -> None:
+        """Begin with the first scan."""
+        self.isRunning = True
+        self._onChanged()
+        self._next()
+
+    def cancel(self) -> None:
+        """Stop after what is there; nothing half-done remains."""
+        if self.isRunning:
+            self._cancelled.set()
+            self._end()
+
+    def _next(self) -> None:
+        self._place += 1
+        if self._place >= len(self._items):
+            self._end()
+            text = self.result.sentence(len(self._items))
+            (self._logic.status.problem if self.result.failures else self._logic.status.done)(text)
+            return
+        item = self._items[self._place]
+        if item.target is not None and item.target.exists():
+            self.result.there += 1
+            self._next()
+            return
+        self._tell(0.0)
+        try:
+            if item.node is not None and item.node.GetScene() is None:
+                raise PumitError(_("The scan was removed meanwhile."))
+            volume = readVolume(item.node) if item.node is not None else None
+            modality = modalityOf(item.node) if item.node is not None else ""
+        except PumitError as error:
+            self._fail(error)
+            return
+        self._logic.compute.ensureReady(
+            lambda: self._send(item, volume, modality), self._failForGood
+        )
+
+    def _send(self, item: BatchItem, volume: Volume | None, modality: str) -> None:
+        if self._cancelled.is_set():
+            return
+
+        def work() -> FoundStructures | None:
+            scan = volume if volume is not None else Volume.read(item.path, series=item.series)
+            with self._logic.compute.openSession() as session:
+                session.set_volume(scan)
+                answer = self._ask(session, modality, self._cancelled.is_set, self._tellLater)
+            if item.target is None:
+                return prepareStructures(answer)
+            algorithm = Algorithm(f"PUMIT {answer.model}", answer.version or "0", "AUTOMATIC")
+            item.target.parent.mkdir(parents=True, exist_ok=True)
+            segments = segments_of(answer.found)
+            write_segmentation(Segmentation(scan, segments, algorithm), item.target)
+            return None
+
+        self._logic.background.submit(work, lambda found: self._take(item, found), self._fail)
+
+    def _take(self, item: BatchItem, found: FoundStructures | None) -> None:
+        if self._cancelled.is_set():
+            return
+        try:
+            if found is not None:
+                self._show(item, found)
+            self.result.done += 1
+        except PumitError as error:
+            self._fail(error)
+            return
+        self._next()
+
+    def _show(self, item: BatchItem, found: FoundStructures) -> None:
+        """A segmentation of its own for the scan, in the scene."""
+        if item.node.GetScene() is None:
+            raise PumitError(_("The scan was removed meanwhile."))
+        if not found.structures:
+            raise PumitError(found.sentence())
+        addStructures(found, newSegmentation(item.node), item.node, self._writer)
+
+    def _fail(self, error: Exception) -> None:
+        """Note why a scan failed, and go on with the next."""
+        if self._cancelled.is_set() or isinstance(error, Cancelled):
+            return
+        if isinstance(error, PumitError):
+            reason = str(error)
+        else:
+            logger.error("A scan of many failed", exc_info=error)
+            reason = _("Something went wrong inside ({kind}).").format(kind=type(error).__name__)
+        self.result.failures.append((self._items[self._place].name, reason))
+        self._next()
+
+    def _failForGood(self, error: Exception) -> None:
+        """What computes cannot be had: the next scan would fare no better."""
+        if not self._cancelled.is_set():
+            self._end()
+            self._logic.sayError(error)
+
+    def _end(self) -> None:
+        self.isRunning = False
+        self._onChanged()
+
+    def _tellLater(self, fraction: float) -> None:
+        self._logic.background.post(self._tell, fraction)
+
+    def _tell(self, fraction: float) -> None:
+        if not self.isRunning:
+            return
+        count = len(self._items)
+        text = _("Scan {number} of {count}: {name}").format(
+            number=self._place + 1, count=count, name=self._items[self._place].name
+        )
+        self._logic.status.working(text, (self._place + fraction) / count, self._cancelByUser)
+
+    def _cancelByUser(self) -> None:
+        self.cancel()
+        text = self.result.sentence(len(self._items))
+        self._logic.status.waiting(_("Cancelled. {text}").format(text=text))
+
+
+def targetOf(folder: Path | None, name: str) -> Path | None:
+    """Where a scan's result is written; None for the scene."""
+    if folder is None:
+        return None
+    *parents, last = [safeFileName(part) for part in name.split("/")]
+    return folder.joinpath(*parents, f"{last}{SUFFIX}")

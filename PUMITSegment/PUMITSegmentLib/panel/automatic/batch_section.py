@@ -1,0 +1,175 @@
+"""The part of section 4 for many scans: which, with what, and where the results go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ctk
+import qt
+import slicer
+from pumit.errors import PumitError
+from pumit.io.scans import find_scans
+from PUMITSlicerLib.computing.compute import ComputeState
+from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.finding import agree, findStructure
+from PUMITSegmentLib.many_scans import Ask, BatchItem, BatchRun, targetOf
+from PUMITSegmentLib.panel.question import confirm
+
+
+class BatchSection:
+    """Segments several scans with the chosen model, or finds one structure in each.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+    """
+
+    def __init__(self, ui, logic) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._run: BatchRun | None = None
+        self._nodes: list = []
+        ui.batchFolderEdit.filters = ctk.ctkPathLineEdit.Dirs
+        ui.batchOutputEdit.filters = ctk.ctkPathLineEdit.Dirs
+        for edit in (ui.batchFolderEdit, ui.batchOutputEdit):
+            edit.connect("currentPathChanged(QString)", self.refresh)
+        ui.structureEdit.connect("textChanged(QString)", self.refresh)
+        ui.automaticModelSelector.connect("currentIndexChanged(int)", self.refresh)
+        ui.batchScansSelector.connect("checkedIndexesChanged()", self.refresh)
+        ui.batchSection.connect("contentsCollapsed(bool)", self.refresh)
+        ui.batchButton.connect("clicked()", self._onRun)
+        self.refresh()
+
+    def refresh(self, *_arguments) -> None:
+        """Show what would be done; only while somebody looks."""
+        if self._ui.batchSection.collapsed:
+            return
+        self._listScans()
+        ui = self._ui
+        folder = ui.batchFolderEdit.currentPath.strip()
+        ui.batchScansSelector.enabled = not folder
+        reason = self._whyNot()
+        ui.batchButton.enabled = not reason
+        ui.batchButton.toolTip = reason or _("Segment these scans one after another")
+        structure, model = ui.structureEdit.text.strip(), ui.automaticModelSelector.currentText
+        ui.batchLabel.text = (
+            _("Finds {structure} in each scan.").format(structure=structure)
+            if structure
+            else _("Runs {model} on each scan; type a structure above to find only that.").format(
+                model=model or _("the chosen model")
+            )
+        )
+
+    def close(self) -> None:
+        """Add nothing more."""
+        if self._run is not None:
+            self._run.cancel()
+
+    def _listScans(self) -> None:
+        """The scans of the scene; new ones are checked."""
+        nodes = slicer.util.getNodesByClass("vtkMRMLScalarVolumeNode")
+        nodes = [n for n in nodes if not n.IsA("vtkMRMLLabelMapVolumeNode") and n.GetImageData()]
+        if nodes == self._nodes:
+            return
+        selector = self._ui.batchScansSelector
+        before = {node.GetID() for node in self._nodes}
+        checked = {node.GetID() for node in self._checked()}
+        blocked = selector.blockSignals(True)
+        try:
+            self._nodes = nodes
+            selector.clear()
+            for row, node in enumerate(nodes):
+                selector.addItem(node.GetName())
+                isChecked = node.GetID() not in before or node.GetID() in checked
+                state = qt.Qt.Checked if isChecked else qt.Qt.Unchecked
+                selector.setCheckState(selector.model().index(row, 0), state)
+        finally:
+            selector.blockSignals(blocked)
+
+    def _checked(self) -> list:
+        rows = [index.row() for index in self._ui.batchScansSelector.checkedIndexes()]
+        return [self._nodes[row] for row in rows if row < len(self._nodes)]
+
+    def _whyNot(self) -> str:
+        ui, compute = self._ui, self._logic.compute
+        if self._run is not None and self._run.isRunning:
+            return _("Running; wait, or cancel it above")
+        if not ui.batchFolderEdit.currentPath.strip() and not self._checked():
+            return _("Choose scans of the scene, or a folder, first")
+        isFolder = bool(ui.batchFolderEdit.currentPath.strip())
+        if isFolder and not ui.batchOutputEdit.currentPath.strip():
+            return _("Choose a folder for the results first")
+        if compute.state is ComputeState.READY and is_nninteractive(compute.capabilities):
+            return answers_prompts_only(_("models that segment without prompts"))
+        if not ui.structureEdit.text.strip() and not ui.automaticModelSelector.count:
+            return _("Type a structure above, or open this section again once models are listed")
+        return ""
+
+    def _onRun(self) -> None:
+        if self._whyNot():
+            return
+        try:
+            items, ask = self._items(), self._asker()
+        except PumitError as error:
+            self._logic.status.problem(str(error))
+            return
+        if ask is None:
+            return
+        self._run = BatchRun(self._logic, items, ask, self.refresh)
+        self._run.start()
+
+    def _items(self) -> list[BatchItem]:
+        """What to segment.
+
+        Raises:
+            PumitError: If the folder cannot be read, or two results would have one name.
+        """
+        ui = self._ui
+        folder, output = (e.currentPath.strip() for e in (ui.batchFolderEdit, ui.batchOutputEdit))
+        results = Path(output).expanduser().absolute() if output else None
+        if folder:
+            scans = find_scans([Path(folder).expanduser().absolute()])
+            items = [
+                BatchItem(s.name, None, s.path, s.series, targetOf(results, s.name)) for s in scans
+            ]
+        else:
+            items = [
+                BatchItem(n.GetName(), n, target=targetOf(results, n.GetName().replace("/", "_")))
+                for n in self._checked()
+            ]
+        targets = [str(item.target).casefold() for item in items if item.target is not None]
+        twice = [item.name for item in items if targets.count(str(item.target).casefold()) > 1]
+        if twice:
+            raise PumitError(
+                _("Two scans are called {name}; rename one, or its result would be lost.").format(
+                    name=twice[0]
+                )
+            )
+        return items
+
+    def _asker(self) -> Ask | None:
+        """What is asked about each scan; None where the user did not agree to a licence.
+
+        Raises:
+            PumitError: If that the user agreed cannot be remembered.
+        """
+        structure = self._ui.structureEdit.text.strip()
+        if structure:
+
+            def find(session, modality, isCancelled, tell):
+                return findStructure(session, structure, modality, None, isCancelled, tell)
+
+            return find
+        model = self._logic.parameters.automaticModel if self._logic.parameters else ""
+        text = self._ui.automaticModelSelector.currentText
+        name, _bracket, licence = text.partition(" (")
+        name = name or model
+        if not agree(name, licence.rstrip(")"), confirm):
+            return None
+
+        def segment(session, modality, isCancelled, tell):
+            return session.segment_automatically(name, None, cancelled=isCancelled, progress=tell)
+
+        return segment

@@ -1,0 +1,163 @@
+"""Throughput of `pumit predict` over many scans: Dask and processes, beside the ideal.
+
+The ideal is so many plain processes that each do their own share of the scans, with nothing that
+gives them out, in the same run and on the same cores; the three take turns. A ratio of 0.9 says
+that giving out costs a tenth. Models are read before the clock starts.
+
+    python Testing/benchmarks/speed/bench_many_scans.py --workers 2 --scans 40 --rounds 3
+
+Needs `pip install 'pumit[dask]'`. The model is a small network with random weights, whose time does
+not depend on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+from pumit.batch.dask_cluster import run_on_dask
+from pumit.batch.processes import run_in_processes
+from pumit.batch.task import BatchSettings, Outcome, Task, do
+from pumit.export.volume_file import write_volume_file
+from pumit.io.scans import Scan
+from pumit.models.checkpoint import save_checkpoint
+from pumit.networks.build import build_network
+from pumit.volume import Volume
+
+SHAPE = (24, 96, 96)
+SIZES = {"in_channels": 1, "num_classes": 3, "features": [8, 16, 16, 32, 32, 8]}
+
+
+def make_model(folder: Path) -> Path:
+    """A small U-Net with random weights."""
+    torch.manual_seed(0)
+    recipe = {
+        "name": "random",
+        "network": "basic_unet",
+        "sizes": SIZES,
+        "classes": [{"name": "a"}, {"name": "b"}],
+        "plan": {
+            "spacing_mm": [1.0, 1.0, 1.0],
+            "patch_size": [16, 64, 64],
+            "intensity": {"method": "zscore"},
+        },
+    }
+    state = build_network("basic_unet", **SIZES).state_dict()
+    save_checkpoint(folder / "random.safetensors", state, recipe)
+    return folder / "random.safetensors"
+
+
+def make_tasks(folder: Path, count: int, settings: BatchSettings, name: str) -> list[Task]:
+    """Tasks on one set of scans, whose results go into a folder of their own."""
+    tasks = []
+    for number in range(count):
+        path = folder / f"s{number:03d}.nii.gz"
+        if not path.exists():
+            noise = np.random.default_rng(number).normal(size=SHAPE).astype(np.float32)
+            write_volume_file(noise, Volume(noise), path)
+        scan = Scan(path, f"{name}{number:03d}")
+        tasks.append(Task(scan, folder / name / f"{number:03d}.nii.gz", settings, again=True))
+    return tasks
+
+
+def share(tasks: list[Task], ready: object, go: object) -> None:
+    """One plain process of the ideal: its first task warms it up."""
+    torch.set_num_threads(1)
+    do(tasks[0])
+    ready.release()  # type: ignore[attr-defined]
+    go.wait()  # type: ignore[attr-defined]
+    for task in tasks:
+        do(task)
+
+
+def ideal(tasks: list[Task], workers: int) -> float:
+    """Seconds that plain processes take for their shares."""
+    context = get_context("spawn")
+    ready, go = context.Semaphore(0), context.Event()
+    processes = [
+        context.Process(target=share, args=(tasks[i::workers], ready, go)) for i in range(workers)
+    ]
+    for process in processes:
+        process.start()
+    for _ in processes:
+        ready.acquire()
+    started = time.monotonic()
+    go.set()
+    for process in processes:
+        process.join()
+    return time.monotonic() - started
+
+
+def timed(outcomes: object, skipped: int) -> float:
+    """Seconds from the end of the first outcomes, which warm workers up, scaled to all."""
+    ends = []
+    for outcome in outcomes:  # type: ignore[attr-defined]
+        assert isinstance(outcome, Outcome)
+        assert outcome.state == "done", outcome
+        ends.append(time.monotonic())
+    return (ends[-1] - ends[skipped - 1]) * len(ends) / (len(ends) - skipped)
+
+
+def main() -> int:
+    """Measure in turns and print the medians and their ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--scans", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        settings = BatchSettings(model=str(make_model(folder)), device="cpu", overlap=0.5)
+        cluster = [subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1",
+             "--port", "0", "--no-dashboard", "--scheduler-file", str(folder / "dask.json")],
+            stderr=subprocess.DEVNULL,
+        )]  # fmt: skip
+        while not (folder / "dask.json").exists():
+            time.sleep(0.1)
+        address = json.loads((folder / "dask.json").read_text())["address"]
+        cluster += [
+            subprocess.Popen(
+                [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1",
+                 "--no-dashboard", "--local-directory", str(folder)],
+                stderr=subprocess.DEVNULL,
+            )
+            for _ in range(args.workers)
+        ]  # fmt: skip
+        try:
+            warm = 2 * args.workers
+            list(run_on_dask(make_tasks(folder, warm, settings, "warm"), address))
+            seconds: dict[str, list[float]] = {"ideal": [], "dask": [], "processes": []}
+            for number in range(args.rounds):
+                tasks = {
+                    n: make_tasks(folder, args.scans, settings, f"{n}{number}-") for n in seconds
+                }
+                seconds["ideal"].append(ideal(tasks["ideal"], args.workers))
+                seconds["dask"].append(timed(run_on_dask(tasks["dask"], address), args.workers))
+                seconds["processes"].append(
+                    timed(run_in_processes(tasks["processes"], args.workers), warm)
+                )
+                print(json.dumps({name: round(times[-1], 2) for name, times in seconds.items()}))
+        finally:
+            for process in reversed(cluster):
+                process.terminate()
+                process.wait(20)
+    for name in ("dask", "processes"):
+        ratios = [a / b for a, b in zip(seconds["ideal"], seconds[name], strict=True)]
+        print(f"{name}: {statistics.median(ratios):.3f} of the ideal (median of {len(ratios)})")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
