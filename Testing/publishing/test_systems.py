@@ -71,6 +71,14 @@ def test_names_of_files_can_be_had_on_windows(repository: Path) -> None:
     assert max(map(len, names)) < 140
 
 
+def test_no_dependency_was_found_without_a_wheel(repository: Path) -> None:
+    """`scripts/check_wheels.py` asks pip, and writes the table."""
+    page = (repository / "docs" / "explanation" / "systems.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- wheels: begin -->")[2].partition("<!-- wheels: end -->")[0]
+    assert len(table.splitlines()) > 20
+    assert "**none**" not in table
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["win32", "darwin"])
 def test_types_know_every_function_on_other_systems(
