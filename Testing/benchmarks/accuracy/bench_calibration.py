@@ -1,214 +1,154 @@
-"""How far the model's estimates of its own IoU are right, and the knots that read them better.
+"""How far the Dice that is expected of answers to clicks is right, and the weights that say it.
 
-Run by hand. Answers after one, three and five clicks of the simulated user, and to one box:
+Run by hand, on cases that no word may be measured on later, and then on others:
 
-    python Testing/benchmarks/accuracy/bench_calibration.py --cases FOLDER --fit OUT.safetensors
+    python Testing/benchmarks/accuracy/bench_calibration.py CASE... --measure CASE... -o diagram.png
 
-fits the knots on generated scans and on those cases that the model's recipe says it was trained
-on, tells their error by cross-validation over scans, and writes the checkpoint with them.
-`--measure CASE,CASE` also measures cases that are never fitted. A case is a folder in FOLDER with
-`image.nii.gz` and `label.nii.gz`. Nothing here is a test.
+fits the weights of `models/overlap.yaml` to the answers after 1 to 5 clicks of the simulated user
+on the first cases, and prints what belongs there; tells by cross-validation over scans, and of the
+cases to measure, which are never fitted, how often "good" is said of less than Dice 0.75. A case is
+a folder with `image.nii.gz` and `label.nii.gz`. Nothing here is a test.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from pumit.evaluation.simulated_user import box_score, click_until, labels_on, targets_of
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from pumit.evaluation.metrics import dice
+from pumit.evaluation.simulated_user import clicked, read_case, targets_of
 from pumit.inference.interactive.segmenter import Segmenter, load_segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.models.card import Calibration, calibration_of
-from pumit.models.checkpoint import load_checkpoint, save_checkpoint
-from pumit.models.index import file_sha256, find_model
-from pumit.training.synthesis.scene import draw_scene
-from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
-from scipy.optimize import isotonic_regression
+from pumit.models.overlap import Evidence
+from scipy.optimize import minimize
 
-CLICKS = (1, 3, 5)
-KNOTS = 7
-BINS = 8
-# A generated scan is larger than one field, as real ones are.
-SIZE = 80
+CLICKS, TARGETS, FOLDS = 5, 2, 6
+GOOD, CHECK = 0.84, 0.65  # of the expected Dice
+GOOD_DICE = 0.75  # that an answer called good should have
+RIDGE = 0.002
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One answer.
-
-    Attributes:
-        scan: Which scan it is on.
-        after: `box`, or the number of clicks.
-        estimate: What the model says its IoU is.
-        iou: What it is.
-    """
+    """One answer: its scan, what is known of it, and its Dice."""
 
     scan: str
-    after: str
-    estimate: float
-    iou: float
+    evidence: Evidence
+    dice: float
 
 
-class NotingSession(InteractiveSession):
-    """A session that notes the estimate of every answer."""
-
-    noted: list[float]
-
-    def predict(self, *args: Any, **kwargs: Any) -> npt.NDArray[np.bool_]:
-        """Answer the prompts of a segment."""
-        mask = super().predict(*args, **kwargs)
-        self.noted.append(self.estimated_iou())
-        return mask
-
-
-def iou_of(dice: float) -> float:
-    return dice / (2 - dice)
-
-
-def answers(segmenter: Segmenter, scan: str, volume: Volume, targets: list[Any]) -> Iterator[Row]:
-    """The answers to the simulated user on one scan."""
-    session = NotingSession(segmenter)
+def answers(segmenter: Segmenter, case: Path) -> list[Row]:
+    volume, labels = read_case(case)
+    session = InteractiveSession(segmenter)
     session.set_volume(volume)
-    for target in targets:
+    rows = []
+    for label in targets_of(labels, TARGETS):
         session.reset()
-        session.noted = []
-        dice = box_score(session, target)
-        yield Row(scan, "box", session.noted[0], iou_of(dice))
-        session.reset()
-        session.noted = []
-        scores, _ = click_until(session, target, max(CLICKS))
-        for count in CLICKS:
-            if count <= len(session.noted):
-                yield Row(scan, str(count), session.noted[count - 1], iou_of(scores[count - 1]))
+        for mask, _ in clicked(session, labels == label, CLICKS):
+            evidence = session.evidence(session.prompts())
+            if evidence is not None:
+                rows.append(Row(case.name, evidence, dice(mask, labels == label)))
+    return rows
 
 
-def on_cases(segmenter: Segmenter, folder: Path, names: list[str]) -> Iterator[Row]:
-    for name in names:
-        volume = Volume.read(folder / name / "image.nii.gz")
-        labels = labels_on(volume, Volume.read(folder / name / "label.nii.gz"))
-        targets = [labels == label for label in targets_of(labels, 2)]
-        yield from answers(segmenter, name, volume, targets)
+def features(rows: list[Row]) -> Floats:
+    return np.array([list(row.evidence.features().values()) for row in rows])
 
 
-def on_generated(segmenter: Segmenter, count: int, seed: int) -> Iterator[Row]:
-    for i in range(count):
-        generator = torch.Generator().manual_seed(seed + i)
-        da0 = (0, 1, 2, 2, 3, 5)[i % 6]
-        scene = draw_scene(da0, SIZE, generator)
-        slices_mm = PLANAR_SLICE_SPACING_MM if da0 == 5 else scene.slice_ratio
-        volume = Volume(scene.image.numpy(), (slices_mm, 1.0, 1.0))
-        order = torch.randperm(len(scene.targets), generator=generator)[:2]
-        targets = [scene.targets[int(k)].numpy() for k in order]
-        yield from answers(segmenter, f"generated {i}", volume, targets)
+def truth(rows: list[Row]) -> Floats:
+    return np.array([row.dice for row in rows])
 
 
-def fit(rows: list[Row]) -> Calibration:
-    """Knots at means of equally many answers, made to rise by isotonic regression."""
-    ordered = sorted(rows, key=lambda row: row.estimate)
-    parts = np.array_split(np.arange(len(ordered)), KNOTS)
-    x = np.array([np.mean([ordered[i].estimate for i in part]) for part in parts])
-    y = np.array([np.mean([ordered[i].iou for i in part]) for part in parts])
-    rising = np.asarray(isotonic_regression(y).x).clip(0, 1)
-    return Calibration(
-        tuple(np.round(x, 4).tolist()), tuple(np.round(rising, 4).tolist()), answers=len(rows)
-    )
+def fitted(rows: list[Row]) -> Floats:
+    """Weights of a logistic curve through the Dice, with a ridge; every scan weighs the same."""
+    x, y = features(rows), truth(rows).clip(0.01, 0.99)
+    counts = Counter(row.scan for row in rows)
+    weight = np.array([1 / counts[row.scan] / len(counts) for row in rows])
+    scale = x.std(0)
+
+    def loss(w: Floats) -> float:
+        p = expected(x, w)
+        entropy = -(weight * (y * np.log(p) + (1 - y) * np.log(1 - p))).sum()
+        return float(entropy + RIDGE * ((w * scale)[1:] ** 2).sum())
+
+    return np.asarray(minimize(loss, np.zeros(x.shape[1]), method="BFGS").x)
 
 
-def cross_validated(rows: list[Row], folds: int = 5) -> list[Row]:
-    """The rows with the estimates as read by knots that were fitted on other scans."""
+def expected(x: Floats, w: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-(x @ w)))).clip(1e-6, 1 - 1e-6)
+
+
+def cross_validated(rows: list[Row]) -> Floats:
+    """The Dice to expect of each answer by weights fitted to other scans."""
     scans = sorted({row.scan for row in rows})
-    read = []
-    for fold in range(folds):
-        own = set(scans[fold::folds])
-        calibration = fit([row for row in rows if row.scan not in own])
-        read += [
-            replace(row, estimate=calibration(row.estimate)) for row in rows if row.scan in own
-        ]
-    return read
-
-
-def table(rows: list[Row]) -> list[tuple[int, float, float, float]]:
-    """Count, mean estimate, mean and standard deviation of the IoU in bins of equal count."""
-    ordered = sorted(rows, key=lambda row: row.estimate)
-    out = []
-    for part in np.array_split(np.arange(len(ordered)), min(BINS, len(ordered))):
-        iou = np.array([ordered[i].iou for i in part])
-        estimate = float(np.mean([ordered[i].estimate for i in part]))
-        out.append((len(part), estimate, float(iou.mean()), float(iou.std())))
+    out = np.zeros(len(rows))
+    for fold in range(FOLDS):
+        own = np.array([row.scan in scans[fold::FOLDS] for row in rows])
+        w = fitted([row for row, is_own in zip(rows, own, strict=True) if not is_own])
+        out[own] = expected(features(rows)[own], w)
     return out
 
 
-def error_of(rows: list[Row]) -> float:
-    """Expected calibration error: the mean gap of the bins, each by its count."""
-    return sum(n * abs(x - y) for n, x, y, _ in table(rows)) / len(rows)
+def report(title: str, said: Floats, true: Floats) -> None:
+    parts = np.array_split(np.argsort(said), 8)
+    ece = sum(len(part) * abs(said[part].mean() - true[part].mean()) for part in parts) / len(said)
+    good = said >= GOOD
+    print(f"{title}: {len(said)} answers, r {np.corrcoef(said, true)[0, 1]:.2f}, ECE {ece:.3f}")
+    print(f"  good {good.sum()}, of these below {GOOD_DICE}: {(true[good] < GOOD_DICE).sum()}")
+    low = said < CHECK
+    print(
+        f"  check well {low.sum()}, of these {GOOD_DICE} or more: {(true[low] >= GOOD_DICE).sum()}"
+    )
 
 
-def report(title: str, rows: list[Row]) -> None:
-    """Print correlation, error and bins."""
-    if len(rows) < BINS:
-        return
-    print(f"\n{title}: {len(rows)} answers on {len({row.scan for row in rows})} scans")
-    print(f"  {'after':<8}{'n':>5}{'estimate':>10}{'IoU':>8}{'r':>7}{'ECE':>7}")
-    for after in ("box", *map(str, CLICKS), "all"):
-        part = [row for row in rows if after in (row.after, "all")]
-        x, y = (np.array([getattr(row, name) for row in part]) for name in ("estimate", "iou"))
-        r = float(np.corrcoef(x, y)[0, 1])
-        print(
-            f"  {after:<8}{len(part):>5}{x.mean():>10.3f}{y.mean():>8.3f}{r:>7.2f}"
-            f"{error_of(part):>7.3f}"
-        )
-    print(f"  {'bin':<8}{'n':>5}{'estimate':>10}{'IoU':>8}{'sd':>7}")
-    for i, (n, x, y, sd) in enumerate(table(rows)):
-        print(f"  {i + 1:<8}{n:>5}{x:>10.3f}{y:>8.3f}{sd:>7.2f}")
+def draw(said: Floats, true: Floats, path: Path) -> None:
+    """The reliability diagram: each answer, and means in tenths of what was expected."""
+    figure = Figure(figsize=(4.6, 4.4), dpi=110)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="0.6", lw=1)
+    axes.scatter(said, true, s=9, color="#3b76af", alpha=0.45, label="an answer")
+    tenth = np.floor(said * 10)
+    kept = [t for t in np.unique(tenth) if (tenth == t).sum() >= 3]
+    means = [(said[tenth == t].mean(), true[tenth == t].mean()) for t in kept]
+    axes.plot(*zip(*means, strict=True), "o-", color="#c75000", label="mean of a tenth")
+    for edge in (CHECK, GOOD):
+        axes.axvline(edge, color="0.4", ls=":", lw=1)
+    axes.set(xlabel="Dice expected", ylabel="Dice", xlim=(0, 1), ylim=(0, 1))
+    axes.legend(fontsize=8, loc="upper left")
+    figure.tight_layout()
+    figure.savefig(path, format="png")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", type=Path, nargs="+", help="folders of cases to fit to")
+    parser.add_argument("--measure", type=Path, nargs="+", default=[], help="never fitted")
     parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
-    parser.add_argument("--cases", type=Path, help="folder of labelled cases")
-    parser.add_argument("--generated", type=int, default=24, help="how many generated scans")
-    parser.add_argument("--seed", type=int, default=90_000, help="of the generated scans")
-    parser.add_argument("--measure", default="", help="cases that are never fitted, with commas")
-    parser.add_argument("--fit", type=Path, metavar="OUT", help="write the checkpoint with knots")
+    parser.add_argument("-o", "--output", type=Path, help="diagram of the cases to measure, .png")
     args = parser.parse_args()
     segmenter = load_segmenter(args.model, device="cpu")
-    present = calibration_of(segmenter.recipe)
-    segmenter.recipe.pop("calibration", None)  # what is measured is the network's own estimate
-    trained = segmenter.recipe.get("training", {}).get("real_cases", [])
-    generated = list(on_generated(segmenter, args.generated, args.seed))
-    real = list(on_cases(segmenter, args.cases, trained)) if args.cases else []
-    report("generated scans, the network's own estimate", generated)
-    report("real scans it was trained on, the network's own estimate", real)
-    calibration = present
-    if args.fit:
-        rows = generated + real
-        read = cross_validated(rows)
-        report("both, read by knots of other scans", read)
-        on_real = [row for row in read if not row.scan.startswith("generated")]
-        report("of these the real scans", on_real)
-        told = on_real or read  # generated scans are not what a person looks at
-        calibration = replace(
-            fit(rows),
-            ece=round(error_of([row for row in told if row.after != "box"]), 4),
-            ece_box=round(error_of([row for row in told if row.after == "box"]), 4),
-        )
-        checkpoint = load_checkpoint(find_model(args.model))
-        entry = {**vars(calibration)}
-        save_checkpoint(args.fit, checkpoint.state, {**checkpoint.recipe, "calibration": entry})
-        print(f"\ncalibration: {entry}\n{args.fit.name}: sha256 {file_sha256(args.fit)}")
-    if args.measure:
-        rows = list(on_cases(segmenter, args.cases, args.measure.split(",")))
-        report("scans that nothing was fitted on, the network's own estimate", rows)
-        if calibration is not None:
-            told = [replace(row, estimate=calibration(row.estimate)) for row in rows]
-            report("the same, calibrated", told)
+    rows = [row for case in args.cases for row in answers(segmenter, case)]
+    weights = fitted(rows)
+    print(f"{segmenter.sha256}:\n  weights:")
+    for name, value in zip(rows[0].evidence.features(), weights, strict=True):
+        print(f"    {name}: {value:.4f}")
+    scans = len({row.scan for row in rows})
+    print(f"  good: {GOOD}\n  check: {CHECK}\n  answers: {len(rows)}\n  scans: {scans}")
+    report("other scans of these", cross_validated(rows), truth(rows))
+    measured = [row for case in args.measure for row in answers(segmenter, case)]
+    if measured:
+        said = expected(features(measured), weights)
+        report("never fitted", said, truth(measured))
+        if args.output:
+            draw(said, truth(measured), args.output)
 
 
 if __name__ == "__main__":
