@@ -19,7 +19,7 @@ _MOST_CLASSES = 3
 _MOST_ROWS = 5
 
 
-class CaseList:
+class CaseTableWidget:
     """Shows every case with its thumbnail, what it holds, and what is wrong with it.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.cases.case_row import CaseState
-from PUMITTrainLib.panel.case_list import CaseList
+from PUMITTrainLib.panel.case_list import CaseTableWidget
 from PUMITTrainLib.panel.class_list import ClassList
 from PUMITTrainLib.panel.source_list import SourceList
 from PUMITTrainLib.panel.source_section import SourceSection
@@ -26,7 +26,7 @@ class CasesSection:
         self._title = SectionTitle(ui.casesSection)
         self.source = SourceSection(ui, logic)
         self.sources = SourceList(ui, logic)
-        self.cases = CaseList(ui, logic)
+        self.cases = CaseTableWidget(ui, logic)
         self.classes = ClassList(ui, logic)
 
     def refresh(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import yaml
 from pumit.runs import RunStatus, write_status
-from pumit.training.comparison.results import CaseScore, TrainingRow
+from pumit.training.comparison.results import ClassScore, TrainingRow
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run.resume_state import LAST, Position, Saved, save_run
 
@@ -47,8 +47,8 @@ def written(folder: Path, **changes: Any) -> Path:
     return path
 
 
-def score(case: str, label: str, dice: float | None, far: float | None = 1.0) -> CaseScore:
-    return CaseScore(case, label, dice, far, None if far is None else far / 3)
+def score(case: str, label: str, dice: float | None, far: float | None = 1.0) -> ClassScore:
+    return ClassScore(case, label, dice, far, None if far is None else far / 3)
 
 
 def row(name: str, seed: int, dices: Sequence[float], **changes: Any) -> TrainingRow:

@@ -21,7 +21,7 @@ VALIDATION = "validation.json"
 
 
 @dataclass(frozen=True)
-class CaseScore:
+class ClassScore:
     """One class of one case, as the network at the end of a training segments it.
 
     Attributes:
@@ -67,12 +67,12 @@ class TrainingRow:
     parameters: int
     prediction_seconds: float
     prediction_processor_seconds: float
-    cases: tuple[CaseScore, ...]
+    cases: tuple[ClassScore, ...]
 
     @staticmethod
     def of(content: dict[str, Any]) -> TrainingRow:
         """A row as a file holds it."""
-        return TrainingRow(**{**content, "cases": tuple(CaseScore(**c) for c in content["cases"])})
+        return TrainingRow(**{**content, "cases": tuple(ClassScore(**c) for c in content["cases"])})
 
 
 def is_finished(folder: Path) -> bool:
@@ -114,7 +114,7 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
             round(asked["seconds"], 4),
             round(asked["processor_seconds"], 4),
             tuple(
-                CaseScore(r["case"], r["label"], r["dice"], r["hd95_mm"], r["assd_mm"])
+                ClassScore(r["case"], r["label"], r["dice"], r["hd95_mm"], r["assd_mm"])
                 for r in judged["rows"]
             ),
         )

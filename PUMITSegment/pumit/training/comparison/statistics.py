@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pumit.evaluation.crossed_bootstrap import CrossedMean, Values, crossed_mean
-from pumit.training.comparison.results import CaseScore, TrainingRow
+from pumit.training.comparison.results import ClassScore, TrainingRow
 
 METRICS = ("dice", "hd95_mm", "assd_mm")
 ALL = "all classes"  # a case's mean over its classes
@@ -121,7 +121,7 @@ def differences_of(scores: Sequence[NetworkScores]) -> list[Difference]:
     return found
 
 
-def _only(label: str) -> Callable[[CaseScore], bool]:
+def _only(label: str) -> Callable[[ClassScore], bool]:
     return lambda score: score.label == label
 
 
@@ -129,7 +129,7 @@ def _values(
     rows: Sequence[TrainingRow],
     cases: Sequence[str],
     metric: str,
-    wanted: Callable[[CaseScore], bool],
+    wanted: Callable[[ClassScore], bool],
 ) -> Values:
     """Values (seeds, cases), of several classes their mean."""
     table = np.full((len(rows), len(cases)), np.nan)

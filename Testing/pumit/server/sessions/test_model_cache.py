@@ -75,6 +75,7 @@ def test_the_engine_offers_its_own_model_and_those_of_the_index(engine: Segmente
     assert engine.version_of("bright") == "3"
 
 
+@pytest.mark.slow
 def test_each_kind_answers_on_the_session_s_volume(engine: SegmenterEngine) -> None:
     session = engine.open_session()
     volume = scan()
