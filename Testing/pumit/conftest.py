@@ -9,6 +9,7 @@ import numpy as np
 import pumit
 import pytest
 import torch
+from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import Segmenter, load_segmenter
 from pumit.models.checkpoint import save_checkpoint
 from pumit.networks.build import build_network
@@ -63,15 +64,8 @@ def tiny_network() -> PromptableNetwork:
 
 def segmenter_of(network: nn.Module) -> Segmenter:
     """A segmenter in single precision on the CPU, whatever the machine."""
-    return Segmenter(
-        network,  # type: ignore[arg-type]
-        "test",
-        "0",
-        "0" * 64,
-        {},
-        torch.device("cpu"),
-        torch.float32,
-    )
+    engine = TorchEngine(network, torch.device("cpu"), torch.float32)  # type: ignore[arg-type]
+    return Segmenter(engine, "test", "0", "0" * 64, {})
 
 
 @pytest.fixture

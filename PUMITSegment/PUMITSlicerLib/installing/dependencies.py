@@ -44,6 +44,7 @@ _MEGABYTES = {
     "fastapi": 5,
     "blosc2": 10,
     "pillow": 7,
+    "openvino": 60,
 }
 _TORCH_WITH_CUDA_MEGABYTES = 2800
 _OTHER_MEGABYTES = 2

@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 
 from pumit import __version__
 from pumit.errors import PumitError
+from pumit.system.optional import what_is_missing
 from pumit.system.out_of_memory import is_out_of_memory
 from pumit.system.threads import wait_asleep
 
@@ -115,6 +116,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if args.verbose:
             logger.exception("unexpected")
+        if missing := what_is_missing(error):
+            return _say(args.command, missing, 2)
         if is_out_of_memory(error):
             what = "there is not enough memory; close other programs, crop the scan or use the CPU."
             return _say(args.command, what, 2)

@@ -1,10 +1,15 @@
-"""What this machine could compute on."""
+"""What this machine could compute on, and whether PyTorch is there to do so."""
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
-import torch
+# What the drivers of GPUs put there, of NVIDIA, of AMD, and of Windows for its Linux.
+_LINUX_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 
 @dataclass(frozen=True)
@@ -22,12 +27,43 @@ class Device:
     memory_bytes: int | None = None
 
 
+def has_torch() -> bool:
+    """Whether PyTorch is installed; it is not loaded."""
+    return "torch" in sys.modules or find_spec("torch") is not None
+
+
+def torch_sees_gpu() -> bool:
+    """Whether PyTorch can compute on a GPU by CUDA's or ROCm's ways.
+
+    Loading PyTorch takes seconds, and is left out where no driver of a GPU is.
+    """
+    if not has_torch() or ("torch" not in sys.modules and not _has_gpu_driver()):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def list_devices() -> list[Device]:
-    """Devices that torch can use here, accelerators first."""
+    """Devices that can be computed on here, accelerators first."""
     devices = []
-    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        told = torch.cuda.get_device_properties(index)
-        devices.append(Device(f"cuda:{index}", told.name, told.total_memory))
-    if torch.backends.mps.is_available():
-        devices.append(Device("mps"))
+    if torch_sees_gpu():
+        import torch
+
+        for index in range(torch.cuda.device_count()):
+            told = torch.cuda.get_device_properties(index)
+            devices.append(Device(f"cuda:{index}", told.name, told.total_memory))
+    if has_torch() and (sys.platform == "darwin" or "torch" in sys.modules):
+        import torch
+
+        if torch.backends.mps.is_available():
+            devices.append(Device("mps"))
     return [*devices, Device("cpu")]
+
+
+def _has_gpu_driver() -> bool:
+    if sys.platform.startswith("linux"):
+        return any(Path(name).exists() for name in _LINUX_DRIVERS)
+    if sys.platform == "win32":
+        return (Path(os.environ.get("SYSTEMROOT", "C:/Windows")) / "System32/nvcuda.dll").exists()
+    return False

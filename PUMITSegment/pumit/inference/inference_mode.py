@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
-
-import torch
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
@@ -19,6 +18,10 @@ def outside_inference_mode(ask: Callback | None) -> Callback | None:
     """
     if ask is None:
         return None
+
+    if "torch" not in sys.modules:  # nothing of it computes
+        return ask
+    import torch
 
     @functools.wraps(ask)
     def asked(*given: Any) -> Any:

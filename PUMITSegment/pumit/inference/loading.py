@@ -8,17 +8,10 @@ import torch
 from torch import nn
 
 from pumit.errors import CheckpointError, PumitError
-from pumit.models.card import ModelKind, kind_of
+from pumit.models.card import ModelKind
 from pumit.models.checkpoint import Checkpoint, load_checkpoint
+from pumit.models.weights import not_finite, require_kind
 from pumit.networks.build import build_network
-
-_WANTED: dict[ModelKind, str] = {
-    "promptable": "takes no prompts; choose a promptable model",
-    "automatic": "segments nothing by itself; choose an automatic model",
-    "tokenizer": "reconstructs nothing; choose a tokenizer",
-    "encoder": "is no pre-trained encoder; choose one",
-    "classifier": "tells no classes of a whole scan; choose a classifier",
-}
 
 
 def read_model(path: Path, kind: ModelKind) -> Checkpoint:
@@ -28,11 +21,7 @@ def read_model(path: Path, kind: ModelKind) -> Checkpoint:
         CheckpointError: If it cannot be read, or is of another kind.
     """
     checkpoint = load_checkpoint(path)
-    if kind_of(checkpoint.recipe) != kind:
-        raise CheckpointError(
-            f"{path.name} holds the network {checkpoint.recipe.get('network')!r}, which "
-            f"{_WANTED[kind]}."
-        )
+    require_kind(checkpoint.recipe, path.name, kind)
     return checkpoint
 
 
@@ -52,10 +41,7 @@ def build_from(checkpoint: Checkpoint, path: Path, device: torch.device) -> nn.M
             f"The weights in {path.name} do not fit the network it names; fetch the model again."
         ) from None
     if not all(bool(v.isfinite().all()) for v in state.values()):
-        raise CheckpointError(
-            f"{path.name} holds weights that are not finite numbers: its training failed; "
-            "use an earlier checkpoint."
-        )
+        raise not_finite(path.name)
     return network.eval().to(device)
 
 

@@ -7,15 +7,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from pumit.errors import CheckpointError
-from pumit.models.tensor_file import write_tensors
 from pumit.system.atomic import atomic_path
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = "pumit-checkpoint-1"
 
@@ -37,6 +37,8 @@ class Checkpoint:
 
 def fingerprint(state: Mapping[str, Tensor]) -> str:
     """SHA-256 over names, dtypes, shapes and bytes of the tensors, in order of the names."""
+    import torch
+
     digest = hashlib.sha256()
     for name in sorted(state):
         tensor = state[name].detach().contiguous().cpu()
@@ -55,6 +57,8 @@ def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str
     Raises:
         ExportError: If the target cannot be written.
     """
+    from pumit.models.tensor_file import write_tensors
+
     tensors = {name: t.detach().contiguous().cpu().clone() for name, t in state.items()}
     sha256 = fingerprint(tensors)
     text = json.dumps(dict(recipe))
@@ -77,7 +81,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
             f"{path.name} is a pickle, which could run any code; only safetensors files are read."
         )
     try:
-        with safe_open(str(path), framework="pt") as handle:
+        with safe_open(str(path), framework="np") as handle:
             metadata = handle.metadata() or {}
     except (SafetensorError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())

@@ -6,11 +6,12 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from pumit.errors import PumitError
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from scipy import ndimage
 
 from pumit.preprocessing.coarsest_axis import depth_first as depth_first
+from pumit.preprocessing.interpolation import interpolate
+
+Floats = npt.NDArray[np.float32]
 
 PLANAR_DEGREE = 5  # from here on a field is one slice
 
@@ -81,29 +82,28 @@ class Pyramid:
         self.spacing_mm = spacing_mm
 
     @cached_property
-    def levels(self) -> list[tuple[Tensor | None, tuple[int, int, int]]]:
+    def levels(self) -> list[tuple[Floats | None, tuple[int, int, int]]]:
         """(Voxels, volume voxels per level voxel); the first level is `array` itself (None)."""
-        levels: list[tuple[Tensor | None, tuple[int, int, int]]] = [(None, (1, 1, 1))]
+        levels: list[tuple[Floats | None, tuple[int, int, int]]] = [(None, (1, 1, 1))]
         for pool, factor in _coarser(self.array.shape, self.spacing_mm):
             levels.append((self._averaged(levels[-1][0], pool), factor))
         return levels
 
-    def _averaged(self, previous: Tensor | None, pool: list[int]) -> Tensor:
+    def _averaged(self, previous: Floats | None, pool: list[int]) -> Floats:
         """One level up, float32; block by block along depth so that memory stays small."""
-        if previous is not None:
-            return _means(previous, pool)
-        d = self.array.shape[0]
-        block = max(8 // pool[0] * pool[0], pool[0])
-        parts = []
-        for start in range(0, d - d % pool[0], block):
-            stop = min(start + block, d - d % pool[0])
-            chunk = torch.from_numpy(np.ascontiguousarray(self.array[start:stop], dtype=np.float32))
-            parts.append(_means(chunk, pool))
-        return torch.cat(parts)
+        source = self.array if previous is None else previous
+        d, h, w = (n // p for n, p in zip(source.shape, pool, strict=True))
+        out = np.empty((d, h, w), dtype=np.float32)
+        block = max(8 // pool[0], 1)
+        for start in range(0, d, block):
+            part = source[start * pool[0] : (start + block) * pool[0]]
+            chunk = np.ascontiguousarray(part, dtype=np.float32)
+            out[start : start + block] = averaged(chunk, pool)
+        return out
 
     def _level_for(
         self, step: npt.NDArray[np.float64]
-    ) -> tuple[Tensor | None, tuple[int, int, int]]:
+    ) -> tuple[Floats | None, tuple[int, int, int]]:
         chosen = self.levels[0]
         for level in self.levels[1:]:
             if all(f <= 1.01 * s for f, s in zip(level[1], step, strict=True)):
@@ -112,7 +112,7 @@ class Pyramid:
 
     def sample(
         self, field: Field, rotation: npt.NDArray[np.float64] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Floats, Floats]:
         """Resample a field.
 
         Args:
@@ -123,60 +123,77 @@ class Pyramid:
         Returns:
             Intensities and an inside mask, each (d, h, w) float32.
         """
-        tensor, factor = self._level_for(np.asarray(field.step))
-        matrix = _index_matrix(field, self.spacing_mm, rotation)  # field offset -> volume offset
+        voxels, factor = self._level_for(np.asarray(field.step))
         # Thick slices out of thin ones: average sub-slices.
         thick = int(np.clip(round(field.step[0] / factor[0]), 1, 4))
-        corner = _corners(field.shape) @ matrix.T + np.asarray(field.centre_index)
-        low, high = corner.min(0), corner.max(0)
-        region, offset = self._region(tensor, factor, low, high)
         shape = (field.shape[0] * thick, *field.shape[1:])
-        grid = _grid(field.shape, shape, matrix, np.asarray(field.centre_index))
-        local = (grid + 0.5) / torch.tensor(factor) - 0.5 - torch.tensor(offset)
-        size = torch.tensor(region.shape)
-        normal = ((local + 0.5) / size * 2 - 1).flip(-1).float()
-        image = F.grid_sample(
-            region[None, None],
-            normal[None],
-            mode="bilinear",
-            padding_mode="border",
-            align_corners=False,
-        )[0, 0]
-        limit = torch.tensor(self.array.shape)
-        inside = ((grid > -0.5) & (grid < limit - 0.5)).all(-1).float()
-        if thick > 1:
-            weight = inside.reshape(field.shape[0], thick, *field.shape[1:])
-            slabs = image.reshape(field.shape[0], thick, *field.shape[1:])
-            total = weight.sum(1)
-            image = torch.where(
-                total > 0, (slabs * weight).sum(1) / total.clamp_min(1), slabs.mean(1)
+        if rotation is None:
+            axes = [
+                offset * step + centre
+                for offset, step, centre in zip(
+                    _offsets(field.shape, shape), field.step, field.centre_index, strict=True
+                )
+            ]
+            low, high = (
+                np.array(ends) for ends in zip(*((a[0], a[-1]) for a in axes), strict=True)
             )
-            inside = (total >= thick / 2).float()
+            region, offset = self._region(voxels, factor, low, high)
+            image = region
+            valid = []
+            for axis, at in enumerate(axes):
+                local = (at + 0.5) / factor[axis] - 0.5 - offset[axis]
+                image = interpolate(image, axis, local)
+                valid.append((at > -0.5) & (at < self.array.shape[axis] - 0.5))
+            inside = box_of(valid).astype(np.float32)
+        else:
+            grid = self._turned(field, shape, rotation)
+            low, high = (end(grid, (0, 1, 2)) for end in (np.min, np.max))
+            region, offset = self._region(voxels, factor, low, high)
+            local = (grid + 0.5) / factor - 0.5 - np.asarray(offset)
+            image = ndimage.map_coordinates(
+                region, np.moveaxis(local, -1, 0), order=1, mode="nearest"
+            )
+            limit = np.asarray(self.array.shape) - 0.5
+            within = (grid > -0.5) & (grid < limit)
+            inside = np.asarray(within.all(-1), dtype=np.float32)
+        if thick > 1:
+            weight, slabs = (x.reshape(field.shape[0], thick, *shape[1:]) for x in (inside, image))
+            total = weight.sum(1)
+            of_inside = (slabs * weight).sum(1) / np.maximum(total, 1)
+            image = np.where(total > 0, of_inside, slabs.mean(1))
+            inside = (total >= thick / 2).astype(np.float32)
         return image, inside
 
     def sample_nearest(
         self, field: Field, rotation: npt.NDArray[np.float64] | None = None
-    ) -> Tensor:
+    ) -> npt.NDArray[np.generic]:
         """Nearest voxel values, (d, h, w); 0 outside. For label maps."""
-        matrix = _index_matrix(field, self.spacing_mm, rotation)
-        grid = (
-            _grid(field.shape, field.shape, matrix, np.asarray(field.centre_index)).round().long()
-        )
-        limit = torch.tensor(self.array.shape)
+        turn = np.eye(3) if rotation is None else rotation
+        grid = self._turned(field, field.shape, turn).round().astype(np.intp)
+        limit = np.array(self.array.shape)
         inside = ((grid >= 0) & (grid < limit)).all(-1)
-        d, h, w = grid.clamp_min(0).minimum(limit - 1).unbind(-1)
-        values = torch.from_numpy(np.ascontiguousarray(self.array[d.numpy(), h.numpy(), w.numpy()]))
-        return torch.where(inside, values, torch.zeros_like(values))
+        d, h, w = np.moveaxis(grid.clip(0, limit - 1), -1, 0)
+        values = self.array[d, h, w]
+        return np.where(inside, values, np.zeros_like(values))
+
+    def _turned(
+        self, field: Field, shape: tuple[int, ...], rotation: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
+        """Volume indices of a turned field's sample points, (*shape, 3); `shape` refines it."""
+        spacing = np.diag(np.asarray(self.spacing_mm, dtype=np.float64))
+        matrix = np.linalg.inv(spacing) @ rotation @ spacing @ np.diag(field.step)
+        offset = np.stack(np.meshgrid(*_offsets(field.shape, shape), indexing="ij"), -1)
+        return np.asarray(offset @ matrix.T + np.asarray(field.centre_index))
 
     def _region(
         self,
-        tensor: Tensor | None,
+        level: Floats | None,
         factor: tuple[int, int, int],
         low: npt.NDArray[np.float64],
         high: npt.NDArray[np.float64],
-    ) -> tuple[Tensor, tuple[int, int, int]]:
+    ) -> tuple[Floats, tuple[int, int, int]]:
         """Crop of a level that covers volume indices low .. high, and its offset in that level."""
-        source = self.array if tensor is None else tensor
+        source = self.array if level is None else level
         starts, stops = [], []
         for axis in range(3):
             n = source.shape[axis]
@@ -185,11 +202,26 @@ class Pyramid:
             starts.append(min(max(start, 0), n - 1))
             stops.append(max(min(stop, n), starts[-1] + 1))
         window = tuple(slice(a, b) for a, b in zip(starts, stops, strict=True))
-        if tensor is None:
-            crop = torch.from_numpy(np.ascontiguousarray(self.array[window], dtype=np.float32))
-        else:
-            crop = tensor[window]
+        crop = np.ascontiguousarray(source[window], dtype=np.float32)
         return crop, (starts[0], starts[1], starts[2])
+
+
+def box_of(axes: Sequence[npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
+    """Bool (d, h, w): where all three axes say so, each of them bool along its own."""
+    d, h, w = axes
+    return np.asarray(d[:, None, None] & h[:, None] & w)
+
+
+def averaged(array: Floats, pool: Sequence[int]) -> Floats:
+    """Means of blocks of (D, H, W), one or two voxels along each axis; a rest is left out."""
+    out, scale = array, 1.0
+    for axis in (2, 1, 0):  # the last axis first: its neighbours lie together
+        if pool[axis] == 2:
+            n = out.shape[axis] // 2 * 2
+            rows: list[slice] = [slice(None)] * axis
+            out = out[(*rows, slice(0, n, 2))] + out[(*rows, slice(1, n, 2))]
+            scale /= 2
+    return out * np.float32(scale) if scale < 1 else out
 
 
 def level_bytes(shape: tuple[int, ...], spacing_mm: tuple[float, float, float]) -> int:
@@ -226,47 +258,6 @@ def _coarser(
         yield pool, factor
 
 
-def _means(voxels: Tensor, pool: list[int]) -> Tensor:
-    """Means of 1 or 2 voxels along each axis; what is left over at an end is left out.
-
-    The same as `avg_pool3d`, which takes a single channel voxel by voxel in one thread: sums of
-    slices take a fifth of its time.
-    """
-    for axis in (2, 1, 0):  # the last axis first: its neighbours lie together
-        if pool[axis] == 2:
-            count = voxels.shape[axis] // 2
-            first, second = (voxels.transpose(0, axis)[i : 2 * count : 2] for i in (0, 1))
-            voxels = (first + second).transpose(0, axis)
-    return voxels / math.prod(pool)
-
-
-def _index_matrix(
-    field: Field, spacing_mm: tuple[float, float, float], rotation: npt.NDArray[np.float64] | None
-) -> npt.NDArray[np.float64]:
-    """Matrix from field-index offsets to volume-index offsets."""
-    step = np.diag(np.asarray(field.step, dtype=np.float64))
-    if rotation is None:
-        return step
-    spacing = np.diag(np.asarray(spacing_mm, dtype=np.float64))
-    return np.linalg.inv(spacing) @ rotation @ spacing @ step
-
-
-def _corners(shape: tuple[int, int, int]) -> npt.NDArray[np.float64]:
-    """Offsets of the eight outer corners from the centre, in field voxels, (8, 3)."""
-    half = np.asarray(shape) / 2
-    signs = np.stack(np.meshgrid([-1, 1], [-1, 1], [-1, 1], indexing="ij"), -1).reshape(-1, 3)
-    return signs * half
-
-
-def _grid(
-    field: tuple[int, int, int],
-    shape: tuple[int, int, int],
-    matrix: npt.NDArray[np.float64],
-    centre: npt.NDArray[np.float64],
-) -> Tensor:
-    """Volume indices of the sample points, (*shape, 3); `shape` refines `field`."""
-    axes = []
-    for n, m in zip(shape, field, strict=True):
-        axes.append(((torch.arange(n, dtype=torch.float64) + 0.5) / n - 0.5) * m)
-    offset = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
-    return offset @ torch.from_numpy(matrix).T + torch.from_numpy(centre)
+def _offsets(field: Sequence[int], shape: Sequence[int]) -> list[npt.NDArray[np.float64]]:
+    """Offsets from a field's centre along each axis, in field voxels, of `shape` points."""
+    return [((np.arange(n) + 0.5) / n - 0.5) * m for n, m in zip(shape, field, strict=True)]

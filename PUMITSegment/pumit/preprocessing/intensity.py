@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
+Floats = npt.NDArray[np.float32]
 BINS = 128
 CLIP = 4.0  # a histogram bin counts at most four times the average: air must not fill the scale
 
 
-def _quantile(values: Tensor, q: float) -> float:
-    """Quantile of a 1-D tensor through its k-th value (torch.quantile limits the size)."""
-    k = min(max(round(q * (values.numel() - 1)) + 1, 1), values.numel())
-    return float(values.kthvalue(k).values)
-
-
-def equalizing_steps(values: Tensor) -> Tensor:
+def equalizing_steps(values: Floats) -> Floats:
     """Where contrast-limited histogram equalisation puts the borders of the bins.
 
     Args:
@@ -24,23 +19,22 @@ def equalizing_steps(values: Tensor) -> Tensor:
     Returns:
         Shape (BINS + 1,), rising from 0 to 1.
     """
-    counts = torch.histc(values.float(), BINS, 0, 1)
-    counts = counts.clamp_max(CLIP * counts.mean())
-    steps = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
-    return steps / steps[-1].clamp_min(1e-12)
+    bins = np.minimum(values.reshape(-1) * np.float32(BINS), BINS - 1).astype(np.uint8)
+    counts = np.bincount(bins, minlength=BINS).astype(np.float32)
+    counts = np.minimum(counts, CLIP * counts.mean())
+    steps = np.concatenate((np.zeros(1, np.float32), counts.cumsum(dtype=np.float32)))
+    return np.asarray(steps / max(float(steps[-1]), 1e-12))
 
 
-def equalized(linear: Tensor, steps: Tensor) -> Tensor:
-    """Equalise intensities in [0, 1] by given steps, linear within a bin; differentiable.
-
-    Beyond 0 and 1 the line of the outermost bin goes on.
-    """
-    position = linear * BINS
-    lower = position.detach().floor().clamp(0, BINS - 1).long()
-    return steps[lower] + (steps[lower + 1] - steps[lower]) * (position - lower)
+def equalized(linear: Floats, steps: Floats) -> Floats:
+    """Equalise intensities in [0, 1] by given steps, linear within a bin."""
+    position = linear * np.float32(BINS)
+    lower = np.minimum(position, BINS - 1).astype(np.intp)
+    position -= lower
+    return np.asarray(steps[lower] + np.diff(steps)[lower] * position)
 
 
-def field_channels(image: Tensor, inside: Tensor) -> Tensor:
+def field_channels(image: Floats, inside: Floats) -> Floats:
     """Image channels of a field: linear intensity, equalised intensity, inside the volume.
 
     Both are measured on the field itself, so that a small field on soft tissue in CT gets its own
@@ -56,12 +50,16 @@ def field_channels(image: Tensor, inside: Tensor) -> Tensor:
     """
     is_inside = inside > 0.5
     values = image[is_inside]
-    if values.numel() == 0:
-        return torch.zeros((3, *image.shape), dtype=torch.float32, device=image.device)
-    low, high = _quantile(values, 0.005), _quantile(values, 0.995)
+    channels = np.zeros((3, *image.shape), dtype=np.float32)
+    if values.size == 0:
+        return channels
+    ends = [round(q * (values.size - 1)) for q in (0.005, 0.995)]
+    low, high = (float(v) for v in np.partition(values, ends)[ends])
     if not high > low:
         low, high = float(values.min()), float(values.max())
-    linear = ((image - low) / max(high - low, 1e-12)).clamp(0, 1)
-    equal = equalized(linear, equalizing_steps(linear[is_inside]))
-    mask = is_inside.to(linear.dtype)
-    return torch.stack((linear * mask, equal * mask, mask)).float()
+    linear = (values - np.float32(low)) / np.float32(max(high - low, 1e-12))
+    linear = linear.clip(0, 1)
+    channels[0][is_inside] = linear
+    channels[1][is_inside] = equalized(linear, equalizing_steps(linear))
+    channels[2] = is_inside
+    return channels

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
+
+Floats = npt.NDArray[np.float32]
 
 
-def interpolate(x: Tensor, axis: int, at: npt.NDArray[np.floating[Any]]) -> Tensor:
+def interpolate(x: Floats, axis: int, at: npt.NDArray[np.floating[Any]]) -> Floats:
     """Linear interpolation of x along one axis at fractional indices, edges replicated."""
     n = x.shape[axis]
-    position = torch.from_numpy(np.clip(at, 0, n - 1)).float()
-    lower = position.floor().clamp_max(max(n - 2, 0)).long()
-    weight = (position - lower).view([-1 if a == axis else 1 for a in range(x.ndim)])
-    low = x.index_select(axis, lower)
+    position = np.clip(at, 0, n - 1).astype(np.float32)
+    lower = np.minimum(np.floor(position), max(n - 2, 0)).astype(np.intp)
+    out = x.take(lower, axis)
     if n == 1:
-        return low
-    return low.lerp(x.index_select(axis, lower + 1), weight)
+        return out
+    weight = (position - lower).reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+    upper = x.take(lower + 1, axis)
+    upper -= out
+    upper *= weight
+    out += upper
+    return out
+
+
+def resampled(x: Floats, places: Sequence[npt.NDArray[np.floating[Any]]]) -> Floats:
+    """Linear interpolation of x (d, h, w) at fractional indices along each of its axes.
+
+    The axis that grows most is last, so that the others see few numbers.
+    """
+    growth = [len(at) / n for at, n in zip(places, x.shape, strict=True)]
+    for axis in sorted(range(x.ndim), key=lambda a: (growth[a], -a)):
+        x = interpolate(x, axis, places[axis])
+    return x

@@ -20,13 +20,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 from skimage.filters import threshold_otsu
-from torch import Tensor
 
 from pumit.errors import Cancelled
 from pumit.inference.automatic.region import Region
 from pumit.inference.interactive.field_planner import face_contact
-from pumit.inference.interactive.field_prompts import for_network
-from pumit.inference.interactive.grid_transfer import to_volume
+from pumit.inference.interactive.field_prompts import in_field
+from pumit.inference.interactive.grid_transfer import Floats, to_volume
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.prompt_solver import PromptSolver
 from pumit.inference.interactive.session import InteractiveSession
@@ -230,26 +229,26 @@ def _ask(
 ) -> list[_Found]:
     """The answers to one click that can be trusted."""
     d, h, w = (float(i) for i in point)
-    batch = for_network(IndexPrompts([(d, h, w, True)]), where, None)
+    batch = in_field(IndexPrompts([(d, h, w, True)]), where, None)
     logits, iou = solver.segmenter.decode(solver.embedding(where), batch)
     found = []
     for answer, estimate in zip(logits, iou.tolist(), strict=True):
         stable = stability(answer)
         if estimate < settings.min_iou or stable < settings.min_stability:
             continue
-        contact = face_contact((answer > 0).numpy(), where, solver.shape)
+        contact = face_contact(answer > 0, where, solver.shape)
         patch = to_volume(answer, where, solver.shape)
         if contact > settings.max_contact or patch is None:
             continue
         # The estimate alone ranks: on real scans stability said nothing of the quality.
         score = estimate - _CONTACT_PENALTY * contact
-        mask = _Found(np.array(patch.start), (patch.logits > 0).numpy(), score)
+        mask = _Found(np.array(patch.start), patch.logits > 0, score)
         if settings.min_voxels <= mask.size <= most and mask.holds(point):
             found.append(mask)
     return found
 
 
-def stability(logits: Tensor, offset: float = 1.0) -> float:
+def stability(logits: Floats, offset: float = 1.0) -> float:
     """IoU of a mask cut more strictly and more loosely by `offset`; 0 where both are empty."""
     loose = int((logits > -offset).sum())
     return int((logits > offset).sum()) / loose if loose else 0.0

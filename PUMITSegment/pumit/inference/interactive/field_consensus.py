@@ -6,17 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from scipy import ndimage
 
+from pumit.inference.interactive.grid_transfer import Floats
 from pumit.preprocessing.fields import Field
 
 POINTS = 4096
 
 
 def consensus(
-    answers: Sequence[tuple[Field, Sequence[Tensor]]],
+    answers: Sequence[tuple[Field, Sequence[Floats]]],
     click: npt.ArrayLike,
     spacing_mm: tuple[float, float, float],
 ) -> list[list[float]]:
@@ -73,20 +72,14 @@ def _places(
 
 
 def _looked_up(
-    where: Field, logits: Sequence[Tensor], places: npt.NDArray[np.float64]
+    where: Field, logits: Sequence[Floats], places: npt.NDArray[np.float64]
 ) -> tuple[list[npt.NDArray[np.bool_]], npt.NDArray[np.bool_]]:
     """Each answer at the places, (n,), and which of them the field reaches, (n,)."""
     at = where.to_field(places)
     size = np.asarray(where.shape)
     reached = np.asarray(((at > -0.5) & (at < size - 0.5)).all(1))
-    normal = torch.from_numpy(((at + 0.5) / size * 2 - 1)[:, ::-1].copy()).float()
-    values = F.grid_sample(
-        torch.stack(list(logits))[None].float(),
-        normal[None, None, None],
-        padding_mode="border",
-        align_corners=False,
-    )[0, :, 0, 0]  # (answers, n)
-    return [(v > 0).numpy() & reached for v in values], reached
+    values = (ndimage.map_coordinates(v, at.T, order=1, mode="nearest") for v in logits)
+    return [(v > 0) & reached for v in values], reached
 
 
 def _iou(

@@ -1,18 +1,16 @@
-"""Prompts in one field as the network wants them."""
+"""Prompts in one field as an engine wants them."""
 
 from __future__ import annotations
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from pumit.inference.engine.engine import FieldPrompts, Floats
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.networks.promptable.prompt_encoder import NEGATIVE, NO_LABEL, POSITIVE, PromptBatch
 from pumit.preprocessing.fields import Field
 
 
-def for_network(prompts: IndexPrompts, where: Field, prior: Tensor | None) -> PromptBatch:
-    """Collate the prompts of one field; see `PromptBatch` for the coordinates.
+def in_field(prompts: IndexPrompts, where: Field, prior: Floats | None) -> FieldPrompts:
+    """The prompts of one field; see `FieldPrompts` for the coordinates.
 
     Clicks outside of the field are left out: they are another field's.
 
@@ -23,28 +21,20 @@ def for_network(prompts: IndexPrompts, where: Field, prior: Tensor | None) -> Pr
     """
     ratio = where.prompt_ratio
     scale = np.array([ratio, 1.0, 1.0])
-    inside = []
+    points, signs = [], []
     for d, h, w, is_positive in prompts.points:
         at = where.to_field((d, h, w))
         if ((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all():
-            inside.append((at * scale, POSITIVE if is_positive else NEGATIVE))
-    count = max(1, len(inside))
-    points = torch.zeros(1, count, 3)
-    labels = torch.full((1, count), NO_LABEL, dtype=torch.long)
-    for i, (place, label) in enumerate(inside):
-        points[0, i] = torch.from_numpy(place)
-        labels[0, i] = label
-    boxes = torch.zeros(1, 2, 3)
+            points.append(at * scale)
+            signs.append(is_positive)
+    box = None
     if prompts.box is not None:
-        corners = [where.to_field(c) * scale for c in prompts.box]
-        boxes[0] = torch.from_numpy(np.stack(corners))
-    blank = torch.zeros(1, 1, *where.shape)
-    return PromptBatch(
-        points,
-        labels,
-        boxes,
-        torch.tensor([prompts.box is not None]),
-        blank if prior is None else prior[None, None],
-        torch.tensor([prior is not None]),
-        torch.tensor([ratio], dtype=torch.float32),
+        corners = np.stack([where.to_field(corner) * scale for corner in prompts.box])
+        box = corners.astype(np.float32)
+    return FieldPrompts(
+        np.array(points, dtype=np.float32).reshape(-1, 3),
+        np.array(signs, dtype=bool),
+        box,
+        prior,
+        float(np.float32(ratio)),
     )

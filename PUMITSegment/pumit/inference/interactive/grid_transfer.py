@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
+import numpy.typing as npt
+from scipy import special
 
-from pumit.preprocessing.fields import Field
-from pumit.preprocessing.interpolation import interpolate
+from pumit.preprocessing.fields import Field, box_of
+from pumit.preprocessing.interpolation import resampled
+
+Floats = npt.NDArray[np.float32]
 
 
 @dataclass
@@ -22,7 +24,7 @@ class Patch:
     """
 
     start: tuple[int, int, int]
-    logits: Tensor
+    logits: Floats
 
     @property
     def window(self) -> tuple[slice, slice, slice]:
@@ -31,7 +33,7 @@ class Patch:
         return (d, h, w)
 
 
-def to_volume(logits: Tensor, field: Field, shape: tuple[int, int, int]) -> Patch | None:
+def to_volume(logits: Floats, field: Field, shape: tuple[int, int, int]) -> Patch | None:
     """Bring a field's logits (d, h, w) to the volume's grid, where they are foreground.
 
     Only the box around the foreground is computed: the cost follows the segment, not the volume.
@@ -40,12 +42,11 @@ def to_volume(logits: Tensor, field: Field, shape: tuple[int, int, int]) -> Patc
         The patch, or None where nothing is foreground.
     """
     mask = logits > 0
-    if not bool(mask.any()):
+    if not mask.any():
         return None
     starts, axes = [], []
     for axis in range(3):
-        others = tuple(a for a in range(3) if a != axis)
-        hit = torch.nonzero(mask.any(others[1]).any(others[0])).flatten()
+        hit = np.flatnonzero(mask.any(axis=tuple(a for a in range(3) if a != axis)))
         edge = np.array([float(hit[0]) - 1, float(hit[-1]) + 1])
         step, centre = field.step[axis], field.centre_index[axis]
         low, high = (edge - (field.shape[axis] - 1) / 2) * step + centre
@@ -59,19 +60,16 @@ def to_volume(logits: Tensor, field: Field, shape: tuple[int, int, int]) -> Patc
             return None
         starts.append(start)
         axes.append((np.arange(start, stop) - centre) / step + (field.shape[axis] - 1) / 2)
-    out = logits
-    for axis in (0, 1, 2):
-        out = interpolate(out, axis, axes[axis])
-    return Patch((starts[0], starts[1], starts[2]), out)
+    return Patch((starts[0], starts[1], starts[2]), resampled(logits, axes))
 
 
-def to_volume_box(values: Tensor, field: Field, shape: tuple[int, int, int]) -> Patch | None:
+def to_volume_box(values: Floats, field: Field, shape: tuple[int, int, int]) -> Patch | None:
     """Bring all of a field's values (d, h, w) to the volume's grid.
 
     Returns:
         The patch, or None where the field lies beyond the volume.
     """
-    starts, out = [], values
+    starts, axes = [], []
     low, high = field.bounds()
     for axis in range(3):
         start = max(0, int(np.ceil(low[axis])))
@@ -79,21 +77,29 @@ def to_volume_box(values: Tensor, field: Field, shape: tuple[int, int, int]) -> 
         if stop <= start:
             return None
         offset = (np.arange(start, stop) - field.centre_index[axis]) / field.step[axis]
-        out = interpolate(out, axis, offset + (field.shape[axis] - 1) / 2)
+        axes.append(offset + (field.shape[axis] - 1) / 2)
         starts.append(start)
-    return Patch((starts[0], starts[1], starts[2]), out)
+    return Patch((starts[0], starts[1], starts[2]), resampled(values, axes))
 
 
-def to_field(patch: Patch | None, field: Field) -> Tensor:
+def to_field(patch: Patch | None, field: Field) -> Floats:
     """Foreground probability of a patch on a field's grid, (d, h, w); 0 outside of the patch."""
     if patch is None:
-        return torch.zeros(field.shape)
-    out = patch.logits
-    inside = torch.ones(field.shape, dtype=torch.bool)
+        return np.zeros(field.shape, dtype=np.float32)
+    axes, valid = [], []
     for axis in range(3):
         offset = np.arange(field.shape[axis]) - (field.shape[axis] - 1) / 2
         at = offset * field.step[axis] + field.centre_index[axis] - patch.start[axis]
-        valid = torch.from_numpy((at > -0.5) & (at < patch.logits.shape[axis] - 0.5))
-        inside &= valid.view([-1 if a == axis else 1 for a in range(3)])
-        out = interpolate(out, axis, at)
-    return out.sigmoid() * inside
+        valid.append((at > -0.5) & (at < patch.logits.shape[axis] - 0.5))
+        axes.append(at)
+    return sigmoid(resampled(patch.logits, axes)) * box_of(valid)
+
+
+def sigmoid(logits: Floats) -> Floats:
+    """Probabilities of logits."""
+    return np.asarray(special.expit(logits))
+
+
+def logit(probability: Floats) -> Floats:
+    """Logits of probabilities, those of 0 and 1 finite."""
+    return np.asarray(special.logit(probability.clip(1e-4, 1 - 1e-4)))

@@ -17,15 +17,12 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy import ndimage
-from torch import Tensor
 
-from pumit.inference.interactive.grid_transfer import Patch, to_volume_box
+from pumit.inference.interactive.grid_transfer import Floats, Patch, to_volume_box
 from pumit.preprocessing.fields import Field
 
 Mask = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float32]
 REACH = 2.0  # in-plane voxels of the field around a click within which a change belongs to it
 RIM = 1  # voxels around a change that are taken over with it, so that its border is the new one
 _INSIDE, _OUTSIDE = 4.0, -4.0
@@ -33,7 +30,7 @@ _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
 
 
 def change_at(
-    before: Tensor, after: Tensor, place: npt.ArrayLike, slice_ratio: float
+    before: Floats, after: Floats, place: npt.ArrayLike, slice_ratio: float
 ) -> Mask | None:
     """The pieces of a change that a click belongs to.
 
@@ -46,7 +43,7 @@ def change_at(
     Returns:
         Bool (D, H, W), or None where nothing changed at the click.
     """
-    changed = ((before > 0) != (after > 0)).numpy()
+    changed = (before > 0) != (after > 0)
     labels, count = ndimage.label(changed, _NEIGHBOURS)
     if count == 0:
         return None
@@ -63,7 +60,7 @@ def change_at(
 
 
 def take_over(
-    patch: Patch, after: Tensor, change: Mask, where: Field, shape: tuple[int, int, int]
+    patch: Patch, after: Floats, change: Mask, where: Field, shape: tuple[int, int, int]
 ) -> Patch:
     """The earlier answer with the change at the click in it.
 
@@ -83,8 +80,8 @@ def take_over(
         for s, n in zip(window, region.shape, strict=True)
     )
     part = crop(where, window)
-    values = to_volume_box(after[window].float(), part, shape)
-    inside = to_volume_box(torch.from_numpy(region[window]).float(), part, shape)
+    values = to_volume_box(after[window], part, shape)
+    inside = to_volume_box(region[window].astype(np.float32), part, shape)
     if values is None or inside is None:
         return patch
     starts = [min(a, b) for a, b in zip(patch.start, values.start, strict=True)]
@@ -94,9 +91,10 @@ def take_over(
             patch.start, patch.logits.shape, values.start, values.logits.shape, strict=True
         )
     ]
-    whole = torch.full([b - a for a, b in zip(starts, stops, strict=True)], _OUTSIDE)
+    size = tuple(b - a for a, b in zip(starts, stops, strict=True))
+    whole: Floats = np.full(size, _OUTSIDE, dtype=np.float32)
 
-    def place(of: Patch) -> Tensor:
+    def place(of: Patch) -> Floats:
         return whole[
             tuple(
                 slice(a - s, a - s + n)
@@ -104,9 +102,8 @@ def take_over(
             )
         ]
 
-    place(patch).copy_(patch.logits)
-    here = place(values)
-    here.copy_(torch.where(inside.logits > 0.5, values.logits, here))
+    place(patch)[:] = patch.logits
+    np.copyto(place(values), values.logits, where=inside.logits > 0.5)
     return Patch((starts[0], starts[1], starts[2]), whole)
 
 
@@ -123,7 +120,7 @@ def patch_of(mask: Mask) -> Patch:
     window = ndimage.find_objects(mask.astype(np.uint8))[0]
     values = np.where(mask[window], _INSIDE, _OUTSIDE).astype(np.float32)
     d, h, w = (s.start for s in window)
-    return Patch((d, h, w), torch.from_numpy(values))
+    return Patch((d, h, w), values)
 
 
 def is_inside(patch: Patch, place: Sequence[float]) -> bool:
@@ -152,7 +149,7 @@ def changed_at(
         `before` itself where nothing changed at the places.
     """
     if after is None:
-        after = Patch(before.start, torch.full(before.logits.shape, _OUTSIDE))
+        after = Patch(before.start, np.full(before.logits.shape, _OUTSIDE, np.float32))
     # 1. Both on a box that holds both.
     start = np.minimum(before.start, after.start)
     ends = [np.add(patch.start, patch.logits.shape) for patch in (before, after)]
@@ -168,13 +165,13 @@ def changed_at(
     # 3. With a rim, so that the border is the new one.
     taken = ndimage.binary_dilation(np.isin(labels, touched), _NEIGHBOURS)
     d, h, w = start.tolist()
-    return Patch((d, h, w), torch.from_numpy(np.where(taken, new, old)))
+    return Patch((d, h, w), np.where(taken, new, old))
 
 
 def _on(patch: Patch, start: npt.NDArray[np.int_], shape: tuple[int, ...]) -> Floats:
     whole = np.full(shape, _OUTSIDE, dtype=np.float32)
     window = [slice(a, a + n) for a, n in zip(patch.start - start, patch.logits.shape, strict=True)]
-    whole[tuple(window)] = np.asarray(patch.logits)
+    whole[tuple(window)] = patch.logits
     return whole
 
 

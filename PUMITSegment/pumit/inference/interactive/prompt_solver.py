@@ -13,15 +13,21 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from pumit.errors import Cancelled
+from pumit.inference.engine.engine import Features
 from pumit.inference.interactive.answer_checks import bounds_of, box_fit, contradicted
 from pumit.inference.interactive.field_consensus import consensus
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
-from pumit.inference.interactive.field_prompts import for_network
-from pumit.inference.interactive.grid_transfer import Patch, to_field, to_volume
+from pumit.inference.interactive.field_prompts import in_field
+from pumit.inference.interactive.grid_transfer import (
+    Floats,
+    Patch,
+    logit,
+    sigmoid,
+    to_field,
+    to_volume,
+)
 from pumit.inference.interactive.index_prompts import IndexPrompts, is_same_box
 from pumit.inference.interactive.local_change import (
     change_at,
@@ -40,7 +46,6 @@ from pumit.inference.interactive.refinement import (
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.inference.storage.embedding_store import StoredImage, storage_bytes
-from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.preprocessing.fields import Field, Pyramid
 
 FINER = 0.75  # a field this much finer than the shown one is worth another embedding
@@ -58,7 +63,7 @@ class FieldAnswer:
     """
 
     field: Field
-    logits: Tensor | None = None
+    logits: Floats | None = None
     score: float = -1.0
     iou: float = 0.0
 
@@ -86,8 +91,8 @@ class Answer:
     @cached_property
     def nbytes(self) -> int:
         """What it takes in memory, bytes, once it is complete."""
-        tensors = [view.logits for view in self.views if view.logits is not None]
-        return storage_bytes(tensors if self.patch is None else [*tensors, self.patch.logits])
+        arrays = [view.logits for view in self.views if view.logits is not None]
+        return storage_bytes(arrays if self.patch is None else [*arrays, self.patch.logits])
 
 
 class PromptSolver:
@@ -121,7 +126,7 @@ class PromptSolver:
         centre = (np.asarray(self.shape) - 1) / 2
         self.embedding(self.planner.around_click(centre)[-1])
 
-    def embedding(self, where: Field) -> ImageEmbedding:
+    def embedding(self, where: Field) -> Features:
         """The embedding of a field, computed once as long as there is room."""
         return self.image.embedding(where, self.segmenter.embed)
 
@@ -168,7 +173,7 @@ class PromptSolver:
         assert chosen.logits is not None
         for view in out.views:
             if view.logits is not None:  # without the answers beside it
-                view.logits = view.logits.clone()
+                view.logits = view.logits.copy()
         # 3. Onto the volume's grid, and finer where its border is uncertain.
         out.iou = chosen.iou
         out.patch = to_volume(chosen.logits, chosen.field, self.shape)
@@ -211,7 +216,7 @@ class PromptSolver:
         assert before.patch is not None
         *place, is_positive = prompts.points[-1]
         # 1. Ask the field, going on from what was shown.
-        prior = _as_logits(to_field(before.patch, where))
+        prior = logit(to_field(before.patch, where))
         view = replace(before.views[before.chosen], field=where, logits=prior)
         (new,) = self._ask(view, prompts)
         assert new.logits is not None
@@ -224,7 +229,7 @@ class PromptSolver:
         if is_inside(patch, place) != is_positive:
             return None
         views = [replace(v, logits=None) for v in before.views]
-        views[before.chosen] = replace(new, logits=new.logits.clone())
+        views[before.chosen] = replace(new, logits=new.logits.copy())
         return Answer(views, before.chosen, patch, new.iou, prompts.box, len(prompts.points))
 
     def _with_part(
@@ -252,7 +257,7 @@ class PromptSolver:
         A first click is answered in a field of any size; once its answer tells how large the
         structure is, a field that it nearly fills shows more of its border.
         """
-        bounds = bounds_of((patch.logits > 0).numpy())
+        bounds = bounds_of(patch.logits > 0)
         if bounds is None:
             return shown
         low, high = bounds + np.asarray(patch.start)
@@ -280,9 +285,9 @@ class PromptSolver:
             if cancelled is not None and cancelled():
                 raise Cancelled("The prediction was cancelled.")
             prior = to_field(patch, where)
-            batch = for_network(prompts, where, prior)
+            batch = in_field(prompts, where, prior)
             logits, _ = self.segmenter.decode(self.embedding(where), batch)
-            if agreement(logits[0], _as_logits(prior)) >= self.settings.window_agreement:
+            if agreement(logits[0], logit(prior)) >= self.settings.window_agreement:
                 windows.append(Window(where, logits[0]))
         return merge(patch, windows, self.shape) if windows else patch
 
@@ -297,7 +302,7 @@ class PromptSolver:
         elif not self.settings.shares_answer:
             return covering
         shown = before.patch
-        return [replace(v, logits=_as_logits(to_field(shown, v.field))) for v in covering]
+        return [replace(v, logits=logit(to_field(shown, v.field))) for v in covering]
 
     def _moved(
         self, views: list[FieldAnswer], places: npt.NDArray[np.float64]
@@ -317,12 +322,12 @@ class PromptSolver:
                 holding.append(view)
         return holding
 
-    def _start(self, prompts: IndexPrompts, where: Field) -> Tensor | None:
+    def _start(self, prompts: IndexPrompts, where: Field) -> Floats | None:
         """The prior mask in a field, as logits, or None without one."""
         if prompts.mask is None:
             return None
-        whole = Patch((0, 0, 0), torch.from_numpy(np.where(prompts.mask, 4.0, -4.0)).float())
-        return _as_logits(to_field(whole, where))
+        whole = Patch((0, 0, 0), np.where(prompts.mask, np.float32(4), np.float32(-4)))
+        return logit(to_field(whole, where))
 
     def _fresh_fields(self, prompts: IndexPrompts) -> list[Field]:
         """Fields that hold every positive prompt."""
@@ -341,14 +346,14 @@ class PromptSolver:
     def _ask(self, view: FieldAnswer, prompts: IndexPrompts) -> list[FieldAnswer]:
         """Ask the network about one field; several answers where the prompt is ambiguous."""
         embedding = self.embedding(view.field)
-        prior = None if view.logits is None else view.logits.sigmoid()
-        batch = for_network(prompts, view.field, prior)
+        prior = None if view.logits is None else sigmoid(view.logits)
+        batch = in_field(prompts, view.field, prior)
         logits, iou = self.segmenter.decode(embedding, batch)
         # One click or one box may mean several structures: each answer is candidates at.
         is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
         answers = []
         for i in range(len(iou) if is_ambiguous else 1):
-            mask = (logits[i] > 0).numpy()
+            mask = logits[i] > 0
             score = float(iou[i])
             score -= self.settings.miss_penalty * contradicted(mask, view.field, prompts)
             score -= self.settings.contact_penalty * face_contact(mask, view.field, self.shape)
@@ -390,7 +395,3 @@ def _covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:
     """Whether all indices lie in a field."""
     at = where.to_field(indices)
     return bool(((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all())
-
-
-def _as_logits(probability: Tensor) -> Tensor:
-    return torch.logit(probability, eps=1e-4)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from pumit.inference.interactive.grid_transfer import Patch, to_volume_box
+from pumit.inference.interactive.grid_transfer import Floats, Patch, to_volume_box
 from pumit.preprocessing.fields import Field
+from pumit.preprocessing.interpolation import interpolate
 
 SAMPLED_VOXELS = 500_000
 
@@ -26,7 +25,7 @@ class Window:
     """
 
     field: Field
-    logits: Tensor
+    logits: Floats
 
 
 def uncertain_windows(
@@ -44,9 +43,9 @@ def uncertain_windows(
         The chosen windows, the one with most of the uncertain border first.
     """
     # 1. Uncertain voxels of a sample; of a large patch it says as much and fits in memory.
-    stride = max(1, math.ceil((patch.logits.numel() / SAMPLED_VOXELS) ** (1 / 3)))
+    stride = max(1, math.ceil((patch.logits.size / SAMPLED_VOXELS) ** (1 / 3)))
     sample = patch.logits[::stride, ::stride, ::stride]
-    border = np.argwhere((sample.abs() < band).numpy()) * stride  # (N, 3)
+    border = np.argwhere(np.abs(sample) < band) * stride  # (N, 3)
     if len(border) == 0:
         return []
     places = border + np.asarray(patch.start)  # (N, 3), indices of the volume
@@ -68,7 +67,7 @@ def uncertain_windows(
     return chosen
 
 
-def agreement(a: Tensor, b: Tensor) -> float:
+def agreement(a: Floats, b: Floats) -> float:
     """IoU of two answers, logits of one shape; 1 where both are empty."""
     x, y = a > 0, b > 0
     union = int((x | y).sum())
@@ -98,23 +97,25 @@ def merge(coarse: Patch, windows: list[Window], shape: tuple[int, int, int]) -> 
         part = to_volume_box(window.logits, window.field, shape)
         if part is None:
             continue
-        weight = to_volume_box(_bump(window.field.shape), window.field, shape)
-        assert weight is not None
-        parts.append((part, weight))
+        parts.append((part, _weight(window.field, part)))
         for axis in range(3):
             starts[axis] = min(starts[axis], part.start[axis])
             stops[axis] = max(stops[axis], part.start[axis] + part.logits.shape[axis])
     # 2. The coarse answer with a small weight; outside its box, background (logit -4).
     size = tuple(b - a for a, b in zip(starts, stops, strict=True))
-    total = torch.full(size, -4.0)
-    _window_of(coarse, starts, total).copy_(coarse.logits.clamp(-8, 8))
-    weights = torch.full(size, 0.15)
+    total: Floats = np.full(size, -4.0, dtype=np.float32)
+    total[_window_of(coarse, starts)] = coarse.logits.clip(-8, 8)
+    weights: Floats = np.full(size, 0.15, dtype=np.float32)
     total *= weights
     # 3. The weighted mean of all answers, logits (d, h, w).
     for part, weight in parts:
-        _window_of(part, starts, total).add_(part.logits.clamp(-8, 8) * weight.logits)
-        _window_of(part, starts, weights).add_(weight.logits)
-    return Patch((starts[0], starts[1], starts[2]), total / weights)
+        here = _window_of(part, starts)
+        values = np.clip(part.logits, -8, 8, out=part.logits)
+        values *= weight
+        total[here] += values
+        weights[here] += weight
+    total /= weights
+    return Patch((starts[0], starts[1], starts[2]), total)
 
 
 def joined(a: Patch, b: Patch) -> Patch:
@@ -124,28 +125,30 @@ def joined(a: Patch, b: Patch) -> Patch:
         [s + n for s, n in zip(patch.start, patch.logits.shape, strict=True)] for patch in (a, b)
     ]
     size = [max(i, j) - s for i, j, s in zip(*ends, start, strict=True)]
-    total = torch.full(size, -8.0)
+    total: Floats = np.full(size, -8.0, dtype=np.float32)
     for patch in (a, b):
-        window = _window_of(patch, start, total)
-        window.copy_(torch.maximum(window, patch.logits))
+        here = total[_window_of(patch, start)]
+        np.maximum(here, patch.logits, out=here)
     return Patch((start[0], start[1], start[2]), total)
 
 
-def _window_of(patch: Patch, starts: list[int], whole: Tensor) -> Tensor:
-    window = tuple(
+def _window_of(patch: Patch, starts: list[int]) -> tuple[slice, ...]:
+    return tuple(
         slice(a - s, a - s + n)
         for a, s, n in zip(patch.start, starts, patch.logits.shape, strict=True)
     )
-    return whole[window]
 
 
-def _bump(shape: tuple[int, int, int]) -> Tensor:
-    """Weight of a window's voxels (d, h, w): 1 in the middle, 0 at the rim."""
-    out = torch.ones(shape)
-    for axis, n in enumerate(shape):
-        if n == 1:
-            continue
-        t = (torch.arange(n) + 0.5) / n
-        ramp = (torch.minimum(t, 1 - t) / 0.2).clamp(0, 1)
-        out = out * ramp.view([-1 if a == axis else 1 for a in range(3)])
-    return out
+def _weight(where: Field, part: Patch) -> Floats:
+    """Weight of a window's answer on the volume's grid: 1 in the middle, 0 at the rim."""
+    weights = []
+    for axis, (n, start, length) in enumerate(
+        zip(where.shape, part.start, part.logits.shape, strict=True)
+    ):
+        t = (np.arange(n, dtype=np.float32) + 0.5) / n
+        ramp = (np.minimum(t, 1 - t) / np.float32(0.2)).clip(0, 1) if n > 1 else np.ones_like(t)
+        at = np.arange(start, start + length) - where.centre_index[axis]
+        place = at / where.step[axis] + (n - 1) / 2
+        weights.append(interpolate(ramp.astype(np.float32), 0, place))
+    d, h, w = weights
+    return np.asarray(d[:, None, None] * (h[:, None] * w))

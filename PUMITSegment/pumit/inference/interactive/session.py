@@ -235,7 +235,7 @@ class InteractiveSession(PromptedSession):
     def _mask(self, answer: Answer) -> npt.NDArray[np.bool_]:
         mask = np.zeros(tuple(self.volume.shape[a] for a in self.order), dtype=bool)
         if answer.patch is not None:
-            mask[answer.patch.window] = (answer.patch.logits > 0).numpy()
+            mask[answer.patch.window] = answer.patch.logits > 0
         return mask.transpose(np.argsort(self.order))
 
     def _iou(self, answer: Answer) -> float:

@@ -15,17 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy import ndimage
-from torch import Tensor
 
-from pumit.inference.interactive.grid_transfer import Patch
+from pumit.inference.interactive.grid_transfer import Floats, Patch, sigmoid
 from pumit.inference.interactive.prompt_solver import Answer
 from pumit.models.overlap import Evidence
-from pumit.preprocessing.fields import Field
-from pumit.preprocessing.interpolation import interpolate
+from pumit.preprocessing.fields import Field, box_of
+from pumit.preprocessing.interpolation import resampled
 
-Floats = npt.NDArray[np.float32]
 SAMPLED_VOXELS = 400_000
 # How far around a place is looked: the standard deviation over the size of the segment.
 REACH = 0.1
@@ -194,22 +191,19 @@ def _at_border(
     local = index - patch.start
     low = np.maximum(local - step, 0)
     near = tuple(slice(a, b + s + 1) for a, b, s in zip(low, local, step, strict=True))
-    voxels = np.argwhere(_border((patch.logits[near] > 0).numpy())) + low
+    voxels = np.argwhere(_border(patch.logits[near] > 0)) + low
     return np.asarray(voxels[int(((voxels - local) ** 2).sum(1).argmin())] + patch.start)
 
 
-def _on_lattice(logits: Tensor, start: tuple[int, int, int], lattice: _Lattice) -> Floats:
+def _on_lattice(logits: Floats, start: tuple[int, int, int], lattice: _Lattice) -> Floats:
     """A patch's logits at the points; background beyond it."""
     out = np.full(lattice.shape, -8.0, dtype=np.float32)
     inside, places = [], []
     for at, first, length in zip(lattice.at, start, logits.shape, strict=True):
         hit = (at >= first) & (at < first + length)
         inside.append(np.flatnonzero(hit))
-        places.append(torch.from_numpy(at[hit] - first))
-    picked = logits
-    for axis, where in enumerate(places):
-        picked = picked.index_select(axis, where)
-    out[np.ix_(*inside)] = picked.float().clamp(-8, 8).numpy()
+        places.append(at[hit] - first)
+    out[np.ix_(*inside)] = logits[np.ix_(*places)].clip(-8, 8)
     return out
 
 
@@ -223,15 +217,14 @@ def _mean_opinion(own: Floats, answer: Answer, lattice: _Lattice) -> Floats:
     return np.asarray(total / (1 + sum(v.logits is not None for v in answer.views)))
 
 
-def _field_opinion(logits: Tensor, where: Field, lattice: _Lattice, beyond: Floats) -> Floats:
-    out, inside = logits.float(), np.ones(lattice.shape, dtype=bool)
+def _field_opinion(logits: Floats, where: Field, lattice: _Lattice, beyond: Floats) -> Floats:
+    places, valid = [], []
     for axis, at in enumerate(lattice.at):
         n = where.shape[axis]
         place = (at - where.centre_index[axis]) / where.step[axis] + (n - 1) / 2
-        valid = (place > -0.5) & (place < n - 0.5)
-        inside &= valid.reshape([-1 if a == axis else 1 for a in range(3)])
-        out = interpolate(out, axis, place)
-    return np.where(inside, out.sigmoid().numpy(), beyond)
+        valid.append((place > -0.5) & (place < n - 0.5))
+        places.append(place)
+    return np.where(box_of(valid), sigmoid(resampled(logits, places)), beyond)
 
 
 def _border(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

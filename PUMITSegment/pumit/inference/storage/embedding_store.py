@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
-from pumit.networks.promptable.image_encoder import ImageEmbedding
+from pumit.inference.engine.engine import Features
 from pumit.preprocessing.fields import Field, Pyramid
 
 # About 18 of the default size; what one answer needs is at most half of that.
@@ -27,12 +28,10 @@ class StoredImage:
 
     def __init__(self, pyramid: Pyramid, store: EmbeddingStore) -> None:
         self.pyramid = pyramid
-        self.embeddings: dict[Field, ImageEmbedding] = {}
+        self.embeddings: dict[Field, Features] = {}
         self._store = store
 
-    def embedding(
-        self, where: Field, embed: Callable[[Pyramid, Field], ImageEmbedding]
-    ) -> ImageEmbedding:
+    def embedding(self, where: Field, embed: Callable[[Pyramid, Field], Features]) -> Features:
         """The embedding of a field, computed where it is not kept."""
         found = self.embeddings.get(where)
         if found is None:
@@ -66,14 +65,14 @@ class EmbeddingStore:
         self._drop_ended()
         return sum(entry.nbytes for entry in self._entries.values())
 
-    def note_use(self, image: StoredImage, where: Field, embedding: ImageEmbedding) -> None:
+    def note_use(self, image: StoredImage, where: Field, embedding: Features) -> None:
         """Note that an image's embedding was used, and let others go where there are too many."""
         key = (id(image), where)
         entry = self._entries.pop(key, None)
         if entry is not None and entry.image() is image:
             self._entries[key] = entry
             return
-        self._entries[key] = _Entry(weakref.ref(image), where, embedding_bytes(embedding))
+        self._entries[key] = _Entry(weakref.ref(image), where, embedding.nbytes)
         self.shrink(max(self.max_bytes, self._entries[key].nbytes))
 
     def shrink(self, max_bytes: int) -> None:
@@ -93,18 +92,19 @@ class EmbeddingStore:
             del self._entries[key]
 
 
-def embedding_bytes(embedding: ImageEmbedding) -> int:
-    """What an embedding takes, bytes; tensors that share memory count once."""
-    return storage_bytes([value for value in vars(embedding).values() if isinstance(value, Tensor)])
-
-
-def storage_bytes(tensors: list[Tensor]) -> int:
-    """Memory that tensors keep alive, bytes: all of it where they are parts of larger ones."""
-    storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}
-    return sum(storages.values())
+def storage_bytes(arrays: Iterable[npt.NDArray[np.generic]]) -> int:
+    """Memory that arrays keep alive, bytes: all of it where they are parts of larger ones."""
+    owners: dict[int, int] = {}
+    for array in arrays:
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        owners[id(owner)] = owner.nbytes
+    return sum(owners.values())
 
 
 def release_device_memory() -> None:
     """Give what no tensor uses any more back to the accelerator, so that others can have it."""
-    if torch.cuda.is_available():
+    torch = sys.modules.get("torch")  # not loaded: nothing of it lies on an accelerator
+    if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -13,12 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Of a step of one in-plane voxel of the feature grid; far less than what a border costs.
-STEP_COST = 0.02
-ROUNDS = 4
-RANGES = (0.25, 1.0)
-GEODESIC_CHANNELS = 2 * (len(RANGES) + 1) + 1
-UNREACHED = 1e3
+from pumit.networks.promptable.constants import RANGES, ROUNDS, STEP_COST, UNREACHED
 
 
 def edge_costs(image: Tensor, slice_ratio: Tensor) -> list[Tensor]:

@@ -9,11 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pumit.networks.promptable.geodesic import GEODESIC_CHANNELS, geodesic_maps
+from pumit.networks.promptable.constants import (
+    BOX_LOWER,
+    BOX_SHARPNESS,
+    BOX_UPPER,
+    FAR_SHARE,
+    GEODESIC_CHANNELS,
+    LIKENESS_BINS,
+    LIKENESS_WIDTH,
+    NEAR_VOXELS,
+    NEGATIVE,
+    POSITIVE,
+)
+from pumit.networks.promptable.geodesic import geodesic_maps
 from pumit.networks.promptable.image_encoder import ImageEmbedding
-
-LIKENESS_BINS = 24
-NO_LABEL, NEGATIVE, POSITIVE, BOX_LOWER, BOX_UPPER = -1, 0, 1, 2, 3
 
 
 @dataclass
@@ -201,7 +210,10 @@ class PromptEncoder(nn.Module):
         maps[2 : 2 + self.image_channels] = [
             torch.maximum(m, a) for m, a in zip(maps[2:], alike, strict=False)
         ]
-        box = torch.tanh(margin * (10.0 / self.field_size)) * prompts.has_box[:, None, None, None]
+        box = (
+            torch.tanh(margin * (BOX_SHARPNESS / self.field_size))
+            * prompts.has_box[:, None, None, None]
+        )
         maps.append(box)
         maps.append(prompts.has_box[:, None, None, None].expand_as(box).to(box.dtype))
         prior = F.adaptive_avg_pool3d(prompts.prior.float(), shape)[:, 0]
@@ -279,10 +291,10 @@ class PromptEncoder(nn.Module):
                 continue
             offset = grid - prompts.points[:, p][:, None, None, None]
             distance = offset.square().sum(-1).sqrt()
-            near = torch.maximum(near, chosen * torch.exp(-0.5 * (distance / 2.0).square()))
-            far = torch.maximum(far, chosen * torch.exp(-distance / (0.2 * self.field_size)))
+            near = torch.maximum(near, chosen * torch.exp(-0.5 * (distance / NEAR_VOXELS).square()))
+            far = torch.maximum(far, chosen * torch.exp(-distance / (FAR_SHARE * self.field_size)))
             for c in range(self.image_channels):
                 difference = image[:, c] - at_points[:, p, c][:, None, None, None]
-                like = torch.exp(-(difference / 0.1).square())
+                like = torch.exp(-(difference / LIKENESS_WIDTH).square())
                 alike[c] = torch.maximum(alike[c], chosen * like)
         return near, far, alike

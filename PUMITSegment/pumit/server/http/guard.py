@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumit.server.sessions.limits import Limits
+from pumit.system.optional import what_is_missing
 from pumit.system.out_of_memory import is_out_of_memory
 from pumit.wire.protocol import (
     API_VERSION,
@@ -245,6 +246,8 @@ def _answer_failure(error: Exception) -> JSONResponse:
             HTTPStatus.INSUFFICIENT_STORAGE,
             "The server ran out of memory; crop the volume, or close other sessions.",
         )
+    if missing := what_is_missing(error):
+        return refusal(HTTPStatus.NOT_IMPLEMENTED, f"On the server: {missing}")
     return refusal(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         f"The server failed ({type(error).__name__}); its session is kept, try again.",

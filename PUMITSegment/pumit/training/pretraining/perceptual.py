@@ -28,7 +28,7 @@ from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.pumit import Anisotropy
 from pumit.networks.pumit.grid import require_reducible
 from pumit.networks.vgg import STAGES, Vgg16Features
-from pumit.preprocessing.intensity import equalized, equalizing_steps
+from pumit.preprocessing.intensity import BINS, equalizing_steps
 
 CHOICES = ("vgg16", "default", "none")
 # Slices of a volume that PUMIT looks at in one step.
@@ -180,7 +180,8 @@ class StemPerceptualLoss(PerceptualLoss):
         slab = _some_slab(image.shape[2], self.max_slices, step, generator)
         true = (image[:, :, slab].float().mean(1) + 1) / 2  # (B, D, H, W), 0 to 1
         given = (reconstruction[:, :, slab].float().mean(1) + 1) / 2
-        steps = [equalizing_steps(one.clamp(0, 1)) for one in true]
+        seen = true.detach().clamp(0, 1).cpu().numpy()
+        steps = [torch.from_numpy(equalizing_steps(one)).to(true.device) for one in seen]
         with torch.no_grad():
             wanted = self.encoder.stem_features(_channels(true, steps), anisotropy)
         found = self.encoder.stem_features(_channels(given, steps), anisotropy)
@@ -318,8 +319,18 @@ def _some_slab(depth: int, most: int, step: int, generator: torch.Generator | No
 
 def _channels(intensity: Tensor, steps: list[Tensor]) -> Tensor:
     """The stem's channels (B, 3, D, H, W) of (B, D, H, W): linear, equalised, inside."""
-    equal = torch.stack([equalized(x, s) for x, s in zip(intensity, steps, strict=True)])
+    equal = torch.stack([_equalized(x, s) for x, s in zip(intensity, steps, strict=True)])
     return torch.stack((intensity, equal, torch.ones_like(intensity)), dim=1)
+
+
+def _equalized(linear: Tensor, steps: Tensor) -> Tensor:
+    """Equalise intensities by steps of `equalizing_steps`, linear within a bin; differentiable.
+
+    Beyond 0 and 1 the line of the outermost bin goes on.
+    """
+    position = linear * BINS
+    lower = position.detach().floor().clamp(0, BINS - 1).long()
+    return steps[lower] + (steps[lower + 1] - steps[lower]) * (position - lower)
 
 
 def _difference(found: Tensor, wanted: Tensor, weight: Tensor | None = None) -> Tensor:

@@ -189,7 +189,7 @@ def draw_crop(
         channels = [channels[int(torch.randint(len(channels), (), generator=generator))]]
     crops = []
     for channel in channels:
-        crop, inside = channel.sample(where, rotation)
+        crop, inside = map(torch.from_numpy, channel.sample(where, rotation))
         crops.append((crop / 255 * (inside > 0)).clamp(0, 1))
     out = torch.stack(crops)
     # Some crops of air or of one tissue: a window of a whole scan may show nothing else.

@@ -188,7 +188,8 @@ class FieldSource:
             image[1:] *= inside
             if there:
                 inside, image = image[-1], image[:-1]
-            images.append(field_channels(image[0], inside))
+            shown = field_channels(image[0].cpu().numpy(), inside.cpu().numpy())
+            images.append(torch.from_numpy(shown).to(inside.device))
             masks = [t > 0.5 for t in image[1:]]
             usable = [i for i, m in enumerate(masks) if int(m.sum()) >= 8] or [0]
             rarity = torch.tensor([(1.1 - box_fill(masks[i])) ** 2 for i in usable])

@@ -231,13 +231,13 @@ class RealScans:
             centre[0] = np.round(np.clip(centre[0], 0, scan.image.array.shape[0] - 1))
         where = Field(tuple(centre), step, shape, ratio, da0)
         rotation = _rotation(rng, is_isotropic=da0 == 0 and spacing[0] < 1.6 * spacing[1])
-        image, inside = scan.image.sample(where, rotation)
+        image, inside = map(torch.from_numpy, scan.image.sample(where, rotation))
         if float(inside.mean()) < 0.4:
             return None
         image = torch.where(inside > 0, image, image[inside > 0].min())
         # 3. Targets: structures, or pieces of the image itself.
         if scan.labels is not None and value:
-            labels = scan.labels.sample_nearest(where, rotation)
+            labels = torch.from_numpy(scan.labels.sample_nearest(where, rotation))
             found = label_targets(scan, labels, value, rng)
             sizes = [scan.voxels[structure] / float(np.prod(step)) for structure, _ in found]
             targets, sizes = varied([mask for _, mask in found], sizes, rng, generator)

@@ -90,11 +90,11 @@ class OwnScans:
         scan = self.scans[look.scan]
         where = _field(scan, look, da0, size, rng)
         rotation = _turned(rng, is_isotropic=da0 == 0)
-        image, inside = scan.image.sample(where, rotation)
+        image, inside = map(torch.from_numpy, scan.image.sample(where, rotation))
         if float(inside.mean()) < LEAST_SEEN:
             return None
         assert scan.labels is not None
-        labels = scan.labels.sample_nearest(where, rotation)
+        labels = torch.from_numpy(scan.labels.sample_nearest(where, rotation))
         is_labelled = rng.random() >= ELSEWHERE
         if is_labelled:
             targets = [mask for _, mask in label_targets(scan, labels, look.structure, rng)]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pumit.errors import PumitError
+from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.loading import build_from, pick_precision, read_model
 from pumit.models.checkpoint import Checkpoint
@@ -188,13 +189,11 @@ def validating(plan: ClickPlan, device: torch.device) -> Segmenter:
     """The initial model as what validates, with a network of its own."""
     recipe = plan.initial.recipe
     return Segmenter(
-        plan.network(device),
+        TorchEngine(plan.network(device), device, pick_precision(device)),
         str(recipe.get("name", "")),
         str(recipe.get("version", "0")),
         plan.initial.sha256,
         recipe,
-        device,
-        pick_precision(device),
     )
 
 

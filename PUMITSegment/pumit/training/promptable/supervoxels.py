@@ -112,7 +112,8 @@ def pseudo_targets(
     is_inside = inside.numpy() > 0
     if rng.random() < 0.6:
         return coherent_pieces(image.numpy(), is_inside, rng)
-    equal = field_channels(image, inside)[1].numpy()  # soft tissue counts beside bone and air
+    # Soft tissue counts beside bone and air.
+    equal = field_channels(image.numpy(), inside.numpy())[1]
     return [torch.from_numpy(p) for p in region_pieces(equal, is_inside, ratio, rng)]
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pumit.evaluation.metrics import dice
 from pumit.evaluation.simulated_user import click_until, clicked
+from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.training.data.case import CaseFacts, LabelledVolume, read_labelled
@@ -87,6 +88,7 @@ class ClickValidation:
         scenes: Generated scans that tell what is forgotten.
 
     Attributes:
+        network: Its network.
         rows: Of the weights that were scored last.
         before_click: Called before each structure that is clicked on; may raise.
         on_answer: Called with each case and what was answered after one click.
@@ -104,6 +106,8 @@ class ClickValidation:
         # An estimate of the IoU that was measured on other weights says nothing of these.
         recipe = {k: v for k, v in segmenter.recipe.items() if k != "calibration"}
         self.segmenter = replace(segmenter, recipe=recipe)
+        assert isinstance(segmenter.engine, TorchEngine)
+        self.network = segmenter.engine.network
         self.cases = [case for case in cases if case.name in asked]
         self.asked = dict(asked)
         self.classes = list(classes)
@@ -130,7 +134,7 @@ class ClickValidation:
             after the first click on generated scans, and `forgotten`, what that is less than
             before.
         """
-        self.segmenter.network.load_state_dict(state)
+        self.network.load_state_dict(state)
         with torch.inference_mode():
             self.rows = list(self._rows())
             self._scene_scores = list(self._generated())

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from pumit.errors import Cancelled
 from pumit.inference.automatic.everything import (
     EverythingSettings,
@@ -35,14 +34,14 @@ class AroundTheClick:
     def __getattr__(self, name: str) -> object:
         return getattr(self.inner, name)
 
-    def decode(self, embedding: object, prompts: object) -> tuple[torch.Tensor, torch.Tensor]:
-        bright = embedding.image[0, 0].numpy() > 0.5  # type: ignore[attr-defined]
+    def decode(self, embedding: object, prompts: object) -> tuple[np.ndarray, np.ndarray]:
+        bright = embedding.embedding.image[0, 0].numpy() > 0.5  # type: ignore[attr-defined]
         parts, _ = components(bright)
-        d, h, w = np.rint(prompts.points[0, 0].numpy()).astype(int)  # type: ignore[attr-defined]
+        d, h, w = np.rint(prompts.points[0]).astype(int)  # type: ignore[attr-defined]
         hit = parts[d, h, w]
         mask = (parts == hit) & (hit > 0)
-        logits = torch.from_numpy(np.where(mask, 8.0, -8.0)).float()[None]
-        return logits, torch.tensor([0.9 if hit else 0.0])
+        logits = np.where(mask, 8.0, -8.0).astype(np.float32)[None]
+        return logits, np.array([0.9 if hit else 0.0])
 
 
 def balls() -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -105,9 +104,9 @@ def test_a_segment_count_is_kept(session: InteractiveSession) -> None:
 
 
 def test_stability_compares_a_stricter_and_a_looser_cut() -> None:
-    logits = torch.tensor([-3.0, -0.5, 0.5, 3.0, 4.0])
+    logits = np.array([-3.0, -0.5, 0.5, 3.0, 4.0])
     assert stability(logits) == 2 / 4
-    assert stability(torch.full((4,), -9.0)) == 0.0
+    assert stability(np.full((4,), -9.0)) == 0.0
 
 
 def test_of_masks_that_overlap_much_the_better_stays() -> None:

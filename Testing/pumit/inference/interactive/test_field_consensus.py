@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from pumit.inference.interactive.field_consensus import consensus
 from pumit.preprocessing.fields import Field
-from torch import Tensor
 
 SPACING = (2.0, 1.0, 1.0)
 CLICK = (15.0, 40.0, 40.0)
@@ -18,11 +16,11 @@ def field(step: float, size: int = 32) -> Field:
     return Field(CLICK, (step, step, step), shape, 2.0, 1)
 
 
-def ball(where: Field, radius_mm: float) -> Tensor:
+def ball(where: Field, radius_mm: float) -> np.ndarray:
     """Logits of a ball around the click."""
     index = np.stack(np.indices(where.shape), -1)
     offset = (where.to_volume(index) - CLICK) * SPACING
-    return torch.from_numpy(radius_mm - np.linalg.norm(offset, axis=-1)).float()
+    return (radius_mm - np.linalg.norm(offset, axis=-1)).astype(np.float32)
 
 
 @pytest.mark.parametrize("radius", [3.0, 8.0, 13.0])
@@ -52,7 +50,7 @@ def test_one_field_has_no_support() -> None:
 
 def test_empty_answers_support_nothing() -> None:
     fine, coarse = field(1.0), field(2.0)
-    nothing = torch.full(coarse.shape, -1.0)
+    nothing = np.full(coarse.shape, -1.0, np.float32)
     assert consensus([(fine, [ball(fine, 5.0)]), (coarse, [nothing])], CLICK, SPACING) == [
         [0.0],
         [0.0],
@@ -72,7 +70,7 @@ def test_a_planar_image_is_compared_in_its_plane() -> None:
     for where in fields:
         index = np.stack(np.indices(where.shape), -1)
         offset = np.linalg.norm((where.to_volume(index) - click)[..., 1:], axis=-1)
-        discs.append(torch.from_numpy(10.0 - offset).float())
+        discs.append((10.0 - offset).astype(np.float32))
     (a,), (b,) = consensus(
         [(where, [disc]) for where, disc in zip(fields, discs, strict=True)], click, (1.0, 1.0, 1.0)
     )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from ball_scan import OBLIQUE, at, box_of
 from pumit.errors import PromptError
-from pumit.inference.interactive.field_prompts import for_network
+from pumit.inference.interactive.field_prompts import in_field
 from pumit.inference.interactive.index_prompts import (
     SCRIBBLE_POINTS,
     IndexPrompts,
@@ -15,7 +14,6 @@ from pumit.inference.interactive.index_prompts import (
     check_prompt,
     to_index,
 )
-from pumit.networks.promptable.prompt_encoder import NEGATIVE, NO_LABEL, POSITIVE
 from pumit.preprocessing.fields import Field
 from pumit.prompts import MaskPrompt, PointPrompt, ScribblePrompt
 from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
@@ -136,7 +134,7 @@ def test_depth_of_planar_prompts_is_ignored() -> None:
     assert to_index([point], planar, (0, 1, 2)).points == [(0.0, 7.0, 12.0, True)]
 
 
-# For the network
+# In a field
 
 
 def field(ratio: float = 3.0, da0: int = 1) -> Field:
@@ -145,43 +143,42 @@ def field(ratio: float = 3.0, da0: int = 1) -> Field:
 
 def test_points_count_in_plane_voxels_from_the_first_one() -> None:
     where = field()
-    batch = for_network(IndexPrompts([(5.0, 10.0, 15.0, True)]), where, None)
-    np.testing.assert_allclose(batch.points[0, 0], (1.5 * 3.0, 3.5, 3.5))
-    assert batch.labels.tolist() == [[POSITIVE]]
-    assert batch.slice_ratio.tolist() == [3.0]
-    assert not batch.has_box.any()
-    assert not batch.has_prior.any()
+    prompts = in_field(IndexPrompts([(5.0, 10.0, 15.0, True)]), where, None)
+    np.testing.assert_allclose(prompts.points[0], (1.5 * 3.0, 3.5, 3.5))
+    assert prompts.is_positive.tolist() == [True]
+    assert prompts.slice_ratio == 3.0
+    assert prompts.box is None
+    assert prompts.prior is None
 
 
 def test_clicks_of_another_field_are_left_out() -> None:
-    prompts = IndexPrompts([(5, 10, 15, True), (5, 100, 15, True), (9, 10, 15, False)])
-    batch = for_network(prompts, field(), None)
-    assert batch.labels.tolist() == [[POSITIVE]]
-    nothing = for_network(IndexPrompts([(5, 100, 15, True)]), field(), None)
-    assert nothing.labels.tolist() == [[NO_LABEL]]
+    given = IndexPrompts([(5, 10, 15, True), (5, 100, 15, True), (9, 10, 15, False)])
+    prompts = in_field(given, field(), None)
+    assert prompts.is_positive.tolist() == [True]
+    nothing = in_field(IndexPrompts([(5, 100, 15, True)]), field(), None)
+    assert nothing.points.shape == (0, 3)
 
 
 def test_negative_clicks_are_told_apart() -> None:
-    batch = for_network(IndexPrompts([(5, 10, 15, False), (5, 9, 15, True)]), field(), None)
-    assert batch.labels.tolist() == [[NEGATIVE, POSITIVE]]
+    prompts = in_field(IndexPrompts([(5, 10, 15, False), (5, 9, 15, True)]), field(), None)
+    assert prompts.is_positive.tolist() == [False, True]
 
 
 def test_boxes_may_reach_beyond_the_field() -> None:
     box = (np.array([0.0, 0, 0]), np.array([9.0, 19, 29]))
-    batch = for_network(IndexPrompts(box=box), field(), None)
-    assert batch.has_box.all()
-    np.testing.assert_allclose(batch.boxes[0, 0], ((1.5 - 5) * 3, 3.5 - 5, 3.5 - 7.5))
-    np.testing.assert_allclose(batch.boxes[0, 1], ((1.5 + 4) * 3, 3.5 + 4.5, 3.5 + 7))
+    prompts = in_field(IndexPrompts(box=box), field(), None)
+    assert prompts.box is not None
+    np.testing.assert_allclose(prompts.box[0], ((1.5 - 5) * 3, 3.5 - 5, 3.5 - 7.5))
+    np.testing.assert_allclose(prompts.box[1], ((1.5 + 4) * 3, 3.5 + 4.5, 3.5 + 7))
 
 
 def test_depth_has_no_scale_in_one_slice() -> None:
-    batch = for_network(IndexPrompts([(5.0, 10.0, 15.0, True)]), field(64.0, 5), None)
-    assert batch.slice_ratio.tolist() == [0.0]
-    assert float(batch.points[0, 0, 0]) == 0.0
+    prompts = in_field(IndexPrompts([(5.0, 10.0, 15.0, True)]), field(64.0, 5), None)
+    assert prompts.slice_ratio == 0.0
+    assert float(prompts.points[0, 0]) == 0.0
 
 
 def test_a_prior_is_passed_on() -> None:
-    prior = torch.rand(4, 8, 8)
-    batch = for_network(IndexPrompts([(5, 10, 15, True)]), field(), prior)
-    torch.testing.assert_close(batch.prior, prior[None, None])
-    assert batch.has_prior.all()
+    prior = np.ones((4, 8, 8), np.float32)
+    prompts = in_field(IndexPrompts([(5, 10, 15, True)]), field(), prior)
+    assert prompts.prior is prior

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from pumit.inference.interactive.grid_transfer import Patch, to_field, to_volume, to_volume_box
 from pumit.preprocessing.fields import Field
 from scipy import ndimage
@@ -22,17 +21,17 @@ FIELDS = {
 }
 
 
-def logits_of(shape: tuple[int, int, int], seed: int = 0) -> torch.Tensor:
+def logits_of(shape: tuple[int, int, int], seed: int = 0) -> np.ndarray:
     noise = np.random.default_rng(seed).standard_normal(shape)
     smooth = ndimage.gaussian_filter(noise, [0 if n == 1 else 1.5 for n in shape])
-    return torch.from_numpy(smooth / smooth.std() * 3).float()
+    return (smooth / smooth.std() * 3).astype(np.float32)
 
 
-def on_volume(logits: torch.Tensor, field: Field) -> tuple[np.ndarray, np.ndarray]:
+def on_volume(logits: np.ndarray, field: Field) -> tuple[np.ndarray, np.ndarray]:
     """Slow reference: logits at every voxel of the volume, and which voxels the field covers."""
     index = np.stack(np.indices(SHAPE), axis=-1)
     at = field.to_field(index.reshape(-1, 3)).T
-    values = ndimage.map_coordinates(logits.numpy(), at, order=1, mode="nearest").reshape(SHAPE)
+    values = ndimage.map_coordinates(logits, at, order=1, mode="nearest").reshape(SHAPE)
     low, high = field.bounds()
     covered = ((index >= low - 1e-9) & (index <= high + 1e-9)).all(-1)
     return values, covered
@@ -44,9 +43,9 @@ def test_answers_on_the_volume_equal_trilinear_look_up(field: Field) -> None:
     patch = to_volume(logits, field, SHAPE)
     assert patch is not None
     expected, covered = on_volume(logits, field)
-    np.testing.assert_allclose(patch.logits.numpy(), expected[patch.window], atol=1e-3)
+    np.testing.assert_allclose(patch.logits, expected[patch.window], atol=1e-3)
     mask = np.zeros(SHAPE, dtype=bool)
-    mask[patch.window] = patch.logits.numpy() > 0
+    mask[patch.window] = patch.logits > 0
     np.testing.assert_array_equal(mask, (expected > 0) & covered)
 
 
@@ -56,7 +55,7 @@ def test_all_of_a_field_on_the_volume(field: Field) -> None:
     patch = to_volume_box(values, field, SHAPE)
     assert patch is not None
     expected, covered = on_volume(values, field)
-    np.testing.assert_allclose(patch.logits.numpy(), expected[patch.window], atol=1e-3)
+    np.testing.assert_allclose(patch.logits, expected[patch.window], atol=1e-3)
     window = np.zeros(SHAPE, dtype=bool)
     window[patch.window] = True
     np.testing.assert_array_equal(window, covered)
@@ -64,34 +63,34 @@ def test_all_of_a_field_on_the_volume(field: Field) -> None:
 
 def test_only_the_box_of_the_foreground_is_computed() -> None:
     field = FIELDS["the volume's own voxels"]
-    logits = torch.full(field.shape, -5.0)
+    logits = np.full(field.shape, -5.0, np.float32)
     logits[4, 8:10, 8] = 5.0
     patch = to_volume(logits, field, SHAPE)
     assert patch is not None
-    assert patch.logits.numel() <= 5 * 6 * 5
+    assert patch.logits.size <= 5 * 6 * 5
 
 
 def test_nothing_gives_no_patch() -> None:
     field = FIELDS["coarser"]
-    assert to_volume(torch.full(field.shape, -1.0), field, SHAPE) is None
+    assert to_volume(np.full(field.shape, -1.0, np.float32), field, SHAPE) is None
 
 
 def test_a_field_beyond_the_volume_gives_no_patch() -> None:
     field = Field((500.0, 20.0, 20.0), (1.0, 1.0, 1.0), (4, 8, 8), 1.0, 0)
-    assert to_volume(torch.ones(field.shape), field, SHAPE) is None
-    assert to_volume_box(torch.ones(field.shape), field, SHAPE) is None
+    assert to_volume(np.ones(field.shape, np.float32), field, SHAPE) is None
+    assert to_volume_box(np.ones(field.shape, np.float32), field, SHAPE) is None
 
 
 @pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
 def test_probabilities_in_a_field_equal_trilinear_look_up(field: Field) -> None:
     start = (3, 5, 7)
     logits = logits_of((10, 25, 20), seed=1)
-    out = to_field(Patch(start, logits), field).numpy()
+    out = to_field(Patch(start, logits), field)
     index = np.stack(np.indices(field.shape), axis=-1)
     at = field.to_volume(index) - np.array(start)
-    values = ndimage.map_coordinates(
-        logits.numpy(), at.reshape(-1, 3).T, order=1, mode="nearest"
-    ).reshape(field.shape)
+    values = ndimage.map_coordinates(logits, at.reshape(-1, 3).T, order=1, mode="nearest").reshape(
+        field.shape
+    )
     inside = ((at > -0.5) & (at < np.array(logits.shape) - 0.5)).all(-1)
     np.testing.assert_allclose(out[inside], 1 / (1 + np.exp(-values[inside])), atol=1e-3)
     assert not out[~inside].any()
@@ -108,16 +107,16 @@ def test_there_and_back_keeps_the_answer(name: str) -> None:
     field = FIELDS[name]
     index = np.stack(np.indices(field.shape), axis=-1) - (np.array(field.shape) - 1) / 2
     radius = np.sqrt(((index * np.array(field.step)) ** 2).sum(-1))
-    logits = torch.from_numpy(3.2 - radius).float()
+    logits = (3.2 - radius).astype(np.float32)
     patch = to_volume(logits, field, SHAPE)
     assert patch is not None
     back = to_field(patch, field) > 0.5
     overlap = 2 * int((back & (logits > 0)).sum()) / int(back.sum() + (logits > 0).sum())
     assert overlap > 0.93
-    centre = np.argwhere(back.numpy()).mean(0)
+    centre = np.argwhere(back).mean(0)
     np.testing.assert_allclose(centre, (np.array(field.shape) - 1) / 2, atol=0.35)
 
 
 def test_the_window_is_where_the_patch_lies() -> None:
-    patch = Patch((1, 2, 3), torch.zeros(4, 5, 6))
+    patch = Patch((1, 2, 3), np.zeros((4, 5, 6), np.float32))
     assert patch.window == (slice(1, 5), slice(2, 7), slice(3, 9))

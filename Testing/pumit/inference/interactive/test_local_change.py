@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from pumit.inference.interactive.grid_transfer import Patch
 from pumit.inference.interactive.local_change import change_at, crop, take_over
 from pumit.preprocessing.fields import Field
@@ -15,7 +14,7 @@ FIELD = Field((5.5, 19.5, 19.5), (1.0, 2.0, 2.0), (12, 20, 20), 2.0, 1)
 
 
 def logits(*blocks: tuple[slice, slice, slice], shape: tuple[int, ...] = (12, 20, 20)):
-    out = torch.full(shape, -3.0)
+    out = np.full(shape, -3.0, np.float32)
     for block in blocks:
         out[block] = 3.0
     return out
@@ -49,7 +48,7 @@ def test_nothing_changed_there(place: tuple[int, int, int]) -> None:
 
 
 def test_depth_does_not_count_in_one_slice() -> None:
-    before, after = torch.full((1, 20, 20), -3.0), torch.full((1, 20, 20), -3.0)
+    before, after = np.full((1, 20, 20), -3.0, np.float32), np.full((1, 20, 20), -3.0, np.float32)
     after[0, 5:9, 5:9] = 3.0
     change = change_at(before, after, (0, 6, 6), 0.0)
     assert change is not None
@@ -57,8 +56,8 @@ def test_depth_does_not_count_in_one_slice() -> None:
 
 
 def test_the_rest_of_the_answer_stays_bit_by_bit() -> None:
-    noise = torch.randn(SHAPE, generator=torch.Generator().manual_seed(0))
-    patch = Patch((0, 0, 0), noise.clone())
+    noise = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
+    patch = Patch((0, 0, 0), noise.copy())
     after = logits(WIDER)
     change = np.zeros((12, 20, 20), bool)
     change[2:8, 2:8, 8:11] = True
@@ -68,16 +67,16 @@ def test_the_rest_of_the_answer_stays_bit_by_bit() -> None:
     assert bool((merged.logits[2:8, 5:15, 17:21] > 0).all())
     outside = np.ones(SHAPE, bool)
     outside[0:10, 0:20, 12:26] = False
-    assert torch.equal(merged.logits[outside], noise[outside])
-    assert torch.equal(patch.logits, noise)  # the earlier answer is kept for undo
+    assert np.array_equal(merged.logits[outside], noise[outside])
+    assert np.array_equal(patch.logits, noise)  # the earlier answer is kept for undo
 
 
 def test_an_answer_grows_where_the_change_lies_beyond_it() -> None:
-    patch = Patch((2, 4, 4), torch.full((4, 6, 6), 2.0))
+    patch = Patch((2, 4, 4), np.full((4, 6, 6), 2.0, np.float32))
     change = np.zeros((12, 20, 20), bool)
     change[2:8, 14:17, 14:17] = True
     merged = take_over(patch, logits(FAR), change, FIELD, SHAPE)
-    whole = torch.full(SHAPE, -4.0)
+    whole = np.full(SHAPE, -4.0, np.float32)
     whole[merged.window] = merged.logits
     assert bool((whole[2:6, 4:10, 4:10] == 2.0).all())
     assert bool((whole[3:7, 29:33, 29:33] > 0).all())

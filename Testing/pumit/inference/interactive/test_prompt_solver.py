@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from ball_scan import BALL, scan
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.prompt_solver import Answer, PromptSolver
@@ -51,7 +50,7 @@ def test_a_later_click_asks_one_field_once(
     def shrunk(embedding, prompts):  # type: ignore[no-untyped-def]
         asked.append(prompts)
         logits, iou = decode(embedding, prompts)
-        logits = logits.clone()
+        logits = logits.copy()
         place = before.views[before.chosen].field.to_field(later[:3])
         d, h, w = np.round(place).astype(int)
         logits[:, d, h, w] = -5.0  # the click is obeyed
@@ -63,14 +62,14 @@ def test_a_later_click_asks_one_field_once(
     assert len(asked) == 1
     assert before.patch is not None
     assert after.patch is not None
-    was, now = (torch.zeros(solver.shape, dtype=torch.bool) for _ in range(2))
+    was, now = (np.zeros(solver.shape, dtype=bool) for _ in range(2))
     was[before.patch.window] = before.patch.logits > 0
     now[after.patch.window] = after.patch.logits > 0
-    changed = torch.nonzero(was != now).float()
+    changed = np.argwhere(was != now)
     assert len(changed) > 0
-    reach = (changed - torch.tensor(later[:3])).abs().amax(0)
+    reach = np.abs(changed - np.array(later[:3])).max(0)
     step = np.ceil(before.views[before.chosen].field.step) * 2 + 1
-    assert (reach.numpy() <= step).all()
+    assert (reach <= step).all()
 
 
 def test_a_click_that_changes_nothing_there_asks_every_field(solver: PromptSolver) -> None:
@@ -94,10 +93,10 @@ def test_a_correction_is_asked_in_a_field_that_fits_the_segment(solver: PromptSo
     fitting = solver._fitting(shown, before.patch, FIRST[:3])
     assert fitting.step[1] <= shown.step[1]
     low, high = fitting.bounds()
-    inside = np.argwhere(before.patch.logits.numpy() > 0) + before.patch.start
+    inside = np.argwhere(before.patch.logits > 0) + before.patch.start
     assert (inside.min(0) >= low - 1).all()
     assert (inside.max(0) <= high + 1).all()
-    nothing = replace(before.patch, logits=-before.patch.logits.abs())
+    nothing = replace(before.patch, logits=-np.abs(before.patch.logits))
     assert solver._fitting(shown, nothing, FIRST[:3]) is shown
 
 

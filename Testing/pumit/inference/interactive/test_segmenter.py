@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 from pumit.errors import CheckpointError, PumitError
-from pumit.inference.interactive.field_prompts import for_network
+from pumit.inference.engine.torch_engine import TorchEngine
+from pumit.inference.interactive.field_prompts import in_field
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.inference.loading import pick_device, pick_precision
@@ -28,22 +29,33 @@ def test_a_loaded_model_says_what_it_is(tiny_checkpoint: Path) -> None:
     assert (segmenter.name, segmenter.version, segmenter.device) == ("tiny", "1", "cpu")
     assert len(segmenter.sha256) == 64
     assert segmenter.field_size == 16
-    assert not segmenter.network.training
+
+
+def loaded_network(path: Path, monkeypatch: pytest.MonkeyPatch) -> PromptableNetwork:
+    monkeypatch.setenv("PUMIT_ENGINE", "torch")
+    engine = load_segmenter(str(path), device="cpu").engine
+    assert isinstance(engine, TorchEngine)
+    return engine.network
 
 
 def test_loaded_weights_are_the_saved_ones(
-    tiny_checkpoint: Path, tiny_network: PromptableNetwork
+    tiny_checkpoint: Path, tiny_network: PromptableNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = load_segmenter(str(tiny_checkpoint), device="cpu").network.state_dict()
+    network = loaded_network(tiny_checkpoint, monkeypatch)
+    assert not network.training
+    loaded = network.state_dict()
     for name, tensor in tiny_network.state_dict().items():
         torch.testing.assert_close(loaded[name], tensor, rtol=0, atol=0)
 
 
 def test_half_precision_weights_are_computed_in_single(
-    tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]
+    tmp_path: Path,
+    tiny_network: PromptableNetwork,
+    tiny_sizes: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = save(tmp_path / "half.safetensors", tiny_network.half(), sizes=tiny_sizes)
-    network = load_segmenter(path, device="cpu").network
+    network = loaded_network(path, monkeypatch)
     assert {p.dtype for p in network.parameters()} == {torch.float32}
 
 
@@ -155,9 +167,9 @@ def test_answers_are_single_precision_on_the_cpu(tiny_checkpoint: Path) -> None:
     array = np.random.default_rng(0).normal(size=(8, 24, 24))
     field = Field((3.5, 11.5, 11.5), (1, 1, 1), (8, 24, 24), 2.0, 1)
     embedding = segmenter.embed(Pyramid(array, (2, 1, 1)), field)
-    prompts = for_network(IndexPrompts([(4.0, 12.0, 12.0, True)]), field, None)
+    prompts = in_field(IndexPrompts([(4.0, 12.0, 12.0, True)]), field, None)
     logits, iou = segmenter.decode(embedding, prompts)
     assert logits.shape == (4, 8, 24, 24)
     assert iou.shape == (4,)
-    assert logits.dtype == iou.dtype == torch.float32
+    assert logits.dtype == iou.dtype == np.float32
     assert ((iou >= 0) & (iou <= 1)).all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from ball_scan import BALL, OBLIQUE, at, scan
 from pumit.errors import PromptError
 from pumit.inference.interactive.grid_transfer import Patch
@@ -31,7 +30,7 @@ def ball_logits(sharpness: np.ndarray | float = 4.0) -> np.ndarray:
 
 
 def answer_of(logits: np.ndarray, views: list[FieldAnswer] | None = None) -> Answer:
-    patch = Patch((0, 0, 0), torch.from_numpy(logits.astype(np.float32)))
+    patch = Patch((0, 0, 0), logits.astype(np.float32))
     return Answer(views or [], 0, patch, 0.8)
 
 
@@ -73,7 +72,7 @@ def test_a_field_that_disagrees_puts_its_side_uncertain() -> None:
     field = Field((11.5, 19.5, 19.5), (1.0, 1.0, 1.0), SHAPE, 2.0, 1)
     other = ball_logits().copy()
     other[:, :14] = -8.0  # it sees nothing there
-    view = FieldAnswer(field, torch.from_numpy(other.astype(np.float32)))
+    view = FieldAnswer(field, other.astype(np.float32))
     found = uncertain_regions(answer_of(ball_logits(), [view]), SHAPE, SPACING)
     assert found[0].index[1] < 14
     assert found[0].share > 0.15

@@ -14,7 +14,6 @@ from ball_scan import BALL, OBLIQUE, at, many_prompts, scan
 from pumit.errors import VolumeError
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
-from pumit.inference.storage.embedding_store import embedding_bytes
 from pumit.inference.storage.image_store import ImageStore
 from pumit.preprocessing.fields import Pyramid, level_bytes
 from pumit.volume import Volume
@@ -221,7 +220,7 @@ def test_embeddings_of_all_images_are_bounded_together(
 ) -> None:
     volume, _ = scan()
     first, second = open_sessions(tiny_segmenter, store, volume, other_voxel(volume))
-    one = embedding_bytes(next(iter(first.solver.image.embeddings.values())))
+    one = next(iter(first.solver.image.embeddings.values())).nbytes
     assert store.embedding_bytes == 2 * one
     store.set_max_embedding_bytes(3 * one)
     expected = []

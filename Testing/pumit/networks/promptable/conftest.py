@@ -6,12 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from pumit.networks.promptable.prompt_encoder import (
-    NEGATIVE,
-    NO_LABEL,
-    POSITIVE,
-    PromptBatch,
-)
+from pumit.networks.promptable.constants import NEGATIVE, NO_LABEL, POSITIVE
+from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.preprocessing.fields import field_shape
 from torch import Tensor
 

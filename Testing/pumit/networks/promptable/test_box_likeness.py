@@ -1,12 +1,8 @@
 from __future__ import annotations
 
 import torch
-from pumit.networks.promptable.prompt_encoder import (
-    NO_LABEL,
-    POSITIVE,
-    PromptBatch,
-    box_likeness,
-)
+from pumit.networks.promptable.constants import NO_LABEL, POSITIVE
+from pumit.networks.promptable.prompt_encoder import PromptBatch, box_likeness
 
 
 def prompts_with_box(lower: list[float], upper: list[float], label: int = NO_LABEL) -> PromptBatch:

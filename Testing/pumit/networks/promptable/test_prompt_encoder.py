@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from pumit.networks.promptable.constants import POSITIVE
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.networks.promptable.prompt_encoder import POSITIVE, PromptBatch, PromptEncoder
+from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder
 from pumit.networks.pumit import Anisotropy
 from torch import Tensor
 

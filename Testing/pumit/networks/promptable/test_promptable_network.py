@@ -10,8 +10,9 @@ import pytest
 import torch
 from pumit.errors import PumitError
 from pumit.networks.build import build_network
+from pumit.networks.promptable.constants import NO_LABEL
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.networks.promptable.prompt_encoder import NO_LABEL, PromptBatch
+from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.networks.pumit import Anisotropy
 from pumit.preprocessing.fields import field_shape
 from torch import Tensor

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pumit.networks.promptable.constants import NEGATIVE, NO_LABEL, POSITIVE
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.networks.promptable.prompt_encoder import NEGATIVE, NO_LABEL, POSITIVE
 from pumit.networks.pumit import Anisotropy
 from pumit.training.promptable.fields import box_fill
 from pumit.training.promptable.simulated_prompts import PromptState

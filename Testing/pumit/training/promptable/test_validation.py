@@ -67,7 +67,7 @@ def validation(tmp_path: Path, tiny_segmenter: Segmenter) -> ClickValidation:
 
 
 def test_what_is_lost_on_generated_scans_lowers_the_score(validation: ClickValidation) -> None:
-    state = {k: v.clone() for k, v in validation.segmenter.network.state_dict().items()}
+    state = {k: v.clone() for k, v in validation.network.state_dict().items()}
     before = validation.begin(state)
     assert before["score"] == before["dice_1"]
     assert "forgotten" not in before
@@ -81,7 +81,7 @@ def test_what_is_lost_on_generated_scans_lowers_the_score(validation: ClickValid
 
 
 def test_classes_weigh_alike_and_rows_keep_every_click(validation: ClickValidation) -> None:
-    found = validation.begin(validation.segmenter.network.state_dict())
+    found = validation.begin(validation.network.state_dict())
     assert found["dice_1"] == pytest.approx((found["dice_ball"] + found["dice_box"]) / 2)
     assert [row.label for row in validation.rows] == ["ball", "box"]
     assert all(len(row.clicks) == 3 for row in validation.rows)
@@ -115,7 +115,7 @@ def test_a_stop_is_heard_before_the_next_click(validation: ClickValidation) -> N
 
     validation.before_click = stop
     with pytest.raises(RunStopped):
-        validation.begin(validation.segmenter.network.state_dict())
+        validation.begin(validation.network.state_dict())
 
 
 def test_the_shipped_recipe_says_what_is_done_without_it() -> None:

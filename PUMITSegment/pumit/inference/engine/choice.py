@@ -1,0 +1,89 @@
+"""Which engine computes: PyTorch where there is a GPU, else OpenVINO, else whichever there is."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from pumit.errors import CheckpointError, PumitError
+from pumit.inference.devices import has_torch, torch_sees_gpu
+from pumit.inference.engine.engine import Engine
+from pumit.models.weights import Weights, read_weights
+
+logger = logging.getLogger(__name__)
+
+# "openvino" or "torch" forces one; for comparisons, and for machines that disagree with a choice.
+VARIABLE = "PUMIT_ENGINE"
+
+
+def load_engine(path: Path, device: str) -> tuple[Engine, Weights]:
+    """The engine for a promptable checkpoint, and what the checkpoint says of itself.
+
+    Args:
+        path: The checkpoint.
+        device: "auto", "cpu", "cuda", "cuda:1" or "mps".
+
+    Raises:
+        CheckpointError: If it is damaged, or of another network.
+        PumitError: If the device is absent, or what is installed cannot compute on it.
+    """
+    asked = os.environ.get(VARIABLE, "auto").lower() or "auto"
+    if asked not in ("auto", "openvino", "torch"):
+        raise PumitError(f"{VARIABLE} is {asked!r}; use auto, openvino or torch.")
+    is_for_torch = device not in ("auto", "cpu") or (device == "auto" and torch_sees_gpu())
+    weights = read_weights(path, "promptable")
+    if asked == "torch" or (is_for_torch and asked == "auto"):
+        return _torch_engine(path, weights, device), weights
+    if device not in ("auto", "cpu"):
+        raise PumitError(f"OpenVINO computes on the CPU here, not on {device!r}; unset {VARIABLE}.")
+    try:
+        return _openvino_engine(path, weights), weights
+    except PumitError as error:
+        if asked == "openvino" or not has_torch():
+            raise
+        logger.warning("%s PyTorch computes instead.", error)
+    return _torch_engine(path, weights, device), weights
+
+
+def _openvino_engine(path: Path, weights: Weights) -> Engine:
+    try:
+        from pumit.inference.engine.openvino_engine import OpenVinoEngine, sizes_of
+    except ImportError as error:  # absent, or without the operations of a later version
+        remedy = "pip install 'openvino>=2025.0', or pip install 'pumit[train]' for PyTorch"
+        raise PumitError(f"OpenVINO cannot be loaded ({_line(error)}); {remedy}.") from None
+    try:
+        return OpenVinoEngine(weights.arrays, sizes_of(weights.recipe))
+    except CheckpointError:
+        raise CheckpointError(
+            f"The weights in {path.name} do not fit the network it names; fetch the model again."
+        ) from None
+    except RuntimeError as error:  # OpenVINO's own
+        raise PumitError(
+            f"OpenVINO cannot compute on this CPU ({_line(error)}); "
+            "pip install 'pumit[train]' for PyTorch."
+        ) from None
+
+
+def _torch_engine(path: Path, weights: Weights, device: str) -> Engine:
+    if not has_torch():
+        raise PumitError(
+            f"Computing on {device!r} needs PyTorch: pip install 'pumit[train]'; or use cpu."
+            if device not in ("auto", "cpu")
+            else "This needs PyTorch: pip install 'pumit[train]'."
+        )
+    from pumit.inference.engine.torch_engine import TorchEngine
+    from pumit.inference.loading import build_from, pick_device, pick_precision
+    from pumit.models.checkpoint import load_checkpoint
+    from pumit.networks.promptable.network import PromptableNetwork
+
+    target = pick_device(device)
+    network = build_from(load_checkpoint(path), path, target)
+    assert isinstance(network, PromptableNetwork)
+    return TorchEngine(network, target, pick_precision(target))
+
+
+def _line(error: Exception) -> str:
+    """The last line of an error, short: OpenVINO's begin with where they were raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:160].rstrip(".")

@@ -1,0 +1,226 @@
+"""The mask decoder as a graph; see `pumit.networks.promptable.mask_decoder`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import openvino
+from openvino import opset15 as ops
+
+from pumit.inference.engine.encoder_graph import NetworkSizes
+from pumit.inference.engine.graph_layers import (
+    GraphLayers,
+    Node,
+    Shape,
+    as_grid,
+    as_tokens,
+    attend,
+    constant,
+    grids,
+    integers,
+    split_heads,
+)
+from pumit.networks.promptable.constants import GEODESIC_CHANNELS
+
+NAME = "mask_decoder"
+
+
+def decoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> openvino.Model:
+    """Graph from the encoder's features and prompts to masks.
+
+    Args:
+        layers: With the weights.
+        sizes: Of the network.
+        shape: The field's grid (D, H, W).
+
+    Returns:
+        From the four features of `encoder_graph`, `maps` (1, C, d, h, w), `prior` (1, 1, D, H, W)
+        from -1 to 1, `prompts` (1, T, dim) and `places` (1, N, dim), position codes of the
+        features' tokens, to logits (M, D, H, W) and estimated IoU (M,).
+    """
+    at_full, at_half, at_quarter, at_tokens = grids(shape, layers.da0)
+    f, h, q = sizes.widths
+    channels = layers.weight(f"{NAME}.join_half.weight").shape[1] - h
+    inputs = {
+        "full": [1, f, *at_full],
+        "half": [1, h, *at_half],
+        "quarter": [1, q, *at_quarter],
+        "tokens": [1, sizes.dim, *at_tokens],
+        "maps": [1, channels, *at_half],
+        "prior": [1, 1, *at_full],
+        "prompts": [1, -1, sizes.dim],
+        "places": [1, math.prod(at_tokens), sizes.dim],
+    }
+    given = {name: ops.parameter(size, np.float32, name) for name, size in inputs.items()}
+    maps, prior = given["maps"], given["prior"]
+    # 1. The prompts as maps meet the image; the image's own part is in the features.
+    half = layers.conv(maps, f"{NAME}.join_half", 1, slice(h, None), bias=False)
+    half = ops.add(half, given["half"])
+    quarter = layers.down(half, f"{NAME}.to_quarter", 1)
+    quarter = layers.conv(quarter, f"{NAME}.join_quarter", 2, slice(0, q), bias=False)
+    quarter = ops.add(quarter, given["quarter"])
+    grid = ops.add(layers.down(quarter, f"{NAME}.to_tokens", 2), given["tokens"])
+    # 2. Prompts as tokens and the image attend to each other.
+    image, prompts = as_tokens(grid, sizes.dim, at_tokens), given["prompts"]
+    for i in range(sizes.num_decoder_blocks):
+        prompts, image = _two_way(
+            layers, sizes, prompts, image, given["prompts"], given["places"], f"{NAME}.blocks.{i}"
+        )
+    prompts = layers.layer_norm(prompts, f"{NAME}.norm")
+    # 3. Back to full resolution; the shown maps come along in the last step.
+    x = layers.up(as_grid(image, sizes.dim, at_tokens), f"{NAME}.up_quarter", 2)
+    x = layers.residual(ops.add(x, quarter), f"{NAME}.up_quarter_block", 2)
+    x = ops.add(layers.up(x, f"{NAME}.up_half", 1), half)
+    x = layers.residual(x, f"{NAME}.up_half_block", 1)
+    if sizes.geodesic:
+        shown = _shown(maps, channels, (channels - GEODESIC_CHANNELS - 3) // 2)
+        weight = layers.weight(f"{NAME}.show.weight")[..., 0, 0, 0]  # (f, S + 1)
+        bias = layers.weight(f"{NAME}.show.bias")
+        x = ops.concat([x, shown], 1)
+        x = ops.add(layers.up(x, f"{NAME}.up_full", 0, (weight[:, :-1], bias)), given["full"])
+        x = ops.add(x, ops.multiply(prior, constant(weight[:, -1].reshape(1, -1, 1, 1, 1))))
+    else:
+        shown = None
+        x = ops.add(layers.up(x, f"{NAME}.up_full", 0), given["full"])
+    x = layers.conv(ops.swish(x), f"{NAME}.last", 0)
+    x = ops.swish(layers.channel_norm(x, f"{NAME}.last_norm"))
+    # 4. Each mask's token weighs the features, the maps and the earlier answer.
+    logits = _logits(layers, sizes, prompts, x, shown, prior, (at_full, at_half))
+    iou = _iou(layers, sizes, prompts, x, logits, (at_full, at_half))
+    results = [ops.result(ops.squeeze(node, integers([0]))) for node in (logits, iou)]
+    # A network without shown maps reads the prior from its map alone.
+    return openvino.Model(results, list(given.values()), "decoder")
+
+
+def _part(x: Node, start: int, stop: int, axis: int) -> Node:
+    return ops.slice(x, *(integers([v]) for v in (start, stop, 1, axis)))
+
+
+def _shown(maps: Node, channels: int, each: int) -> Node:
+    """`PromptEncoder.shown`: geodesic maps, nearness to either kind of point, box."""
+    near = [_part(maps, i, i + 1, 1) for i in range(0, 2 * each + 1, each)]
+    return ops.concat([_part(maps, channels - GEODESIC_CHANNELS, channels, 1), *near], 1)
+
+
+def _cross(layers: GraphLayers, heads: int, q: Node, k: Node, v: Node, name: str) -> Node:
+    """`CrossAttention`."""
+    scale = (len(layers.weight(f"{name}.q.weight")) // heads) ** -0.5
+    q = layers.linear(q, f"{name}.q", factor=scale)
+    k, v = layers.linear(k, f"{name}.k"), layers.linear(v, f"{name}.v")
+    return layers.linear(attend(*(split_heads(t, heads) for t in (q, k, v))), f"{name}.proj")
+
+
+def _two_way(
+    layers: GraphLayers,
+    sizes: NetworkSizes,
+    tokens: Node,
+    image: Node,
+    token_code: Node,
+    image_code: Node,
+    name: str,
+) -> tuple[Node, Node]:
+    """`TwoWayBlock`."""
+    heads, norm = sizes.num_heads, f"{name}.norms"
+    normed = layers.layer_norm(tokens, f"{norm}.0")
+    q = ops.add(normed, token_code)
+    tokens = ops.add(tokens, _cross(layers, heads, q, q, normed, f"{name}.self_attention"))
+    placed = ops.add(image, image_code)
+    q = ops.add(layers.layer_norm(tokens, f"{norm}.1"), token_code)
+    tokens = ops.add(tokens, _cross(layers, heads, q, placed, image, f"{name}.to_image"))
+    y = layers.linear(layers.layer_norm(tokens, f"{norm}.2"), f"{name}.mlp.0")
+    tokens = ops.add(tokens, layers.linear(ops.gelu(y, "erf"), f"{name}.mlp.2"))
+    keys = layers.layer_norm(tokens, f"{norm}.3")
+    told = _cross(layers, heads, placed, ops.add(keys, token_code), keys, f"{name}.to_tokens")
+    return tokens, ops.add(image, told)
+
+
+def _perceptron(layers: GraphLayers, x: Node, name: str) -> Node:
+    return layers.linear(ops.gelu(layers.linear(x, f"{name}.0"), "erf"), f"{name}.2")
+
+
+def _logits(
+    layers: GraphLayers,
+    sizes: NetworkSizes,
+    tokens: Node,
+    x: Node,
+    shown: Node | None,
+    prior: Node,
+    shapes: tuple[Shape, Shape],
+) -> Node:
+    """Masks (1, M, D, H, W)."""
+    full, half = shapes
+    f, count = sizes.widths[0], sizes.num_masks
+    weights = ops.concat(
+        [
+            _perceptron(layers, _part(tokens, 1 + i, 2 + i, 1), f"{NAME}.hyper.{i}")
+            for i in range(count)
+        ],
+        1,
+    )  # (1, M, f + shown + 1)
+    last = layers.weight(f"{NAME}.hyper.0.2.bias").size - 1
+    voxels = math.prod(full)
+    of_x = _part(weights, 0, f, 2)
+    logits = ops.matmul(of_x, ops.reshape(x, integers([1, f, voxels]), False), False, False)
+    logits = ops.add(logits, _part(weights, last, last + 1, 2))
+    if shown is not None:
+        of_prior = ops.multiply(
+            _part(weights, last - 1, last, 2), ops.reshape(prior, integers([1, 1, voxels]), False)
+        )
+        logits = ops.add(logits, of_prior)
+    logits = ops.reshape(logits, integers([1, count, *full]), False)
+    if shown is None:
+        return logits
+    # The maps are weighed at 1/2 resolution, so that only the answers have to be interpolated.
+    flat = ops.reshape(shown, integers([1, last - 1 - f, math.prod(half)]), False)
+    coarse = ops.matmul(_part(weights, f, last - 1, 2), flat, False, False)
+    coarse = ops.reshape(coarse, integers([1, count, *half]), False)
+    fine = ops.interpolate(
+        coarse,
+        integers(full),
+        "linear_onnx",
+        "sizes",
+        axes=integers([2, 3, 4]),
+        coordinate_transformation_mode="half_pixel",
+    )
+    return ops.add(logits, fine)
+
+
+def _iou(
+    layers: GraphLayers,
+    sizes: NetworkSizes,
+    tokens: Node,
+    x: Node,
+    logits: Node,
+    shapes: tuple[Shape, Shape],
+) -> Node:
+    """`IoUHead`, (1, M)."""
+    full, half = shapes
+    step, none = [a // b for a, b in zip(full, half, strict=True)], [0, 0, 0]
+
+    def pooled(of: Node) -> Node:  # (1, C, voxels at 1/2 resolution)
+        mean = ops.avg_pool(of, step, none, none, step, True)
+        return ops.reshape(mean, integers([1, -1, math.prod(half)]), False)
+
+    def total(of: Node) -> Node:
+        return ops.reduce_sum(of, integers([2]), True)
+
+    def at_least(of: Node, least: float) -> Node:
+        return ops.maximum(of, constant(least))
+
+    features, p = pooled(x), pooled(ops.sigmoid(logits))
+    hard = ops.convert(ops.greater(p, constant(0.5)), "f32")
+    border = ops.multiply(p, ops.subtract(constant(1.0), p))
+    mass, edge_mass = total(p), total(border)
+    agreement = ops.multiply(total(ops.multiply(p, hard)), constant(2.0))
+    agreement = ops.divide(agreement, at_least(ops.add(mass, total(hard)), 1))
+    doubt = ops.divide(edge_mass, at_least(mass, 1))
+    size = ops.log(at_least(ops.reduce_mean(p, integers([2]), True), 1e-5))
+    inside = ops.divide(ops.matmul(p, features, False, True), at_least(mass, 1))
+    edge = ops.divide(ops.matmul(border, features, False, True), at_least(edge_mass, 1))
+    own = ops.tile(_part(tokens, 0, 1, 1), integers([1, sizes.num_masks, 1]))
+    masks = _part(tokens, 1, 1 + sizes.num_masks, 1)
+    size = ops.multiply(size, constant(0.1))
+    parts = ops.concat([own, masks, inside, edge, agreement, doubt, size], 2)
+    iou = _perceptron(layers, parts, f"{NAME}.iou_head.mlp")
+    return ops.sigmoid(ops.reshape(iou, integers([1, sizes.num_masks]), False))

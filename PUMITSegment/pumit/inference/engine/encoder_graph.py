@@ -1,0 +1,147 @@
+"""The image encoder as a graph; see `pumit.networks.promptable.image_encoder`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import openvino
+from openvino import opset15 as ops
+
+from pumit.inference.engine.engine import Floats
+from pumit.inference.engine.graph_layers import (
+    GraphLayers,
+    Node,
+    Shape,
+    as_grid,
+    as_tokens,
+    attend,
+    constant,
+    grids,
+    integers,
+    split_heads,
+)
+
+ROPE_BASE, ROPE_BASE_Z = 10000.0, 2333.0
+
+
+@dataclass(frozen=True)
+class NetworkSizes:
+    """Sizes of a promptable network, as its recipe has them; see `PromptableNetwork`."""
+
+    widths: tuple[int, int, int]
+    dim: int
+    depth: int
+    num_heads: int
+    field_size: int
+    num_masks: int
+    num_decoder_blocks: int
+    geodesic: bool
+
+    def __post_init__(self) -> None:
+        counts = (self.dim, self.depth, self.num_heads, self.num_masks, self.num_decoder_blocks)
+        whole = (*self.widths, *counts, self.field_size)
+        if not all(isinstance(n, int) and n > 0 for n in whole) or len(self.widths) != 3:
+            raise ValueError(f"Sizes must be positive whole numbers, got {self}.")
+        if self.field_size % 8 or self.dim % (4 * self.num_heads):
+            raise ValueError(f"Sizes do not fit together: {self}.")
+
+    @property
+    def train_tokens(self) -> int:
+        """Tokens of a training field."""
+        return (self.field_size // 8) ** 3
+
+
+def encoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> openvino.Model:
+    """Graph from a field to what decodings need of it.
+
+    What a decoder's convolutions over joined channels make of the image alone is computed here,
+    once per field and not once per click.
+
+    Args:
+        layers: With the weights.
+        sizes: Of the network.
+        shape: The field's grid (D, H, W).
+
+    Returns:
+        From `image` (1, 3, D, H, W) and `distance` (1, 1, N, N) between tokens to features at
+        full resolution, the image's part of those at 1/2 and 1/4, and tokens (1, dim, d, h, w).
+    """
+    name = "image_encoder"
+    image = ops.parameter([1, 3, *shape], np.float32, "image")
+    full = layers.conv(image, f"{name}.stem", 0)
+    normed = ops.swish(layers.channel_norm(full, f"{name}.full_norm"))
+    full = ops.add(full, layers.conv(normed, f"{name}.full_conv", 0))
+    half = layers.residual(layers.down(full, f"{name}.to_half", 0), f"{name}.half_block", 1)
+    quarter = layers.down(half, f"{name}.to_quarter", 1)
+    quarter = layers.residual(quarter, f"{name}.quarter_block", 2)
+    coarse = grids(shape, layers.da0)[3]
+    tokens = as_tokens(layers.down(quarter, f"{name}.to_tokens", 2), sizes.dim, coarse)
+    count = math.prod(coarse)
+    distance = ops.parameter([1, 1, count, count], np.float32, "distance")
+    for i in range(sizes.depth):
+        tokens = _block(layers, sizes, tokens, distance, coarse, f"{name}.blocks.{i}")
+    tokens = as_grid(layers.layer_norm(tokens, f"{name}.norm"), sizes.dim, coarse)
+    _, h, q = sizes.widths
+    half = layers.conv(half, "mask_decoder.join_half", 1, slice(0, h))
+    quarter = layers.conv(quarter, "mask_decoder.join_quarter", 2, slice(q, 2 * q))
+    results = [ops.result(node) for node in (full, half, quarter, tokens)]
+    return openvino.Model(results, [image, distance], "encoder")
+
+
+def token_distances(shape: Shape) -> Floats:
+    """Distances between the tokens of a grid, in tokens, (N, N)."""
+    axes = np.meshgrid(*(np.arange(n, dtype=np.float32) for n in shape), indexing="ij")
+    places = np.stack(axes, -1).reshape(-1, 3)
+    squared = ((places[:, None] - places[None]) ** 2).sum(-1)
+    return np.asarray(np.sqrt(squared))
+
+
+def _block(
+    layers: GraphLayers, sizes: NetworkSizes, x: Node, distance: Node, shape: Shape, name: str
+) -> Node:
+    """`EvaBlock` with BA-SAM's scale and distance bias (eqs. 9 and 10)."""
+    heads, head_dim = sizes.num_heads, sizes.dim // sizes.num_heads
+    count = math.prod(shape)
+    # 1. Scale of the scores: the logarithm of the number of tokens to the base of the training's.
+    length = math.log(count) / math.log(max(sizes.train_tokens, 2))
+    scale = (1.0 if count == sizes.train_tokens else length) / math.sqrt(head_dim)
+    # 2. Rotary pairs (2i, 2i + 1) are brought apart, (i, i + d / 2), in queries and keys alike.
+    apart = np.concatenate((np.arange(0, head_dim, 2), np.arange(1, head_dim, 2)))
+    order = (np.arange(heads)[:, None] * head_dim + apart).reshape(-1)
+    y = layers.layer_norm(x, f"{name}.norm1")
+    q = layers.linear(y, f"{name}.attention.q", order=order, factor=scale)
+    k = layers.linear(y, f"{name}.attention.k", order=order)
+    v = layers.linear(y, f"{name}.attention.v")
+    cos, sin = _rotations(shape, head_dim)
+    q, k = (_rotated(split_heads(t, heads), cos, sin) for t in (q, k))
+    # 3. The bias falls with the distance, for each head by its own slope.
+    slopes = layers.weight(f"{name}.attention.slope").reshape(1, -1, 1, 1)
+    out = attend(q, k, split_heads(v, heads), ops.multiply(distance, constant(-scale * slopes)))
+    x = ops.add(x, layers.linear(out, f"{name}.attention.proj"))
+    # 4. SwiGLU with a sub-norm.
+    y = layers.layer_norm(x, f"{name}.norm2")
+    gate = ops.swish(layers.linear(y, f"{name}.mlp.w1"))
+    y = ops.multiply(gate, layers.linear(y, f"{name}.mlp.w2"))
+    y = layers.linear(layers.layer_norm(y, f"{name}.mlp.norm"), f"{name}.mlp.w3")
+    return ops.add(x, y)
+
+
+def _rotations(shape: Shape, head_dim: int) -> tuple[Node, Node]:
+    """Cosines, and sines with the sign of their half, of `AdditiveRotaryEmbedding3D`."""
+    half = head_dim // 2
+    i = np.arange(head_dim // 4)
+    omega, omega_z = ROPE_BASE ** (-2 * i / half), ROPE_BASE_Z ** (-(2 * i + 1) / half)
+    axes = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij")
+    z, h, w = (axis.reshape(-1, 1) for axis in axes)
+    angles = np.concatenate((h * omega + z * omega_z, w * omega + z * omega_z), 1)  # (N, d / 2)
+    cos, sin = np.cos(angles), np.sin(angles)
+    both = np.concatenate((cos, cos), 1), np.concatenate((-sin, sin), 1)
+    return constant(both[0][None, None]), constant(both[1][None, None])
+
+
+def _rotated(x: Node, cos: Node, sin: Node) -> Node:
+    first, second = ops.split(x, integers(3), 2).outputs()
+    turned = ops.concat([second, first], 3)
+    return ops.add(ops.multiply(x, cos), ops.multiply(turned, sin))

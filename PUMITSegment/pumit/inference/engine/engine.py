@@ -1,0 +1,88 @@
+"""The seam between prompts and what computes the network: arrays in, arrays out.
+
+A field is encoded once, whatever the number of clicks; a click costs a decoding. What the encoding
+leaves is the engine's own, and nobody else looks into it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class FieldPrompts:
+    """Prompts of one field, in field coordinates.
+
+    Coordinates count in-plane voxels from the centre of the field's first voxel, depth included:
+    a slice further is `slice_ratio` further. Physical units, but for the in-plane spacing.
+
+    Attributes:
+        points: (P, 3), (z, h, w); none is fine.
+        is_positive: (P,) bool.
+        box: Lower and upper corner, (2, 3), or None.
+        prior: (D, H, W) foreground probability of an earlier answer, or None.
+        slice_ratio: Slice spacing over in-plane spacing; 0 for a planar image, where depth does
+            not count.
+    """
+
+    points: Floats
+    is_positive: npt.NDArray[np.bool_]
+    box: Floats | None
+    prior: Floats | None
+    slice_ratio: float
+
+
+class Features(Protocol):
+    """What an engine keeps of an encoded field."""
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory, bytes."""
+
+
+class Engine(Protocol):
+    """Compute the two steps of a promptable network.
+
+    Attributes:
+        name: "torch" or "openvino".
+        device: As text, such as `cpu` or `cuda:0`.
+        field_size: In-plane voxels of a training field.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def device(self) -> str:
+        """Where it computes."""
+
+    @property
+    def field_size(self) -> int:
+        """Size of a training field."""
+
+    def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> Any:
+        """Encode a field.
+
+        Args:
+            image: Channels of the field, (3, D, H, W); H and W divisible by 8, D by what the
+                degree halves.
+            da0: Degree of anisotropy.
+            slice_ratio: As in `FieldPrompts`.
+
+        Returns:
+            Features, for `decode` of the same engine.
+        """
+
+    def decode(self, features: Any, prompts: FieldPrompts) -> tuple[Floats, Floats]:
+        """Answer prompts.
+
+        Returns:
+            Mask logits (M, D, H, W) and estimates of their IoU (M,).
+        """

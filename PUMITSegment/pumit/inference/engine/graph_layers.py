@@ -1,0 +1,168 @@
+"""Layers of the promptable network as operations of OpenVINO, for one degree of anisotropy.
+
+Each layer is that of the same name in `pumit.networks`, in evaluation mode. Kernels are summed to
+the depth that the degree asks for before they enter the graph, so that there is nothing adaptive
+left in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from openvino import opset15 as ops
+
+from pumit.inference.engine.engine import Floats
+
+Node = Any  # openvino's own nodes carry no types
+Shape = tuple[int, int, int]
+EPS = 1e-5
+
+
+def constant(values: npt.ArrayLike) -> Node:
+    """Numbers of a graph, in single precision."""
+    return ops.constant(np.ascontiguousarray(values, dtype=np.float32))
+
+
+def integers(values: Any) -> Node:
+    """Axes or sizes of a graph."""
+    return ops.constant(np.asarray(values, dtype=np.int64))
+
+
+def depth_sum(kernel: Floats, depth: int) -> Floats:
+    """Sum a kernel (a, b, K, h, w) along K in contiguous groups to (a, b, depth, h, w)."""
+    a, b, k, h, w = kernel.shape
+    return kernel.reshape(a, b, depth, k // depth, h, w).sum(3)
+
+
+def grids(shape: Shape, da0: int) -> list[Shape]:
+    """Grids of a field at full, 1/2, 1/4 and 1/8 in-plane resolution."""
+    out = [shape]
+    for level in range(3):
+        d, h, w = out[-1]
+        out.append((d if level < da0 else d // 2, h // 2, w // 2))
+    return out
+
+
+class GraphLayers:
+    """Make layers out of weights.
+
+    Args:
+        weights: Of the whole network, by name, float32.
+        da0: Degree of anisotropy of the field.
+
+    Attributes:
+        used: Names of the weights that are in a graph.
+    """
+
+    def __init__(self, weights: Mapping[str, Floats], da0: int) -> None:
+        self._weights = weights
+        self.da0 = da0
+        self.used: set[str] = set()
+
+    def weight(self, name: str) -> Floats:
+        """Numbers of a parameter; KeyError where the network has none of that name."""
+        self.used.add(name)
+        return self._weights[name]
+
+    def _biased(self, x: Node, name: str, extra: Floats | float = 0.0) -> Node:
+        bias = self.weight(f"{name}.bias") + extra
+        return ops.add(x, constant(bias.reshape(1, -1, 1, 1, 1)))
+
+    def conv(
+        self, x: Node, name: str, level: int, part: slice = slice(None), *, bias: bool = True
+    ) -> Node:
+        """`SACConv` after `level` halvings, of some of its input channels."""
+        kernel = self.weight(f"{name}.weight")[:, part]
+        pads = [1, 1, 1]
+        if level < self.da0:
+            kernel, pads = depth_sum(kernel, 1), [0, 1, 1]
+        ones = [1, 1, 1]
+        out = ops.convolution(x, constant(kernel), ones, pads, pads, ones)
+        return self._biased(out, name) if bias else out
+
+    def down(self, x: Node, name: str, level: int) -> Node:
+        """`SACDownsample` by two from a level."""
+        step = 1 if level < self.da0 else 2
+        kernel = constant(depth_sum(self.weight(f"{name}.weight"), step))
+        none = [0, 0, 0]
+        out = ops.convolution(x, kernel, [step, 2, 2], none, none, [1, 1, 1])
+        return self._biased(out, name)
+
+    def up(
+        self, x: Node, name: str, level: int, shown: tuple[Floats, Floats] | None = None
+    ) -> Node:
+        """`SACUpsample` by two to a level.
+
+        Args:
+            x: Coarser features.
+            name: Of the layer.
+            level: Halvings of the output.
+            shown: Weights (C', S) and bias (C') of a 1^3 convolution of further channels at the
+                end of x, whose result is repeated onto the finer grid and added.
+        """
+        step = 1 if level < self.da0 else 2
+        kernel = depth_sum(self.weight(f"{name}.weight"), step)
+        offset: Floats | float = 0.0
+        if shown is not None:
+            of_shown, offset = shown[0].T[..., None, None, None], shown[1]
+            repeated = np.broadcast_to(of_shown, (*of_shown.shape[:2], step, 2, 2))
+            kernel = np.concatenate((kernel, repeated))
+        out = ops.convolution_backprop_data(x, constant(kernel), [step, 2, 2])
+        return self._biased(out, name, offset)
+
+    def channel_norm(self, x: Node, name: str) -> Node:
+        """`ChannelNorm`."""
+        scale = self.weight(f"{name}.weight")
+        bias = constant(self.weight(f"{name}.bias"))
+        groups = max(len(scale) // 8, 1)
+        return ops.group_normalization(x, constant(scale), bias, groups, EPS)
+
+    def residual(self, x: Node, name: str, level: int) -> Node:
+        """`ResidualBlock`."""
+        y = x
+        for i in (1, 2):
+            y = ops.swish(self.channel_norm(y, f"{name}.norm{i}"))
+            y = self.conv(y, f"{name}.conv{i}", level)
+        return ops.add(x, y)
+
+    def layer_norm(self, x: Node, name: str) -> Node:
+        """`nn.LayerNorm` over the last axis."""
+        y = ops.mvn(x, integers([-1]), True, EPS, "INSIDE_SQRT")
+        y = ops.multiply(y, constant(self.weight(f"{name}.weight")))
+        return ops.add(y, constant(self.weight(f"{name}.bias")))
+
+    def linear(self, x: Node, name: str, *, order: Any = slice(None), factor: float = 1.0) -> Node:
+        """`nn.Linear`, its outputs in another order and times a factor."""
+        y = ops.matmul(x, constant(self.weight(f"{name}.weight")[order] * factor), False, True)
+        if f"{name}.bias" not in self._weights:
+            return y
+        return ops.add(y, constant(self.weight(f"{name}.bias")[order] * factor))
+
+
+def split_heads(x: Node, heads: int) -> Node:
+    """(1, N, C) to (1, heads, N, C / heads)."""
+    return ops.transpose(ops.reshape(x, integers([0, 0, heads, -1]), True), integers([0, 2, 1, 3]))
+
+
+def attend(q: Node, k: Node, v: Node, bias: Node | None = None) -> Node:
+    """softmax(q k^T + bias) v of (1, heads, N, d), as (1, N, heads d)."""
+    scores = ops.matmul(q, k, False, True)
+    if bias is not None:
+        scores = ops.add(scores, bias)
+    out = ops.matmul(ops.softmax(scores, 3), v, False, False)
+    return ops.reshape(ops.transpose(out, integers([0, 2, 1, 3])), integers([0, 0, -1]), True)
+
+
+def as_tokens(grid: Node, channels: int, shape: Sequence[int]) -> Node:
+    """(1, C, d, h, w) as (1, N, C)."""
+    flat = ops.reshape(grid, integers([1, channels, int(np.prod(shape))]), False)
+    return ops.transpose(flat, integers([0, 2, 1]))
+
+
+def as_grid(tokens: Node, channels: int, shape: Sequence[int]) -> Node:
+    """(1, N, C) as (1, C, d, h, w)."""
+    flat = ops.transpose(tokens, integers([0, 2, 1]))
+    return ops.reshape(flat, integers([1, channels, *shape]), False)

@@ -1,0 +1,240 @@
+"""The promptable network in OpenVINO: on CPUs, without PyTorch.
+
+The graph is made from the weights themselves when a field of a new degree or depth is asked for,
+and compiled in a third of a second. So nothing is exported and nothing is cached on a disk that
+could be damaged, stale or of other weights, and a model that was fine-tuned or imported needs no
+more than its checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import openvino
+from openvino import opset15 as ops
+
+from pumit.errors import CheckpointError
+from pumit.inference.engine.decoder_graph import decoder_graph
+from pumit.inference.engine.encoder_graph import NetworkSizes, encoder_graph, token_distances
+from pumit.inference.engine.engine import FieldPrompts, Floats
+from pumit.inference.engine.graph_layers import GraphLayers, Shape, grids
+from pumit.inference.engine.prompt_maps import MapGrid, prompt_maps
+from pumit.inference.engine.prompt_tokens import PromptTokens
+from pumit.networks.build import PROMPTABLE
+from pumit.system.machine import usable_cores
+
+# Weights that are used by `PromptTokens` and stand in no graph.
+_OF_PROMPTS = ("prompt_encoder.", "mask_decoder.iou_token.", "mask_decoder.mask_tokens.")
+# Degrees and depths that are kept compiled; one scan asks for about four.
+MOST_COMPILED = 12
+
+
+def sizes_of(recipe: Mapping[str, Any]) -> NetworkSizes:
+    """Sizes of the network that a recipe names.
+
+    Raises:
+        CheckpointError: If it is none that the graphs are written for.
+    """
+    try:
+        if recipe.get("network") != "promptable":
+            raise ValueError
+        sizes = NetworkSizes(**{**PROMPTABLE, **recipe.get("sizes", {})})
+        widths = tuple(int(n) for n in sizes.widths)
+        return replace(sizes, widths=(widths[0], widths[1], widths[2]))
+    except (IndexError, TypeError, ValueError):
+        raise CheckpointError("There is no graph of a network of these sizes.") from None
+
+
+@dataclass(frozen=True)
+class GraphFeatures:
+    """What the encoder leaves of a field, and what is known of its maps before any prompt.
+
+    Attributes:
+        full: Features at full resolution.
+        half: The image's part of those at 1/2 resolution.
+        quarter: The image's part of those at 1/4 resolution.
+        tokens: Features of the transformer.
+        places: Position codes of the tokens, (1, N, dim).
+        maps: Grid of the prompt maps.
+        da0: Degree of anisotropy.
+    """
+
+    full: Floats
+    half: Floats
+    quarter: Floats
+    tokens: Floats
+    places: Floats
+    maps: MapGrid
+    da0: int
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory, bytes."""
+        arrays = (self.full, self.half, self.quarter, self.tokens, self.places)
+        return sum(array.nbytes for array in arrays) + self.maps.nbytes
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """Both steps for one degree and one shape of fields.
+
+    Attributes:
+        encoder: Compiled, with its request.
+        decoder: The same.
+        distances: Between tokens, (1, 1, N, N).
+    """
+
+    encoder: tuple[Any, Any]
+    decoder: tuple[Any, Any]
+    distances: Floats
+
+    def release(self) -> None:
+        """Give back what is computed in; the next computation takes it again."""
+        for graph, _ in (self.encoder, self.decoder):
+            graph.release_memory()
+
+
+class OpenVinoEngine:
+    """Compute with OpenVINO on the CPU.
+
+    The arithmetic is single precision whatever the CPU could do faster, so that answers do not
+    depend on its model. Threads are not bound to cores, where other programs may be.
+
+    Args:
+        weights: Of a promptable network, by name.
+        sizes: Of its recipe.
+        threads: How many cores to use; None for all that this process may.
+        precision: "f32"; "bf16" computes faster and less exactly where the CPU can, for
+            measurements.
+
+    Raises:
+        CheckpointError: If the weights are those of another network.
+        RuntimeError: If OpenVINO refuses the CPU.
+    """
+
+    name = "openvino"
+    device = "cpu"
+
+    def __init__(
+        self,
+        weights: Mapping[str, Floats],
+        sizes: NetworkSizes,
+        *,
+        threads: int | None = None,
+        precision: str = "f32",
+    ) -> None:
+        self._weights = weights
+        self._sizes = sizes
+        self._core = openvino.Core()
+        self._properties = {
+            "INFERENCE_PRECISION_HINT": precision,
+            "INFERENCE_NUM_THREADS": threads or usable_cores(),
+            "NUM_STREAMS": 1,
+            "PERFORMANCE_HINT": "LATENCY",
+            "ENABLE_CPU_PINNING": False,
+            # Fusing by generated kernels takes longer than it saves in graphs of this size.
+            "SNIPPETS_MODE": "DISABLE",
+        }
+        self._compiled: OrderedDict[tuple[int, Shape], _Compiled] = OrderedDict()
+        self._lock = Lock()  # a request computes one answer at a time
+        self._try_out()
+        try:
+            self._tokens = PromptTokens(weights, sizes.field_size)
+            self._check()
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError("The weights do not fit the network that they name.") from error
+
+    @property
+    def field_size(self) -> int:
+        """In-plane voxels of a training field."""
+        return self._sizes.field_size
+
+    def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> GraphFeatures:
+        """Encode a field; see `Engine`."""
+        d, h, w = image.shape[1:]
+        shape = (d, h, w)
+        _, at_half, _, at_tokens = grids(shape, da0)
+        maps = MapGrid.of(image[:2], at_half, slice_ratio, geodesic=self._sizes.geodesic)
+        coarse = MapGrid(shape, at_tokens, image[:0], [])
+        places = self._tokens.of_grid(coarse, slice_ratio)[None]
+        with self._lock:
+            compiled = self._of(da0, shape)
+            results = _run(compiled.encoder[1], [image[None], compiled.distances])
+        full, half, quarter, tokens = results
+        return GraphFeatures(full, half, quarter, tokens, places, maps, da0)
+
+    def decode(self, features: GraphFeatures, prompts: FieldPrompts) -> tuple[Floats, Floats]:
+        """Answer prompts; see `Engine`."""
+        shape = features.maps.full
+        maps = prompt_maps(prompts, features.maps, self.field_size)[None]
+        prior = (
+            np.zeros(shape, dtype=np.float32) if prompts.prior is None else 2 * prompts.prior - 1
+        )
+        tokens = self._tokens.of(prompts, features.tokens[0], shape)[None]
+        given = [features.full, features.half, features.quarter, features.tokens]
+        with self._lock:
+            compiled = self._of(features.da0, shape)
+            logits, iou = _run(
+                compiled.decoder[1], [*given, maps, prior[None, None], tokens, features.places]
+            )
+        return logits, iou
+
+    def graphs(self, da0: int, shape: Shape) -> tuple[openvino.Model, openvino.Model, set[str]]:
+        """Both graphs for fields of a degree and a shape, and the names of their weights."""
+        layers = GraphLayers(self._weights, da0)
+        encoder = encoder_graph(layers, self._sizes, shape)
+        return encoder, decoder_graph(layers, self._sizes, shape), layers.used
+
+    def _try_out(self) -> None:
+        """Raise RuntimeError unless the CPU computes something small."""
+        x = ops.parameter([4], np.float32)
+        _, request = self._compile(openvino.Model([ops.result(ops.relu(x))], [x]))
+        if not np.array_equal(
+            _run(request, [np.array([-1, 0, 1, 2], np.float32)])[0], [0, 0, 1, 2]
+        ):
+            raise RuntimeError("a trial computation went wrong")
+
+    def _check(self) -> None:
+        """Raise ValueError unless all of the weights have their place in the graph."""
+        sizes, names = self._sizes, ("stem", "to_half", "to_quarter", "to_tokens")
+        widths = tuple(self._weights[f"image_encoder.{name}.bias"].size for name in names)
+        heads = self._weights["image_encoder.blocks.0.attention.slope"].size
+        masks = len(self._weights["mask_decoder.mask_tokens.weight"])
+        if (widths, heads, masks) != ((*sizes.widths, sizes.dim), sizes.num_heads, sizes.num_masks):
+            raise ValueError("weights of other sizes")
+        _, _, used = self.graphs(0, (8, 8, 8))
+        beside = {name for name in self._weights if name.startswith(_OF_PROMPTS)}
+        if used | beside != set(self._weights):
+            raise ValueError("weights that the graph has no place for")
+
+    def _compile(self, graph: openvino.Model) -> tuple[Any, Any]:
+        compiled = self._core.compile_model(graph, "CPU", self._properties)
+        return compiled, compiled.create_infer_request()
+
+    def _of(self, da0: int, shape: Shape) -> _Compiled:
+        key = (da0, shape)
+        found = self._compiled.pop(key, None)
+        if found is None:
+            encoder, decoder, _ = self.graphs(da0, shape)
+            distances = token_distances(grids(shape, da0)[3])[None, None]
+            found = _Compiled(self._compile(encoder), self._compile(decoder), distances)
+        # A graph computes in as much memory as a field's features take several times over, and
+        # other shapes may follow: only the one that is used last keeps its own.
+        for other in list(self._compiled.values())[-1:]:
+            other.release()
+        self._compiled[key] = found
+        while len(self._compiled) > MOST_COMPILED:
+            self._compiled.popitem(last=False)
+        return found
+
+
+def _run(request: Any, arrays: list[Floats]) -> list[Floats]:
+    """Results of a request as arrays of their own."""
+    given = {i: np.ascontiguousarray(array) for i, array in enumerate(arrays)}
+    results = request.infer(given, share_inputs=True, share_outputs=True)
+    return [np.array(results[i]) for i in range(len(results))]

@@ -1,0 +1,233 @@
+"""Prompts as maps on the image, on arrays; `dense` of `pumit.networks.promptable.prompt_encoder`.
+
+What follows from the field alone is computed once with its features: the image at 1/2 resolution
+and what paths through it cost. What follows from the prompts costs a fraction of a decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.inference.engine.engine import FieldPrompts, Floats
+from pumit.inference.engine.geodesic_arrays import geodesic_maps, path_costs
+from pumit.networks.promptable.constants import (
+    BOX_SHARPNESS,
+    FAR_SHARE,
+    LIKENESS_BINS,
+    LIKENESS_WIDTH,
+    NEAR_VOXELS,
+)
+
+Mask = npt.NDArray[np.bool_]
+Shape = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class MapGrid:
+    """The grid of the maps over a field, and what is known of it before any prompt.
+
+    Attributes:
+        full: The field's own grid (D, H, W).
+        shape: Grid (d, h, w).
+        image: Channels at this resolution, (C, d, h, w).
+        along: Costs of straight paths; empty for a network without geodesic maps.
+    """
+
+    full: Shape
+    shape: Shape
+    image: Floats
+    along: list[Floats]
+
+    @classmethod
+    def of(cls, image: Floats, shape: Shape, slice_ratio: float, *, geodesic: bool) -> MapGrid:
+        """The grid of `shape` over a field's channels (C, D, H, W)."""
+        d, h, w = image.shape[1:]
+        small = block_means(image, shape)
+        depth_step = slice_ratio * (d / shape[0]) / (h / shape[1])
+        return cls((d, h, w), shape, small, path_costs(small, depth_step) if geodesic else [])
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory, bytes."""
+        return self.image.nbytes + sum(cost.nbytes for cost in self.along)
+
+    @property
+    def cell(self) -> npt.NDArray[np.float64]:
+        """Voxels of the field per voxel of the grid, (3,)."""
+        return np.array(self.full) / np.array(self.shape)
+
+    def centres(self, slice_ratio: float) -> list[Floats]:
+        """Centres of its voxels along each axis, in prompt coordinates."""
+        scales = (slice_ratio, 1.0, 1.0)
+        return [
+            (((np.arange(n) + 0.5) * c - 0.5) * s).astype(np.float32)
+            for n, c, s in zip(self.shape, self.cell, scales, strict=True)
+        ]
+
+
+def block_means(array: Floats, shape: Sequence[int]) -> Floats:
+    """Means over equal blocks of (..., D, H, W), as many of them as `shape` says."""
+    out, count = array, 1
+    for axis, n in zip((-3, -2, -1), shape, strict=True):
+        size = out.shape[axis] // n
+        if size > 1:
+            parts = np.moveaxis(out, axis, 0)
+            total = reduce(np.add, (parts[i::size] for i in range(size)))
+            out = np.moveaxis(total, 0, axis)
+            count *= size
+    return np.ascontiguousarray(out) * np.float32(1 / count)
+
+
+def voxel_index(places: Floats, slice_ratio: float) -> npt.NDArray[np.float64]:
+    """Prompt coordinates (..., 3) as indices of the field; the only slice where there is one."""
+    index = np.array(places, dtype=np.float64)
+    index[..., 0] = index[..., 0] / slice_ratio if slice_ratio > 0 else 0.0
+    return index
+
+
+def prompt_maps(prompts: FieldPrompts, grid: MapGrid, field_size: int) -> Floats:
+    """All maps, (channels, d, h, w), in the order that the network was trained with."""
+    ratio = prompts.slice_ratio
+    centres = grid.centres(ratio)
+    points, is_positive = prompts.points, prompts.is_positive
+    each = [
+        _of_points(points[is_positive == kind], grid, centres, ratio, field_size)
+        for kind in (True, False)
+    ]
+    blank = np.zeros(grid.shape, dtype=np.float32)
+    box = [blank, blank]
+    outside = np.zeros(grid.shape, dtype=bool)
+    if prompts.box is not None:
+        # Signed distance to the faces: sharp near, saturated far.
+        margin = _margin(prompts.box, centres, ratio)
+        box = [np.tanh(margin * np.float32(BOX_SHARPNESS / field_size)), blank + 1]
+        if not is_positive.any():
+            each[0][2:] = box_likeness(grid.image, margin, prompts.box)
+        outside = _outside(prompts.box, grid, ratio)
+    prior = blank if prompts.prior is None else 2 * block_means(prompts.prior, grid.shape) - 1
+    maps = [*each[0], *each[1], *box, prior]
+    if grid.along:
+        seeds = [_seeds(points[is_positive == kind], grid, ratio) for kind in (True, False)]
+        maps += geodesic_maps(seeds[0], seeds[1] | outside, grid.along)
+    return np.stack(maps)
+
+
+def _of_points(
+    points: Floats, grid: MapGrid, centres: list[Floats], ratio: float, field_size: int
+) -> list[Floats]:
+    """Nearness at two ranges, and likeness per channel, to the points of one kind."""
+    if len(points) == 0:
+        return [np.zeros(grid.shape, dtype=np.float32)] * (2 + len(grid.image))
+    d, h, w = centres
+    squared = np.full(grid.shape, np.inf, dtype=np.float32)
+    for z, y, x in points:
+        apart = ((d - z) ** 2)[:, None, None] + ((h - y) ** 2)[:, None]
+        np.minimum(squared, apart + (w - x) ** 2, out=squared)
+    near = np.exp(squared * np.float32(-0.5 / NEAR_VOXELS**2))
+    far = np.exp(np.sqrt(squared) * np.float32(-1 / (FAR_SHARE * field_size)))
+    maps = [near, far]
+    at_points = np.stack([_smooth_at(grid, p) for p in voxel_index(points, ratio)])  # (P, C)
+    for channel, values in zip(grid.image, at_points.T, strict=True):
+        unlike = np.abs(channel - values[0])
+        for value in values[1:]:
+            np.minimum(unlike, np.abs(channel - value), out=unlike)
+        unlike *= np.float32(1 / LIKENESS_WIDTH)
+        maps.append(np.exp(-(unlike * unlike)))
+    return maps
+
+
+def trilinear(
+    index: npt.NDArray[np.float64], full: Sequence[int], shape: Sequence[int]
+) -> list[tuple[Shape, float]]:
+    """The corners on a coarser grid around a place of the field, and how much each counts."""
+    at = (index + 0.5) / full * shape - 0.5
+    at = at.clip(0, np.array(shape) - 1)
+    low = np.floor(at).astype(int)
+    part = at - low
+    corners = []
+    for corner in np.ndindex(2, 2, 2):
+        weight = float(np.where(corner, part, 1 - part).prod())
+        if weight > 0:
+            d, h, w = (int(i) for i in low + corner)
+            corners.append(((d, h, w), weight))
+    return corners
+
+
+def _smooth_at(grid: MapGrid, index: npt.NDArray[np.float64]) -> Floats:
+    """Intensities of the neighbourhood of a place of the field, (C,)."""
+    reach = (1 if grid.shape[0] > 2 else 0, 1, 1)
+    total = np.zeros(len(grid.image))
+    for corner, weight in trilinear(index, grid.full, grid.shape):
+        around = tuple(slice(max(i - r, 0), i + r + 1) for i, r in zip(corner, reach, strict=True))
+        total += weight * grid.image[(slice(None), *around)].mean((1, 2, 3))
+    return total.astype(np.float32)
+
+
+def _margin(box: Floats, centres: list[Floats], ratio: float) -> Floats:
+    """Distance to the faces of a box, positive inside, in-plane voxels, (d, h, w)."""
+    d, h, w = (np.minimum(at - low, high - at) for at, low, high in zip(centres, *box, strict=True))
+    if ratio == 0:
+        d = np.full_like(d, 1e3)  # a planar image has no depth
+    return np.minimum(d[:, None, None], np.minimum(h[:, None], w))
+
+
+def box_likeness(image: Floats, margin: Floats, box: Floats) -> list[Floats]:
+    """How much more often an intensity occurs inside a box than around it, per channel.
+
+    Stands in for the likeness to clicked intensities where there is a box and no positive click.
+
+    Args:
+        image: Shape (C, d, h, w), values in [0, 1].
+        margin: Distance to the faces of the box, positive inside, in-plane voxels, (d, h, w).
+        box: Lower and upper corner, (2, 3).
+    """
+    extent = (box[1] - box[0])[1:].max()
+    inside = margin > -0.5
+    around = (margin > -0.5 - 0.5 * extent) & ~inside
+    # A box that fills the field has nothing around it to compare with.
+    if int(around.sum()) <= 8 or not inside.any():
+        return [np.zeros(margin.shape, dtype=np.float32)] * len(image)
+    maps = []
+    for channel in image:
+        index = np.rint(channel * np.float32(LIKENESS_BINS - 1)).astype(np.intp)
+        shares = [_shares(index[where]) for where in (inside, around)]
+        ratio = 2 * shares[0] / np.maximum(shares[0] + shares[1], 1e-6) - 1
+        maps.append(ratio.clip(0).astype(np.float32)[index])
+    return maps
+
+
+def _shares(index: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+    """Share of each bin, smoothed over its neighbours."""
+    counts = np.bincount(index, minlength=LIKENESS_BINS).astype(np.float64)
+    ones = np.ones(3)
+    counts = np.convolve(counts, ones, "same") / np.convolve(np.ones_like(counts), ones, "same")
+    return counts / max(float(counts.sum()), 1e-6)
+
+
+def _cells(places: Floats, grid: MapGrid, ratio: float) -> npt.NDArray[np.float64]:
+    """Prompt coordinates in cells of the grid, the first cell's centre at 0."""
+    return (voxel_index(places, ratio) + 0.5) / grid.cell - 0.5
+
+
+def _seeds(points: Floats, grid: MapGrid, ratio: float) -> Mask:
+    seeds = np.zeros(grid.shape, dtype=bool)
+    at = np.rint(_cells(points, grid, ratio)).astype(int)
+    seeds[tuple(at.clip(0, np.array(grid.shape) - 1).T)] = True
+    return seeds
+
+
+def _outside(box: Floats, grid: MapGrid, ratio: float) -> Mask:
+    """What lies outside of a box, along the axes that there are."""
+    lower, upper = _cells(box, grid, ratio)
+    outside = np.zeros(grid.shape, dtype=bool)
+    for axis, n in enumerate(grid.shape):
+        if n > 1:
+            place = np.arange(n)
+            beyond = (place < lower[axis] - 0.5) | (place > upper[axis] + 0.5)
+            outside |= beyond.reshape([-1 if a == axis else 1 for a in range(3)])
+    return outside

@@ -1,0 +1,16 @@
+"""Packages that only some of the work needs, and what to say where one is asked for and absent."""
+
+from __future__ import annotations
+
+# What `pip install 'pumit[train]'` brings and `pip install pumit` does not.
+_OF_TRAINING = {"torch": "PyTorch", "monai": "MONAI", "einops": "einops"}
+
+
+def what_is_missing(error: BaseException) -> str:
+    """One line on a package that could not be imported, and how to get it; else ""."""
+    if not isinstance(error, ImportError) or not error.name:
+        return ""
+    package = error.name.partition(".")[0]
+    if package not in _OF_TRAINING:
+        return ""
+    return f"This needs {_OF_TRAINING[package]}: pip install 'pumit[train]'."
