@@ -37,13 +37,6 @@ def wait_asleep(environment: MutableMapping[str, str] = os.environ) -> None:
         environment["KMP_BLOCKTIME"] = "0"
 
 
-def waits_asleep(environment: MutableMapping[str, str] = os.environ) -> bool:
-    """Whether threads sleep where they wait."""
-    if "GOMP_SPINCOUNT" in environment:
-        return environment["GOMP_SPINCOUNT"] == "0"
-    return environment.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE"
-
-
 @dataclass(frozen=True)
 class ProcessorTimes:
     """Processor time that was used so far, s.
@@ -91,15 +84,10 @@ class FittingThreads:
             most: How many there are at most.
 
         Returns:
-            The free cores, rounded. Where no core is free it depends on how threads wait: each that
-            sleeps gets its share of a core, so all together get most; of those that do not, one.
+            The free cores, rounded; one where none is free, which is then as fast as more.
         """
         free = self._free_cores()
-        if free is None:
-            return most
-        if round(free) < 1:
-            return most if waits_asleep() else 1
-        return min(round(free), most)
+        return most if free is None else max(1, min(round(free), most))
 
     @contextmanager
     def computing(self) -> Iterator[None]:

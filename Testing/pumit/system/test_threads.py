@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 from pumit.system import threads
-from pumit.system.threads import FittingThreads, ProcessorTimes, wait_asleep, waits_asleep
+from pumit.system.threads import FittingThreads, ProcessorTimes, wait_asleep
 
 TOLD = "import os, sys; print(os.environ.get('OMP_WAIT_POLICY'), 'torch' in sys.modules)"
 
@@ -62,13 +62,6 @@ def test_what_the_user_chose_stays(chosen, monkeypatch):
     environment = dict(chosen)
     wait_asleep(environment)
     assert environment == chosen
-    assert not waits_asleep(environment)
-
-
-def test_waiting_asleep_is_recognised():
-    assert waits_asleep({"OMP_WAIT_POLICY": "passive"})
-    assert waits_asleep({"GOMP_SPINCOUNT": "0"})
-    assert not waits_asleep({})
 
 
 def test_a_core_that_another_program_keeps_busy_is_left_to_it(of_machine):
@@ -82,13 +75,10 @@ def test_a_core_that_another_program_keeps_busy_is_left_to_it(of_machine):
     assert fitting.count(1) == 1
 
 
-def test_where_no_core_is_free_only_threads_that_sleep_share(of_machine, monkeypatch):
+def test_where_no_core_is_free_one_thread_computes(of_machine):
     fitting = FittingThreads()
     of_machine(0.1)
-    monkeypatch.setattr(threads, "waits_asleep", lambda: False)
     assert fitting.count(2) == 1
-    monkeypatch.setattr(threads, "waits_asleep", lambda: True)
-    assert fitting.count(2) == 2
 
 
 def test_looks_that_follow_at_once_say_what_the_last_one_said(of_machine):
