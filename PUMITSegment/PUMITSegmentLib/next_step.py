@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.segments.editable_area import EditableArea
 from PUMITSegmentLib.segments.segment_list import segmentName
 from PUMITSegmentLib.segments.writer import noVoxels
@@ -19,12 +20,24 @@ def nextStepInWords(logic) -> str:
         return _("Load a scan, or choose one.")
     if not logic.segmentID:
         return _("Add a segment, or choose a kind of prompt to start one.")
-    words = (
-        _("{name}: click in a slice view.")
-        if logic.isPlacing
-        else _("{name}: choose a kind of prompt, then click in a slice view.")
-    )
+    words = _("{name}: choose a kind of prompt, then click in a slice view.")
+    if logic.placed is not None:
+        words = _placing()[logic.placed.kind]
     return words.format(name=segmentName(logic.segmentationNode, logic.segmentID))
+
+
+def _placing() -> dict[PromptKind, str]:
+    """What clicks do now."""
+    return {
+        PromptKind.POINT: _("{name}: click in a slice view; with Ctrl it is an outside."),
+        PromptKind.BOX_3D: _(
+            "{name}: click two opposite corners in one slice view; then drag the box's handles in "
+            "another view for its depth."
+        ),
+        PromptKind.BOX_2D: _("{name}: click two opposite corners in one slice view."),
+        PromptKind.SCRIBBLE: _("{name}: draw a line in a slice view."),
+        PromptKind.LASSO: _("{name}: draw around the structure in a slice view."),
+    }
 
 
 def whyNoSegment(volumeNode) -> str:

@@ -159,6 +159,68 @@ def compareInViews(nodes: ReconstructionNodes, volumeNode) -> None:
             follower.UpdateMatrices()
 
 
+@dataclass(frozen=True)
+class _View:
+    """What a slice view shows."""
+
+    background: str | None
+    foreground: str | None
+    opacity: float
+    isLinked: bool
+    sliceToRas: tuple[float, ...]
+
+
+class ViewsBefore:
+    """Layout and slice views as they were, to be brought back.
+
+    Nodes that are gone by then are left out.
+    """
+
+    def __init__(self) -> None:
+        layout = slicer.mrmlScene.GetFirstNodeByClass("vtkMRMLLayoutNode")
+        self._arrangement = layout.GetViewArrangement() if layout is not None else None
+        slices = {node.GetLayoutName(): node for node in _nodes("vtkMRMLSliceNode")}
+        self._views = {
+            composite.GetLayoutName(): _View(
+                composite.GetBackgroundVolumeID(),
+                composite.GetForegroundVolumeID(),
+                composite.GetForegroundOpacity(),
+                bool(composite.GetLinkedControl()),
+                tuple(
+                    slices[composite.GetLayoutName()].GetSliceToRAS().GetElement(i // 4, i % 4)
+                    for i in range(16)
+                ),
+            )
+            for composite in _nodes("vtkMRMLSliceCompositeNode")
+            if composite.GetLayoutName() in slices
+        }
+
+    def restore(self) -> None:
+        """Show what was shown."""
+        scene = slicer.mrmlScene
+        layout = scene.GetFirstNodeByClass("vtkMRMLLayoutNode")
+        if layout is not None and self._arrangement is not None:
+            layout.SetViewArrangement(self._arrangement)
+        for composite in _nodes("vtkMRMLSliceCompositeNode"):
+            view = self._views.get(composite.GetLayoutName())
+            if view is None:
+                continue
+            composite.SetLinkedControl(False)
+            for volumeID, show in (
+                (view.background, composite.SetBackgroundVolumeID),
+                (view.foreground, composite.SetForegroundVolumeID),
+            ):
+                isThere = volumeID is not None and scene.GetNodeByID(volumeID) is not None
+                show(volumeID if isThere else None)
+            composite.SetForegroundOpacity(view.opacity)
+            composite.SetLinkedControl(view.isLinked)
+        for node in _nodes("vtkMRMLSliceNode"):
+            view = self._views.get(node.GetLayoutName())
+            if view is not None:
+                node.GetSliceToRAS().DeepCopy(view.sliceToRas)
+                node.UpdateMatrices()
+
+
 def _nodes(className: str) -> list[Any]:
     found = slicer.mrmlScene.GetNodesByClass(className)
     found.UnRegister(None)

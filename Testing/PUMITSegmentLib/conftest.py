@@ -55,3 +55,13 @@ def panel(loadModule: Any) -> Iterator[Any]:
     panel = Panel(loadModule)
     yield panel
     panel.close()
+
+
+@pytest.fixture
+def daily(loadModule: Any, sliceView: Any) -> Iterator[Any]:
+    """The panel beside a view, with an answered click; see `Daily`."""
+    from daily_panel import Daily
+
+    made = Daily(loadModule, sliceView)
+    yield made
+    made.close()

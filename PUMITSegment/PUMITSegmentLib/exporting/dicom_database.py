@@ -39,3 +39,12 @@ def addToDatabase(path: Path, database=None) -> None:
                 file=path.name
             )
         )
+
+
+def databaseName() -> str:
+    """Slicer's DICOM database as a user knows it: by its folder, where it is open."""
+    database = openDatabase()
+    folder = getattr(database, "databaseDirectory", "") if database is not None else ""
+    if not folder:
+        return _("Slicer's DICOM database")
+    return _("Slicer's DICOM database in {folder}").format(folder=folder)

@@ -12,7 +12,7 @@ from pumit.errors import PumitError
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.exporting.checks import Severity, findProblems
-from PUMITSegmentLib.exporting.dicom_database import addToDatabase
+from PUMITSegmentLib.exporting.dicom_database import addToDatabase, databaseName
 from PUMITSegmentLib.exporting.export import ExportChoice, Exported, Format, collect, write
 
 _FOLDER_KEY = "PUMIT/exportFolder"
@@ -31,6 +31,7 @@ class ExportSection:
         self._ui = ui
         self._logic = logic
         self._job = None
+        self._latestFolder = Path()
         # To look for what is missing takes too long to do it at each of many changes.
         self._timer = qt.QTimer()
         self._timer.setSingleShot(True)
@@ -44,6 +45,7 @@ class ExportSection:
         )
         ui.exportFormatSelector.connect("currentIndexChanged(int)", self.refresh)
         ui.exportFolderEdit.connect("currentPathChanged(QString)", self.refresh)
+        ui.openFolderButton.connect("clicked()", self._onOpenFolder)
         for checkBox in (ui.exportVisibleCheckBox, ui.exportDatabaseCheckBox):
             checkBox.connect("toggled(bool)", self.refresh)
         ui.exportSection.connect("contentsCollapsed(bool)", self.refresh)
@@ -58,6 +60,7 @@ class ExportSection:
             list(formatTexts())[ui.exportFormatSelector.currentIndex],
             # Where a relative one would lie, nobody knows.
             Path(folder).expanduser().absolute() if folder else Path(),
+            fileName=ui.exportNameEdit.text.strip(),
             onlyVisible=ui.exportVisibleCheckBox.checked,
         )
 
@@ -68,9 +71,11 @@ class ExportSection:
             return
         choice = self.choice
         isDicom = choice.format is Format.DICOM_SEG
+        node = logic.segmentationNode
+        ui.exportNameEdit.placeholderText = node.GetName() if node is not None else ""
         ui.exportDatabaseCheckBox.enabled = isDicom
         ui.exportDatabaseCheckBox.toolTip = (
-            _("Also import the written file into Slicer's DICOM database")
+            _("Also import the written file into {database}").format(database=databaseName())
             if isDicom
             else _("Only DICOM files can be in the DICOM database; choose DICOM-SEG")
         )
@@ -128,14 +133,24 @@ class ExportSection:
 
     def _onWritten(self, exported: Exported, isAdded: bool) -> None:
         self._job = None
+        self._latestFolder = exported.path.parent
+        self._ui.openFolderButton.enabled = True
+        words = _("Written: {path}")
         try:
             if isAdded:
                 addToDatabase(exported.path)
+                words = _("Written, and added to {database}: {path}")
         except PumitError as error:
             self._logic.status.problem(str(error))
         else:
-            self._logic.status.done(_("Written: {path}").format(path=exported.path))
+            said = words.format(path=exported.path, database=databaseName())
+            self._logic.status.done(said)
         self.refresh()
+
+    def _onOpenFolder(self) -> None:
+        url = qt.QUrl.fromLocalFile(str(self._latestFolder))
+        if not qt.QDesktopServices.openUrl(url):
+            self._logic.status.problem(_("The folder cannot be shown; it may be gone."))
 
     def _onError(self, error: Exception) -> None:
         self._job = None

@@ -8,7 +8,7 @@ from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.reconstruction import compareInViews, showReconstruction
+from PUMITSegmentLib.reconstruction import ViewsBefore, compareInViews, showReconstruction
 from PUMITSegmentLib.session_work import SessionWork
 
 
@@ -27,6 +27,8 @@ class TokenizerSection:
         self._sentence = ""
         self._familiarity: Any = None
         ui.tokenizerButton.connect("clicked()", self._onRun)
+        self._before: ViewsBefore | None = None
+        ui.viewsBackButton.connect("clicked()", self._onBack)
         ui.tokenizerSection.connect("contentsCollapsed(bool)", self._onCollapsed)
         logic.compute.onStateChanged.append(self.refresh)
         self.refresh()
@@ -100,6 +102,12 @@ class TokenizerSection:
             compute.ensureReady(self.refresh, self._logic.sayError)
         self.refresh()
 
+    def _onBack(self) -> None:
+        before, self._before = self._before, None
+        self._ui.viewsBackButton.enabled = False
+        if before is not None:
+            before.restore()
+
     def _onRun(self) -> None:
         name = self._tokenizer()
 
@@ -108,6 +116,9 @@ class TokenizerSection:
 
         def show(answer: Any) -> None:
             volumeNode = self._logic.volumeNode
+            if self._before is None:  # not the views of an earlier reconstruction
+                self._before = ViewsBefore()
+            self._ui.viewsBackButton.enabled = True
             compareInViews(showReconstruction(answer, volumeNode, name), volumeNode)
             self._sentence, self._familiarity = answer.sentence, answer.familiarity
             self._logic.status.done(answer.sentence)

@@ -2,52 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from panel_scene import Panel
+from daily_panel import A, B, Daily
 from scripted_worker import SHAPE, box
-
-A, B = box((5, 5, 5), (12, 12, 12)), box((13, 13, 13), (18, 18, 18))
-
-
-class Daily(Panel):
-    """The panel beside an axial view, with an answered click in the segment "Liver"."""
-
-    def __init__(self, loadModule: Any, sliceView: Any) -> None:
-        self.view = sliceView("Red", "Axial")
-        super().__init__(loadModule)
-        self.load()
-        self.view.show(self.volumeNode)
-        self.logic.newSegment("Liver")
-        self.press(self.ui.pointButton)
-        self.view.clickAt((8, 8, 8))
-        self.answer(A)
-        self.liver = self.logic.segmentID
-
-    def addSpleen(self) -> str:
-        self.logic.newSegment("Spleen")
-        self.view.clickAt((15, 15, 15))
-        self.answer(B)
-        return str(self.logic.segmentID)
-
-    def polarities(self) -> list[bool]:
-        return [prompt.is_positive for prompt in self.worker.asked[-1].prompts]
-
-    def cleanUp(self, text: str) -> None:
-        (action,) = [a for a in self.ui.cleanUpButton.menu().actions() if a.text == text]
-        action.trigger()
-        self.process()
-
-
-@pytest.fixture
-def daily(loadModule: Any, sliceView: Any) -> Iterator[Daily]:
-    made = Daily(loadModule, sliceView)
-    yield made
-    made.close()
-
 
 # --- undo -----------------------------------------------------------------------------------------
 
@@ -325,51 +285,3 @@ def test_every_new_control_is_off_without_a_segment(daily: Daily) -> None:
     daily.panel.displayRow.showVolumes()
     assert daily.ui.volumesLabel.text == "Nothing is segmented yet"
     assert daily.volumeNode.GetImageData().GetDimensions()[::-1] == SHAPE
-
-
-# --- lassos ---------------------------------------------------------------------------------------
-
-
-def lasso(daily: Daily, middle: tuple[float, float], radius: float) -> None:
-    """Draw around a place on the slice at 8 mm, click by click."""
-    daily.press(daily.ui.lassoButton)
-    daily.view.sliceNode.JumpSliceByOffsetting(0, 0, 8)
-    for angle in np.linspace(0, 2 * np.pi, 12, endpoint=False):
-        place = middle[0] + radius * np.cos(angle), middle[1] + radius * np.sin(angle)
-        daily.view.click(*daily.view.rasToXy((*place, 8)))
-    daily.view.click(*daily.view.rasToXy((*middle, 8)), button="Right")
-
-
-def test_a_lasso_is_what_was_drawn_in_its_slice(daily: Daily) -> None:
-    daily.press(daily.ui.newSegmentButton)
-    lasso(daily, (20, 16), 4.2)
-    daily.answer(box((6, 14, 18), (11, 22, 27)))
-    found = daily.mask(daily.logic.segmentID)
-    h, w = np.indices(SHAPE[1:])
-    expected = (h - 16) ** 2 + (w - 20) ** 2 < 4.2**2
-    assert (found[8] != expected).sum() <= 6
-    assert np.array_equal(found[7], box((6, 14, 18), (11, 22, 27))[7])
-    daily.press(daily.ui.pointButton)
-    daily.view.clickAt((25, 20, 8))
-    daily.answer(box((6, 14, 18), (11, 22, 27)))
-    assert daily.mask(daily.logic.segmentID)[8, 20, 25]
-
-
-def test_a_lasso_after_a_click_adds_to_the_segment(daily: Daily) -> None:
-    lasso(daily, (20, 16), 3.2)
-    daily.answer(A)
-    found = daily.mask(daily.liver)
-    assert found[A].all()
-    assert found[8, 16, 20]
-
-
-def test_a_lasso_before_an_edit_by_hand_binds_no_more(daily: Daily) -> None:
-    daily.press(daily.ui.newSegmentButton)
-    lasso(daily, (20, 16), 3.2)
-    daily.answer(box((6, 14, 18), (11, 19, 23)))
-    daily.logic.stopPlacing()
-    daily.editByHand(daily.logic.segmentID, B)
-    daily.press(daily.ui.pointButton)
-    daily.view.clickAt((16, 16, 16))
-    daily.answer(B)
-    assert np.array_equal(daily.mask(daily.logic.segmentID), B)
