@@ -6,12 +6,8 @@ import slicer
 import vtk
 from PUMITSlicerLib.status import Activity, Status, StatusBoard
 
-_RGB = {
-    Activity.PROBLEM: (1.0, 0.6, 0.2),
-    Activity.DONE: (0.5, 1.0, 0.6),
-    Activity.WORKING: (1.0, 1.0, 1.0),
-    Activity.WAITING: (1.0, 1.0, 1.0),
-}
+_RGB = {Activity.PROBLEM: (1.0, 0.6, 0.2), Activity.DONE: (0.5, 1.0, 0.6)}
+_WHITE = (1.0, 1.0, 1.0)
 _SIZE, _LONGEST = 13, 90
 
 
@@ -53,7 +49,7 @@ class ViewStatus:
         text = status.text if len(status.text) <= _LONGEST else status.text[:_LONGEST] + "..."
         for view, _renderer, actor in self._shown:
             actor.SetInput(text)
-            actor.GetTextProperty().SetColor(*_RGB[status.activity])
+            actor.GetTextProperty().SetColor(*_RGB.get(status.activity, _WHITE))
             view.scheduleRender()
 
     def close(self) -> None:
