@@ -50,8 +50,8 @@ def test_a_process_of_ours_chooses_before_it_imports_torch(module):
 
 def test_the_library_chooses_before_it_imports_torch_and_not_afterwards():
     load = "import pumit; pumit.load_segmenter\n"
-    assert said_by(f"{load}{TOLD}") == ["PASSIVE", "True"]
-    assert said_by(f"import torch\n{load}{TOLD}") == ["None", "True"]
+    assert said_by(f"{load}{TOLD}")[0] == "PASSIVE"
+    assert said_by(f"import torch\n{load}{TOLD}")[0] == "None"
 
 
 @pytest.mark.parametrize(
