@@ -1,0 +1,203 @@
+"""Make the training sets of the automatic models that ship, from public scans that were cropped.
+
+    python scripts/prepare_automatic_sets.py --data TRAIN --set heart-mr -o SETS/heart-mr
+    pumit train heart_mr --data SETS/heart-mr -o runs/heart-mr
+
+TRAIN holds `index.json` and a folder of image and label for each case. The public copies of hearts
+and abdomens end close to the organs, and CT has eight bits, while a user's scan has neither: each
+case is written as it is, and again inside larger surroundings; CT also in approximate Hounsfield
+units. What lies in the surroundings is background.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import SimpleITK
+from scipy import ndimage
+
+Array = npt.NDArray[Any]
+Padding = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+SETS = {
+    "heart-mr": "acdc",
+    "abdomen-ct": "btcv",
+    "abdomen-mr": "chaos_mr",
+    "hippocampus-mr": "hippocampus",
+}
+LIVER = 6  # in the CT's labels
+HEART_SPACING_MM = 1.5
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One case as it is written.
+
+    Attributes:
+        suffix: Of its name.
+        image: Intensities, (D, H, W).
+        labels: (D, H, W).
+        padding: Voxels that were added before and after, along each axis.
+    """
+
+    suffix: str
+    image: Array
+    labels: Array
+    padding: Padding
+
+
+def padding_to(shape: tuple[int, ...], size: int, random: np.random.Generator) -> Padding:
+    """In-plane padding to at least `size` voxels, the case somewhere in the middle third."""
+    sides = []
+    for n in shape[1:]:
+        missing = max(0, size - n)
+        before = int(random.integers(missing // 3, missing - missing // 3 + 1))
+        sides.append((before, missing - before))
+    return (0, 0), sides[0], sides[1]
+
+
+class HeartCopies:
+    """Hearts among the tissue of other MR scans, which a coil sees less of the farther it lies.
+
+    Args:
+        scans: Image files of other MR scans.
+        random: Of sizes, places and contrasts.
+    """
+
+    def __init__(self, scans: list[Path], random: np.random.Generator) -> None:
+        self._random = random
+        self._tissue = []
+        for path in scans:
+            image = SimpleITK.ReadImage(str(path))
+            zoom = image.GetSpacing()[0] / HEART_SPACING_MM
+            array = ndimage.zoom(
+                SimpleITK.GetArrayFromImage(image).astype(np.float32), (1, zoom, zoom), order=1
+            )
+            low, high = np.percentile(array, [1, 99])
+            self._tissue.append(np.clip((array - low) / (high - low), 0, 1.3))
+
+    def __call__(self, image: Array, labels: Array) -> Iterator[Copy]:
+        """Two copies with larger surroundings."""
+        for suffix in ("b", "c"):
+            padding = padding_to(image.shape, int(self._random.integers(190, 260)), self._random)
+            low, high = np.percentile(image, [1, 99])
+            around = self._around(tuple(np.add(image.shape, np.sum(padding, axis=1))))
+            around = low + (high - low) * around
+            # The scan fades into its surroundings over eight voxels.
+            scan = np.pad(np.ones(image.shape[1:]), padding[1:])
+            weight = np.clip(ndimage.distance_transform_edt(scan) / 8, 0, 1)
+            mixed = np.pad(image, padding) * weight + around * (1 - weight)
+            yield Copy(suffix, mixed, np.pad(labels, padding), padding)
+
+    def _around(self, shape: tuple[int, ...]) -> Array:
+        """Tissue of another scan, about 0 to 1, of a random part, size and contrast."""
+        random = self._random
+        tissue = self._tissue[random.integers(len(self._tissue))]
+        zoom = random.uniform(0.8, 1.3)
+        first = int(random.integers(0, max(1, tissue.shape[0] - shape[0])))
+        part = ndimage.zoom(tissue[first : first + shape[0]], (1, zoom, zoom), order=1)
+        for axis in (1, 2):
+            if random.random() < 0.5:
+                part = np.flip(part, axis)
+        missing = [(0, max(0, n - m)) for n, m in zip(shape, part.shape, strict=True)]
+        part = np.pad(part, missing, mode="wrap")
+        y, x = (int(random.integers(0, part.shape[a] - shape[a] + 1)) for a in (1, 2))
+        part = part[: shape[0], y : y + shape[1], x : x + shape[2]]
+        part = np.clip(part, 0, 1.3) ** random.uniform(0.7, 1.4) * random.uniform(0.6, 1.1)
+        return np.asarray(part * (random.uniform(0.1, 0.5) if random.random() < 0.3 else 1.0))
+
+
+def mr_copies(image: Array, labels: Array, random: np.random.Generator) -> Iterator[Copy]:
+    """A body inside air with little noise."""
+    padding = padding_to(image.shape, int(random.integers(240, 270)), random)
+    padded = np.pad(image, padding)
+    outside = np.pad(np.zeros(image.shape, dtype=bool), padding, constant_values=True)
+    padded[outside] = np.abs(random.normal(0, 6, int(outside.sum())))
+    yield Copy("b", padded, np.pad(labels, padding), padding)
+
+
+def ct_copies(image: Array, labels: Array, random: np.random.Generator) -> Iterator[Copy]:
+    """A body inside air: in the eight bits of the public copies, and in Hounsfield units.
+
+    The window of the eight bits differs from case to case and is told nowhere. It is taken to begin
+    at fat's lower end and to give the liver what it has in the portal venous phase.
+    """
+    padding = padding_to(image.shape, int(random.integers(257, 300)), random)
+    yield Copy("b", np.pad(image, padding), np.pad(labels, padding), padding)
+    padding = padding_to(image.shape, int(random.integers(257, 300)), random)
+    padded = np.pad(image, padding)
+    low = -125 - random.uniform(0, 40)
+    width = (random.uniform(90, 125) - low) * 255 / np.median(image[labels == LIVER])
+    units = low + padded / 255 * width
+    # Below the window lies air: outside of the body -1000 HU, in lungs and bowel somewhat more.
+    air = padded == 0
+    pieces, count = ndimage.label(air)
+    is_outside = np.zeros(count + 1, dtype=bool)
+    for border in (pieces[:, 0], pieces[:, -1], pieces[:, :, 0], pieces[:, :, -1]):
+        is_outside[np.unique(border)] = True
+    is_outside[0] = False
+    outside = is_outside[pieces]
+    units[air] = random.normal(-830, 70, int(air.sum()))
+    units[outside] = random.normal(-995, 12, int(outside.sum()))
+    # Above it lies bone.
+    bone = padded >= 250
+    units[bone] += np.abs(random.normal(0, 250, int(bone.sum())))
+    units = ndimage.gaussian_filter(units, (0, 0.5, 0.5)) + random.normal(0, 8, units.shape)
+    yield Copy("hu", units, np.pad(labels, padding), padding)
+
+
+def write(copy: Copy, image: SimpleITK.Image, name: str, output: Path) -> None:
+    """Write a copy where the scan's own voxels keep their place in the world."""
+    corner = [-copy.padding[axis][0] for axis in (2, 1, 0)]
+    contents = {"images": np.round(copy.image).astype(np.int16), "labels": copy.labels}
+    for kind, array in contents.items():
+        made = SimpleITK.GetImageFromArray(array)
+        made.SetSpacing(image.GetSpacing())
+        made.SetDirection(image.GetDirection())
+        made.SetOrigin(image.TransformIndexToPhysicalPoint(corner))
+        (output / kind).mkdir(parents=True, exist_ok=True)
+        SimpleITK.WriteImage(made, str(output / kind / f"{name}_{copy.suffix}.nii.gz"), True)
+
+
+def main() -> None:
+    """Write one set."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder with index.json and cases")
+    parser.add_argument("--set", choices=SETS, required=True, help="which model it is for")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="folder to write")
+    args = parser.parse_args()
+    index = json.loads((args.data / "index.json").read_text())
+    random = np.random.default_rng(0)
+    files = {name: args.data / "cases" / name for name in sorted(index)}
+    others = [
+        files[name] / "image.nii.gz"
+        for name, row in index.items()
+        if row["dataset"] in ("chaos_mr", "sts") and row["modality"] == "MR"
+    ]
+    hearts = HeartCopies(others, random) if args.set == "heart-mr" else None
+    for name in (n for n in files if index[n]["dataset"] == SETS[args.set]):
+        image = SimpleITK.ReadImage(str(files[name] / "image.nii.gz"))
+        array = SimpleITK.GetArrayFromImage(image).astype(np.float32)
+        label_image = SimpleITK.ReadImage(str(files[name] / "label.nii.gz"))
+        labels = SimpleITK.GetArrayFromImage(label_image).astype(np.uint8)
+        write(Copy("a", array, labels, ((0, 0),) * 3), image, name, args.output)
+        if hearts is not None:
+            copies = hearts(array, labels)
+        elif args.set == "hippocampus-mr":  # a crop is what it is for
+            copies = iter(())
+        else:
+            copies = {"abdomen-ct": ct_copies, "abdomen-mr": mr_copies}[args.set](
+                array, labels, random
+            )
+        for copy in copies:
+            write(copy, image, name, args.output)
+
+
+if __name__ == "__main__":
+    main()
