@@ -105,7 +105,7 @@ def test_choices_reach_the_plan(train: Any) -> None:
 
 
 def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None:
-    from pumit.training.validate import check_recipe
+    from pumit.training.validate import read_recipe
     from PUMITTrainLib.cases.case_row import ClassRow
     from PUMITTrainLib.plan.choices import Goal
 
@@ -119,7 +119,7 @@ def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None
         parameters.goal = goal
         train.logic.planning.make()
         train.settle()
-        check_recipe({**train.programs.last.config, "task": task}, "config.yaml")
+        read_recipe({**train.programs.last.config, "task": task}, "config.yaml")
         train.logic.planning.cancel()
 
 

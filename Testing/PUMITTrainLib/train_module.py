@@ -102,10 +102,11 @@ def say(module: TrainModule, folder: Path, state: str = "training", **more: Any)
 def answerFound(module: TrainModule) -> None:
     """Answer `pumit data` with the cases that the core finds; every one is fine."""
     from pumit.training.data.labelled_set import find_cases
+    from pumit.training.recipes.labelled import LabelledData
 
     call = module.programs.last
     assert call.arguments[0] == "data"
-    found = find_cases(call.config["data"], Path)
+    found = find_cases(LabelledData(**call.config["data"]), Path)
     for case in sorted(found.data.cases, key=lambda case: case.name):
         folder, name = found.origins.get(case.name, ("", ""))
         record = {**goodCase(case.name), "folder": folder, "in_folder": name}

@@ -33,10 +33,12 @@ def run(args: argparse.Namespace) -> int:
     from pumit.cli.shared.progress import progress_bar
     from pumit.training.data.labelled_set import find_cases
     from pumit.training.data.survey import DataSurvey
+    from pumit.training.recipes.labelled import LabelledData
+    from pumit.training.recipes.model import read_model
 
     data, folder = _data(Path(args.source))
     data |= {key: getattr(args, key) for key in ("images", "labels") if getattr(args, key)}
-    found = find_cases(data, lambda text: _path(folder, text))
+    found = find_cases(read_model(LabelledData, data, "data"), lambda text: _path(folder, text))
     if not found.data.cases and not found.problems:
         raise PumitError("The data set holds no case; check the folder and its patterns.")
     if args.thumbnails is not None:
@@ -67,14 +69,11 @@ def _data(source: Path) -> tuple[dict[str, Any], Path]:
         return {"folder": str(source)}, Path.cwd()
     if not source.is_file():
         raise PumitError(f"There is no folder or recipe {source.name!r}; check the path.")
-    from pumit.training.data.labelled_set import DATA_KINDS
-    from pumit.training.recipes.reader import check_keys, read_yaml
+    from pumit.training.recipes.reader import read_yaml
 
-    recipe = read_yaml(source)
-    data = recipe.get("data")
+    data = read_yaml(source).get("data")
     if not isinstance(data, dict):
         raise PumitError(f"{source.name} needs data: a folder or a list of cases.")
-    check_keys(data, DATA_KINDS, "data")
     return dict(data), source.parent
 
 

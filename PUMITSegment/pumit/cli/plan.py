@@ -38,12 +38,12 @@ def run(args: argparse.Namespace) -> int:
     from pumit.training.recipes.reader import read_yaml
 
     if args.check:
-        from pumit.training.validate import answer, check_recipe
+        from pumit.training.validate import answer, read_recipe
 
         if str(args.config) == "-":
             answer(sys.stdin, sys.stdout)
         else:
-            check_recipe(read_yaml(args.config), args.config.name)
+            read_recipe(read_yaml(args.config), args.config.name)
         return 0
     from pumit.training.planning.planner import plan_training
     from pumit.training.recipes.writer import recipe_text

@@ -18,12 +18,15 @@ from pumit.runs import RECIPE, read_command, read_status, send_command
 from pumit.system.atomic import atomic_path
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.data.split import Split, split_cases
-from pumit.training.recipes.reader import check_keys, read_yaml
+from pumit.training.recipes.labelled import LabelledData
+from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.segmentation import SegmentationRecipe
+from pumit.training.recipes.tasks import task_of
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import with_absolute_paths
 from pumit.training.run.session import run_session
-from pumit.training.segmentation.plan import check_segmentation_recipe
+from pumit.training.validate import read_segmentation
 
 logger = logging.getLogger(__name__)
 
@@ -41,14 +44,16 @@ class CrossValidation:
     """What is asked for.
 
     Attributes:
-        recipe: All of it.
+        recipe: The recipe.
+        keys: The same as its file holds it, with what the command line replaces.
         folds: How many parts.
         output: Folder; each part has one below it.
         resolve: Makes paths of the recipe's texts.
         since: When the user asked for it, Unix time.
     """
 
-    recipe: Mapping[str, Any]
+    recipe: SegmentationRecipe
+    keys: Mapping[str, Any]
     folds: int
     output: Path
     resolve: Callable[[str], Path]
@@ -57,7 +62,7 @@ class CrossValidation:
     @property
     def trains_on_all(self) -> bool:
         """Whether a model of all cases is made at the end."""
-        return bool(self.recipe.get("final_model", False))
+        return self.recipe.final_model
 
     @property
     def parts(self) -> int:
@@ -86,12 +91,11 @@ def asked_for(
     Raises:
         PumitError: If it is no segmentation, whose folds alone can be compared.
     """
-    recipe = read_yaml(path)
-    count = recipe.get("folds") if folds is None else folds
+    keys = read_yaml(path)
+    count = keys.get("folds") if folds is None else folds
     if count is None:
         return None
-    check_keys({"folds": count}, {"folds": (int,)}, path.name)
-    if recipe.get("task", "segmentation") != "segmentation":
+    if task_of(keys) != "segmentation":
         raise PumitError(f"folds in {path.name} need task: segmentation.")
     home = path.parent if folder is None else folder
 
@@ -99,9 +103,8 @@ def asked_for(
         given = Path(text).expanduser()
         return given if given.is_absolute() else home / given
 
-    recipe["data"] = {**recipe.get("data", {}), **(data or {})}
-    check_segmentation_recipe({**recipe, "folds": count}, path.name)
-    return CrossValidation({**recipe, "folds": count}, count, output, resolve, since)
+    keys |= {"folds": count, "data": {**keys.get("data", {}), **(data or {})}}
+    return CrossValidation(read_segmentation(keys, path.name), keys, count, output, resolve, since)
 
 
 def cross_validate(asked: CrossValidation, train_part: TrainPart) -> Path:
@@ -128,7 +131,7 @@ def cross_validate(asked: CrossValidation, train_part: TrainPart) -> Path:
     splits = fold_splits(asked)
     with run_session(asked.output, since=asked.since) as reporter:
         _tell_beginning(reporter, asked, splits)
-        whole = with_absolute_paths(asked.recipe, asked.resolve)
+        whole = with_absolute_paths(asked.keys, asked.resolve)
         reporter.written(lambda: _write(asked.output / RECIPE, recipe_text(whole)))
         made = []
         for number, split in enumerate(splits, start=1):
@@ -157,27 +160,26 @@ def fold_splits(asked: CrossValidation) -> list[Split]:
     Raises:
         PumitError: If the recipe holds out by another rule too, or there are too few patients.
     """
-    data = dict(asked.recipe.get("data", {}))
+    data = asked.recipe.data
     if asked.folds < 2:
         raise PumitError(f"A cross-validation needs at least 2 folds, got {asked.folds}.")
-    if "fold" in data:
+    if data.fold is not None:
         raise PumitError("Give either folds or data.fold, not both.")
     found = find_labelled_set(data, asked.resolve)
     names = [case.name for case in found.cases]
-    if "training" in data:
-        held = data.get("validation")
-        named = {*data["training"], *(held if isinstance(held, list) else [])}
+    if data.training is not None:
+        held = data.validation
+        named = set(map(str, [*data.training, *(held if isinstance(held, list) else [])]))
         unknown = sorted(named - set(names))
         if unknown:
             raise PumitError(f"data.training names {unknown[0]!r}, which is no case.")
         names = [name for name in names if name in named]
     patients = {c.name: p for c in found.cases if (p := getattr(c, "patient", ""))}
-    kept = {"patient": data["patient"]} if "patient" in data else {}
-    seed = int(asked.recipe.get("seed", 0))
-    return [
-        split_cases(names, {**kept, "fold": f"{n} of {asked.folds}"}, seed=seed, patients=patients)
+    folds = [
+        LabelledData(patient=data.patient, fold=f"{n} of {asked.folds}")
         for n in range(1, asked.folds + 1)
     ]
+    return [split_cases(names, f, seed=asked.recipe.seed, patients=patients) for f in folds]
 
 
 def pooled(folders: Sequence[Path]) -> dict[str, Any]:
@@ -279,10 +281,7 @@ class _Relay:
 
 def _tell_beginning(reporter: RunReporter, asked: CrossValidation, splits: Sequence[Split]) -> None:
     if reporter.journal is not None:
-        recipe = asked.recipe
-        reporter.journal.tell(
-            name=str(recipe.get("name", "model")), task=str(recipe.get("task", "segmentation"))
-        )
+        reporter.journal.tell(name=asked.recipe.name, task=asked.recipe.task)
     names = [list(split.validation) for split in splits]
     reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pumit.errors import PumitError
-from pumit.training.pretraining.run import read_recipe
 from pumit.training.recipes.pretraining import PretrainingRecipe
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.train import check_name, finetune
+from pumit.training.validate import read_recipe
 
 TASK = "pretraining"
 
@@ -22,11 +22,12 @@ def read_recipe_file(path: Path) -> PretrainingRecipe:
         PumitError: If it cannot be read, a key is misspelt (the nearest right one is named), or a
             value is of the wrong kind.
     """
-    given = read_yaml(path)
-    if given.get("task", TASK) != TASK:
-        raise PumitError(f"{path.name} is a recipe of `pumit train`, with task: {given['task']}.")
-    recipe = read_recipe(given, path.name)
-    check_name(given, path.name)
+    keys = {"task": TASK, **read_yaml(path)}
+    if keys["task"] != TASK:
+        raise PumitError(f"{path.name} is a recipe of `pumit train`, with task: {keys['task']}.")
+    recipe = read_recipe(keys, path.name)
+    assert isinstance(recipe, PretrainingRecipe)
+    check_name(recipe, path.name)
     return recipe
 
 

@@ -15,20 +15,18 @@ from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
 from pumit.runs import read_status, send_command
 from pumit.training.cross_validation import PARTS, asked_for, cross_validate
-from pumit.training.loop.context import COMMON_KINDS, TrainingRun
+from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.distributed import start_processes
 from pumit.training.loop.fit import TrainingJob, fit
-from pumit.training.recipes.model import read_schedule
-from pumit.training.recipes.reader import check_keys, read_yaml
-from pumit.training.recipes.schedule import usual_schedule
+from pumit.training.recipes.model import TrainingRecipe
+from pumit.training.recipes.reader import read_yaml
+from pumit.training.recipes.tasks import task_of
 from pumit.training.result import write_result
 from pumit.training.run.reporter import RunReporter
 from pumit.training.run.resolved_recipe import plain, take_up, whole_schedule, with_absolute_paths
 from pumit.training.run.resume_state import LAST
 from pumit.training.run.session import run_session
-
-TASKS = ("segmentation", "classification", "promptable", "pretraining")
-DEFAULT_TASK = "segmentation"
+from pumit.training.validate import read_recipe
 
 
 def finetune(
@@ -76,7 +74,7 @@ def finetune(
     if changes is None and (asked := asked_for(path, folder, output, data, folds, since)):
 
         def train_part(below: Path, chosen: Mapping[str, Any], registers: bool) -> Path:
-            more = {"register": registers and asked.recipe.get("register", True)}
+            more = {"register": registers and asked.recipe.register_}
             merged = {**(data or {}), **chosen}
             alike: dict[str, Any] = {"device": device, "workers": workers, "overrides": overrides}
             return finetune(
@@ -89,18 +87,16 @@ def finetune(
             send_command(output, "finish")
         given = {"device": device, "workers": workers}
         given = {key: value for key, value in given.items() if value is not None}
-        check_keys(given, COMMON_KINDS, "the command line")
-        recipe, named_schedule = _read(
-            path, {**(changes or {}), **given}, data or {}, overrides or {}, reporter
-        )
-        run = _prepared(recipe, path, output, folder or path.parent, reporter)
-        run = replace(run, named_schedule=named_schedule)
-        task = _task_of(run.recipe)
-        best = fit(job_of(task)(run))
+        file = read_yaml(path)
+        keys = _merged(file, {**(changes or {}), **given}, data or {}, overrides or {})
+        if reporter.journal is not None:
+            reporter.journal.tell(name=str(keys.get("name", "model")), task=task_of(keys))
+        run = _prepared(keys, path, output, folder or path.parent, reporter)
+        run = replace(run, named_schedule=file.get("schedule", {}))
+        best = fit(job_of(task_of(keys))(run))
         if run.is_first:
             # What is pre-trained is there for further trainings.
-            registers = bool(run.recipe.get("register", task != "pretraining"))
-            write_result(reporter, output, best, registers=registers)
+            write_result(reporter, output, best, registers=run.recipe.register_)
             reporter.finish(f"Finished. The model is {best.name}.")
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -108,7 +104,7 @@ def finetune(
 
 
 def job_of(task: str) -> Callable[[TrainingRun], TrainingJob]:
-    """The kind of job of a task of `TASKS`; each is imported only when it is needed."""
+    """The kind of job of a task; each is imported only when it is needed."""
     if task == "classification":
         from pumit.training.classification.run import ClassificationJob
 
@@ -134,50 +130,31 @@ def _has_model(folder: Path) -> bool:
     return (folder / status.model).is_file()
 
 
-def _task_of(recipe: Mapping[str, Any]) -> str:
-    return str(recipe.get("task", DEFAULT_TASK))
-
-
-def check_name(recipe: Mapping[str, Any], source: str) -> None:
+def check_name(recipe: TrainingRecipe, source: str) -> None:
     """Raise PumitError where the model's name cannot be that of its file."""
-    name = str(recipe.get("name", "model"))
+    name = recipe.name
     if Path(name).name != name or name == Path(LAST).stem:
         raise PumitError(f"The name {name!r} in {source} cannot be that of the model's file.")
 
 
-def _read(
-    path: Path,
+def _merged(
+    file: Mapping[str, Any],
     changes: Mapping[str, Any],
     data: Mapping[str, Any],
     overrides: Mapping[str, Any],
-    reporter: RunReporter,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The recipe with the caller's changes, checked as far as all tasks are alike.
-
-    Returns:
-        The recipe, and its schedule without `overrides`.
-    """
-    recipe = {k: v for k, v in read_yaml(path).items() if k not in PARTS} | dict(changes)
-    task = _task_of(recipe)
-    name = str(recipe.get("name", "model"))
-    if reporter.journal is not None:
-        reporter.journal.tell(name=name, task=task)
-    if task not in TASKS:
-        raise PumitError(f"task in {path.name} must be {' or '.join(TASKS)}, got {task!r}.")
-    common = {k: v for k, v in recipe.items() if k in COMMON_KINDS}
-    check_keys(common, COMMON_KINDS, path.name)
-    named_schedule = recipe.get("schedule", {})
-    recipe["schedule"] = {**named_schedule, **overrides}
+) -> dict[str, Any]:
+    """The keys of a recipe's file with the caller's changes."""
+    keys = {k: v for k, v in file.items() if k not in PARTS} | dict(changes)
+    for part, replaced in (("schedule", overrides), ("data", data)):
+        if replaced:
+            keys[part] = {**keys.get(part, {}), **replaced}
     if "steps" in overrides:
-        recipe.pop("epochs", None)  # the command line says how long
-    check_name(recipe, path.name)
-    if data:
-        recipe["data"] = {**recipe.get("data", {}), **data}
-    return recipe, named_schedule
+        keys.pop("epochs", None)  # the command line says how long
+    return keys
 
 
 def _prepared(
-    recipe: dict[str, Any], path: Path, output: Path, folder: Path, reporter: RunReporter
+    keys: dict[str, Any], path: Path, output: Path, folder: Path, reporter: RunReporter
 ) -> TrainingRun:
     """The run that a recipe describes, or that the output folder holds."""
 
@@ -185,24 +162,15 @@ def _prepared(
         given = Path(text).expanduser()
         return given if given.is_absolute() else folder / given
 
-    usual = usual_schedule(_task_of(recipe))
-    schedule = read_schedule(recipe["schedule"], usual)
-    given = with_absolute_paths(recipe, path_of)
-    given["schedule"] = whole_schedule(schedule, recipe)
+    recipe = read_recipe(keys, path.name)
+    check_name(recipe, path.name)
+    given = with_absolute_paths(keys, path_of)
+    given["schedule"] = whole_schedule(recipe.schedule.as_schedule(), keys)
     followed = take_up(output, given, source=path.name)
-    device = pick_device(followed.get("device", "auto"))
-    device = start_processes(int(followed.get("threads", torch.get_num_threads())), device)
-    seed = int(followed.get("seed", 0))
-    torch.manual_seed(seed)
+    recipe = read_recipe(followed, path.name)
+    device = pick_device(recipe.device)
+    device = start_processes(recipe.threads or torch.get_num_threads(), device)
+    torch.manual_seed(recipe.seed)
     return TrainingRun(
-        followed,
-        path.name,
-        folder,
-        output,
-        read_schedule(followed["schedule"], usual),
-        device,
-        int(followed.get("workers", 0)),
-        seed,
-        reporter,
-        plain(given),
+        recipe, followed, path.name, folder, output, device, recipe.workers, reporter, plain(given)
     )

@@ -14,70 +14,57 @@ from typing import Any, TextIO
 import yaml
 
 from pumit.errors import PumitError
-from pumit.training.recipes.model import check_schedule
-from pumit.training.recipes.reader import check_keys
+from pumit.training.data.classes import classes_of
+from pumit.training.recipes.labelled import LabelledRecipe
+from pumit.training.recipes.model import TrainingRecipe, read_model
+from pumit.training.recipes.pretraining import PretrainingRecipe
+from pumit.training.recipes.segmentation import SegmentationRecipe
+from pumit.training.recipes.tasks import model_for
 
-DEFAULT_TASK = "segmentation"
 
-
-def check_recipe(recipe: Mapping[str, Any], source: str) -> None:
-    """Check the keys of a recipe of `pumit train`, those of its parts included.
-
-    Reads no scan, so that it can be asked while somebody types.
+def read_recipe(keys: Mapping[str, Any], source: str) -> TrainingRecipe:
+    """Read a recipe into the type of its task, and check what its network bears; reads no data.
 
     Args:
-        recipe: The whole recipe.
-        source: Its file's name, for messages.
+        keys: Keys and values of its file.
+        source: The file's name, for messages.
 
     Raises:
         PumitError: If a key is misspelt (the nearest right one is named), or a value is unusable.
     """
-    task = recipe.get("task", DEFAULT_TASK)
-    if task == "promptable":
-        from pumit.training.promptable.recipe import ClickSettings
+    recipe = read_model(model_for(keys, source), keys, source)
+    if isinstance(recipe, LabelledRecipe) and recipe.data.classes is not None:
+        classes_of(recipe.data.classes)
+    if isinstance(recipe, SegmentationRecipe):
+        from pumit.training.segmentation.plan import check_network
 
-        ClickSettings.from_recipe(recipe, source)
-    elif task == "segmentation":
-        from pumit.training.segmentation.plan import check_segmentation_recipe
+        check_network(recipe)
+    if isinstance(recipe, PretrainingRecipe):
+        from pumit.training.pretraining.registry import objective_kind
 
-        check_segmentation_recipe(recipe, source)
-        from pumit.training.segmentation.data_plan import PLAN_KINDS
-
-        check_keys(recipe.get("plan", {}), PLAN_KINDS, "plan")
-    else:
-        raise PumitError(f"task in {source} must be segmentation or promptable, got {task!r}.")
-    check_schedule(recipe.get("schedule", {}))
-    _check_data(recipe["data"])
+        objective_kind(recipe).check(recipe)
+    return recipe
 
 
-def _check_data(data: Mapping[str, Any]) -> None:
-    from pumit.training.data.classes import classes_from
-    from pumit.training.data.labelled_set import CASE_KINDS, checked_folders
-
-    if "classes" in data:
-        classes_from(data["classes"])
-    checked_folders(data.get("folders", ()))
-    for number, row in enumerate(data.get("cases", ()), start=1):
-        where = f"case {number} of data.cases"
-        if not isinstance(row, Mapping):
-            raise PumitError(f"{where} needs the keys image and label.")
-        check_keys(row, CASE_KINDS, where)
+def read_segmentation(keys: Mapping[str, Any], source: str) -> SegmentationRecipe:
+    """Read a recipe that has to be of a segmentation; see `read_recipe`."""
+    recipe = read_recipe({"task": "segmentation", **keys}, source)
+    if not isinstance(recipe, SegmentationRecipe):
+        raise PumitError(f"task in {source} must be segmentation.")
+    return recipe
 
 
 def problem_of(text: str) -> str:
     """What is wrong with a recipe's text, in a sentence; "" where nothing is."""
     try:
-        recipe = yaml.safe_load(text)
-        if not isinstance(recipe, Mapping):
+        keys = yaml.safe_load(text)
+        if not isinstance(keys, Mapping):
             return "A recipe needs keys, such as data and schedule."
-        check_recipe(recipe, "the recipe")
+        read_recipe(keys, "the recipe")
     except PumitError as error:
         return str(error)
     except yaml.YAMLError as error:
         return " ".join(str(error).split())
-    except (TypeError, ValueError, AttributeError, LookupError) as error:
-        # Such as a number where a list belongs, deep inside.
-        return f"A value of the recipe is of the wrong kind ({error})."
     return ""
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from labelled_scans import ball_and_box
-from pumit.training.segmentation.augmentation import Augmentation, AugmentationSettings
+from pumit.training.recipes.segmentation import AugmentationSettings
+from pumit.training.segmentation.augmentation import Augmentation
 from pumit.training.segmentation.patches import SegmentationSource
 from pumit.training.segmentation.prepared_cases import PreparedCase
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ def made_source() -> SegmentationSource:
     image, labels = ball_and_box(0)
     places = {c: np.argwhere(labels == c).astype(np.int32) for c in (1, 2)}
     case = PreparedCase("a", image[None] / 50, labels, places, float(image.min()) / 50)
-    plain = Augmentation(AugmentationSettings.from_recipe(False), PATCH, (1.0, 1.0, 1.0), ())
+    plain = Augmentation(AugmentationSettings.model_validate(False), PATCH, (1.0, 1.0, 1.0), ())
     return SegmentationSource(
         [case], patch=PATCH, batch_size=2, balanced_share=0.75, augmentation=plain
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pumit.errors import PumitError
-from pumit.training.validate import answer, check_recipe
+from pumit.training.validate import answer, read_recipe
 
 RECIPE: dict[str, Any] = {
     "task": "segmentation",
@@ -21,7 +21,7 @@ CLICKS: dict[str, Any] = {"task": "promptable", "data": {"folder": "nowhere"}, "
 
 @pytest.mark.parametrize("recipe", [RECIPE, CLICKS])
 def test_recipe_without_its_data_is_fine(recipe: dict[str, Any]) -> None:
-    check_recipe(recipe, "recipe.yaml")
+    read_recipe(recipe, "recipe.yaml")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,8 @@ def test_recipe_without_its_data_is_fine(recipe: dict[str, Any]) -> None:
         ({**RECIPE, "data": {"folder": "x", "clases": {}}}, "classes"),
         ({**RECIPE, "data": {"cases": [{"imag": "a", "label": "b"}]}}, "image"),
         ({**RECIPE, "data": {"folders": [{"folder": "x", "leave_ou": []}]}}, "leave_out"),
-        ({**RECIPE, "data": {"folders": ["x"]}}, "needs the key folder"),
+        ({**RECIPE, "data": {"folders": ["x"]}}, "folders, number 1"),
+        ({**RECIPE, "data": {"folders": [{}]}}, "folders, number 1 needs the key folder"),
         ({**RECIPE, "data": {"folder": "x", "classes": [{"nam": "a"}]}}, "name"),
         ({**CLICKS, "parts": "all"}, "part"),
         ({**CLICKS, "part": "head"}, "decoder"),
@@ -41,7 +42,7 @@ def test_recipe_without_its_data_is_fine(recipe: dict[str, Any]) -> None:
 )
 def test_right_key_is_named(recipe: dict[str, Any], said: str) -> None:
     with pytest.raises(PumitError, match=said):
-        check_recipe(recipe, "recipe.yaml")
+        read_recipe(recipe, "recipe.yaml")
 
 
 def test_text_is_answered_in_a_sentence() -> None:
@@ -56,4 +57,4 @@ def test_text_is_answered_in_a_sentence() -> None:
 
 def test_unknown_task_is_refused() -> None:
     with pytest.raises(PumitError, match="promptable"):
-        check_recipe({"task": "cook"}, "recipe.yaml")
+        read_recipe({"task": "cook"}, "recipe.yaml")

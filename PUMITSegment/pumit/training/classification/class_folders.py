@@ -16,6 +16,7 @@ from pumit.training.classification.cases import (
     require_split,
 )
 from pumit.training.data.split import split_cases
+from pumit.training.recipes.labelled import LabelledData
 from pumit.volume import Volume
 
 # What files of scans end with; a folder inside a class is a DICOM series.
@@ -128,7 +129,7 @@ def _split_patients(
     left, share_left = sorted(paths), 1.0
     for part, share in reversed(wanted.items()):
         # The share is of all patients, those that are set aside already included.
-        rule = {"validation": share / share_left, "patient": patient}
+        rule = LabelledData(validation=share / share_left, patient=patient)
         chosen = split_cases(left, rule, seed=seed)
         found[part] = _by_class(chosen.validation, paths)
         left, share_left = list(chosen.training), share_left - share

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast, get_args
+from typing import Any
 
-from pumit.errors import CheckpointError, PumitError
+from pumit.errors import PumitError
 from pumit.preprocessing.classifier_input import ClassifierInput
-from pumit.preprocessing.network_axes import Orientation
 from pumit.preprocessing.normalization import Normalization
 from pumit.training.classification.cases import ClassificationData, require_split
 from pumit.training.classification.reader import read_classification_data
 from pumit.training.loop.context import TrainingRun
 from pumit.training.recipes.classification import ClassificationRecipe
-from pumit.training.recipes.schedule import DEFAULT_SCHEDULE, Schedule
+from pumit.training.recipes.schedule import Schedule
 
 # MedMNIST's images are unsigned bytes.
 BYTES = Normalization("range", (0.0, 255.0), (0.0, 1.0))
@@ -71,21 +70,15 @@ def form_of(
             f"{' x '.join(map(str, patch))}; change one of them."
         )
     orientation = recipe.orientation or ("stored" if is_stored else "anatomical")
-    if orientation not in get_args(Orientation):
-        known = " or ".join(get_args(Orientation))
-        raise PumitError(f"orientation must be {known}, got {orientation!r}.")
     normalization = BYTES if is_stored else Normalization()
     if recipe.intensity is not None:
-        try:
-            normalization = Normalization.from_recipe(recipe.intensity)
-        except CheckpointError as error:
-            raise PumitError(f"intensity cannot be used: {error}") from None
+        normalization = Normalization.from_recipe(recipe.intensity.model_dump())
     factor = 0.5 if recipe.random_intensity else 1.0
     return ClassifierInput(
         (d, h, w),
         int(sizes["in_channels"]),
         normalization,
-        cast(Orientation, orientation),
+        orientation,
         factor,
     )
 
@@ -95,9 +88,8 @@ def plan_of(
 ) -> list[Schedule]:
     """Schedules with epochs counted in steps, one for each learning rate that is tried.
 
-    `epochs` says how long to train unless the command line says `steps`; `drop_epochs` are the
-    epochs after which the rate falls. Every epoch ends with a validation unless the recipe's
-    schedule has `validate_every`.
+    Where the recipe has `epochs`, every one ends with a validation unless its schedule has
+    `validate_every`; `drop_epochs` are the epochs after which the rate falls.
 
     Args:
         recipe: The recipe.
@@ -108,10 +100,9 @@ def plan_of(
     per_epoch = -(-cases // (recipe.batch_size * schedule.accumulate * processes))
     changes: dict[str, Any] = {}
     if recipe.epochs is not None:
+        changes["steps"] = recipe.epochs * per_epoch
         if "validate_every" not in recipe.schedule.model_fields_set:
             changes["validate_every"] = per_epoch
-        if schedule.steps == DEFAULT_SCHEDULE["steps"]:
-            changes["steps"] = recipe.epochs * per_epoch
     if recipe.drop_epochs:
         milestones = sorted({epoch * per_epoch for epoch in recipe.drop_epochs})
         changes |= {"shape": "steps", "milestones": milestones}

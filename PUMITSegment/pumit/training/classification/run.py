@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ from pumit.training.loop.initial_encoder import begin_with_encoder
 from pumit.training.loop.state import State, Validate
 from pumit.training.loop.task import Task
 from pumit.training.recipes.classification import ClassificationRecipe
-from pumit.training.recipes.model import read_model
 from pumit.training.run.origin import origin_of
 
 TIE = 1e-6  # less than one pair of cases in the wrong order, in any data set of MedMNIST3D
@@ -63,7 +61,8 @@ class ClassificationJob(TrainingJob):
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
-        self.recipe = read_model(ClassificationRecipe, run.recipe, run.source)
+        assert isinstance(run.recipe, ClassificationRecipe)
+        self.recipe = run.recipe
 
     def plan(self) -> None:
         """Read the data, build the network, and report the classes."""
@@ -146,13 +145,13 @@ class ClassificationJob(TrainingJob):
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
         """What of the recipe another person should know, and how many cases of each class."""
-        recipe, origin = self.run.recipe, self._origin()
+        origin = self._origin()
         return {
-            **{key: recipe[key] for key in REPEATED if key in recipe},
+            **self.recipe.named(*REPEATED),
             **({"initial": origin} if origin else {}),
             "learning_rate": trial.schedule.learning_rate,
             "cases": self.data.counts(),
-            "schedule": recipe.get("schedule", {}),
+            "schedule": dict(self.run.keys["schedule"]),
         }
 
     def metrics(self, found: Mapping[str, float]) -> dict[str, Any]:
@@ -171,13 +170,13 @@ class ClassificationJob(TrainingJob):
         answers = {s: self._answer(network, s) for s in SPLITS[1:] if s in self.data.splits}
         measured = {s: measures(a, self.data.splits[s].labels) for s, a in answers.items()}
         write_answers(self.run.output / "answers.csv", self.data, answers)
-        recipe = {**checkpoint.recipe, "metrics": measured}
-        save_checkpoint(self.run.model, checkpoint.state, recipe)
+        content = {**checkpoint.recipe, "metrics": measured}
+        save_checkpoint(self.run.model, checkpoint.state, content)
         self.run.report(
             {
                 "model": self.run.model.name,
-                "best_step": recipe["step"],
-                "learning_rate": recipe["training"]["learning_rate"],
+                "best_step": content["step"],
+                "learning_rate": content["training"]["learning_rate"],
                 **measured,
             }
         )
@@ -188,7 +187,6 @@ class ClassificationJob(TrainingJob):
         if count == 1:
             return None
         self.recipe = self.recipe.model_copy(update={"batch_size": count // 2})
-        self.run = replace(self.run, recipe={**self.run.recipe, "batch_size": count // 2})
         return f"Each step takes {count // 2} of {count} images now."
 
     def _prepare(self) -> dict[str, PreparedImages]:

@@ -13,7 +13,6 @@ from pumit.training.comparison.recipe import Comparison
 from pumit.training.model_card.record import processor_title
 from pumit.training.planning.hardware import hardware_for
 from pumit.training.run.resolved_recipe import plain
-from pumit.training.segmentation.augmentation import AugmentationSettings
 
 FACTS = "comparison.json"
 
@@ -27,35 +26,33 @@ def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> d
     """
     used = {fact.name: fact for fact in planned.facts.cases}
     shapes = [used[name].shape for name in planned.split.training]
-    first = planned.trainings[0].recipe
+    first = planned.trainings[0].keys
     return plain(
         {
-            "title": comparison.recipe.get("title", ""),
+            "title": comparison.recipe.title,
             "training": list(planned.split.training),
             "validation": list(planned.split.validation),
             "classes": [c.as_model_row() for c in planned.data.classes],
             "channels": planned.plan.channels,
             "plan": planned.plan.as_recipe(),
             "shapes": {"least": _each(min, shapes), "most": _each(max, shapes)},
-            "seeds": list(comparison.seeds),
+            "seeds": list(comparison.recipe.seeds),
             "networks": [
                 {
                     "name": n.name,
                     "network": n.network,
-                    "network_sizes": n.sizes,
-                    "schedule": n.schedule,
+                    "network_sizes": n.network_sizes,
+                    "schedule": n.schedule.named(),
                     "has_initial": n.initial is not None,
                     "share": n.share,
                 }
-                for n in comparison.networks
+                for n in comparison.recipe.networks
             ],
             "schedule": comparison.schedule,
-            "augmentation": vars(
-                AugmentationSettings.from_recipe(comparison.recipe.get("augmentation", {}))
-            ),
+            "augmentation": comparison.recipe.augmentation.model_dump(),
             "threads": first["threads"],
-            "processes": comparison.processes,
-            "pictures": comparison.draws,
+            "processes": comparison.recipe.processes,
+            "pictures": comparison.recipe.pictures,
             "machine": {
                 "hardware": str(hardware_for(planned.device)),
                 "processor": processor_title(),

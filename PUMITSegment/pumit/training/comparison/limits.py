@@ -33,7 +33,7 @@ def limits_of(
 
 def _of_data(comparison: Comparison, facts: Mapping[str, Any]) -> list[str]:
     training, asked = len(facts["training"]), len(facts["validation"])
-    seeds = len(comparison.seeds)
+    seeds = len(comparison.recipe.seeds)
     few = ", which are few" if asked < FEW_CASES else ""
     found = [
         f"It is one data set: {count_of(training, 'case')} to train on and {asked} to judge "
@@ -76,9 +76,9 @@ def _of_settings(comparison: Comparison, rows: Sequence[TrainingRow]) -> list[st
             f"{max(parameters) / 1e6:.1f} million parameters: whole networks are compared, not "
             "one idea of theirs, and not in the sizes of their papers unless the recipe has them."
         )
-    told = [n for n in comparison.networks if n.tuning]
+    told = [n for n in comparison.recipe.networks if n.tuning]
     found += [f"{n.name}: {n.tuning.rstrip('.')}." for n in told]
-    untold = [n.name for n in comparison.networks if not n.tuning]
+    untold = [n.name for n in comparison.recipe.networks if not n.tuning]
     if untold:
         every = "any network" if not told else ", ".join(untold)
         found.append(
@@ -86,14 +86,14 @@ def _of_settings(comparison: Comparison, rows: Sequence[TrainingRow]) -> list[st
             "chosen by the cases that judge here, the figures flatter them; if nobody searched, "
             "better ones may exist."
         )
-    begun = [n.name for n in comparison.networks if n.initial is not None]
+    begun = [n.name for n in comparison.recipe.networks if n.initial is not None]
     if begun:
         verb = "begins" if len(begun) == 1 else "begin"
         found.append(
             f"{', '.join(begun)} {verb} with weights of an earlier training, whose time is not in "
             "the budget and whose data the others did not have."
         )
-    shared = [f"{n.name} {n.share:.0%}" for n in comparison.networks if n.share is not None]
+    shared = [f"{n.name} {n.share:.0%}" for n in comparison.recipe.networks if n.share is not None]
     if shared:
         found.append(f"Not all learn from all training cases: {', '.join(shared)} of them.")
     return found

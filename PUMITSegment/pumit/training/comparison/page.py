@@ -89,13 +89,13 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
         TrainingError: If the rows cannot be read.
         ExportError: If the page cannot be written.
     """
-    names = [network.name for network in comparison.networks]
+    names = [network.name for network in comparison.recipe.networks]
     rows = [row for row in read_rows(output / ROWS) if row.name in names]
     if not rows:
         return None
     facts = json.loads((output / FACTS).read_text(encoding="utf-8"))
     found = Found(comparison, facts, rows, scores_of(rows, names), runs)
-    title = str(comparison.recipe.get("title") or f"{len(names)} networks compared")
+    title = comparison.recipe.title or f"{len(names)} networks compared"
     write_page(output / PAGE, title, blocks_of(found))
     return output / PAGE
 
@@ -121,8 +121,8 @@ def _unfinished(found: Found) -> list[Block]:
     done = {(row.name, row.seed) for row in found.rows}
     missing = [
         f"{network.name}, seed {seed}"
-        for network in found.comparison.networks
-        for seed in found.comparison.seeds
+        for network in found.comparison.recipe.networks
+        for seed in found.comparison.recipe.seeds
         if (network.name, seed) not in done
     ]
     if not missing:
@@ -154,7 +154,9 @@ def _mean_cell(mean: CrossedMean, digits: int, *, without: int = 0) -> Cell:
 
 
 def _quality_notes(found: Found) -> list[Block]:
-    blocks: list[Block] = [Paragraph(bootstrap_words(len(found.comparison.seeds)), is_note=True)]
+    blocks: list[Block] = [
+        Paragraph(bootstrap_words(len(found.comparison.recipe.seeds)), is_note=True)
+    ]
     lacking = [f"{one.name} {count}" for one in found.scores if (count := one.undefined("hd95_mm"))]
     about = (
         "HD95 and ASSD do not exist where a class that is there was not found at all, or one was "
@@ -276,7 +278,7 @@ def _range(numbers: Sequence[int]) -> str:
 def _curves(found: Found) -> list[Block]:
     unit = "processor time" if found.comparison.schedule["clock"] == "processor" else "time"
     curves = []
-    for network in found.comparison.networks:
+    for network in found.comparison.recipe.networks:
         for row in found.rows:
             if row.name == network.name:
                 log = RunLog.read(found.runs / f"{network.slug}_{row.seed}")
@@ -291,10 +293,10 @@ def _curves(found: Found) -> list[Block]:
 
 
 def _worst(found: Found) -> list[Block]:
-    if not found.comparison.draws:
+    if not found.comparison.recipe.pictures:
         return []
     blocks: list[Block] = []
-    slugs = {network.name: network.slug for network in found.comparison.networks}
+    slugs = {network.name: network.slug for network in found.comparison.recipe.networks}
     for one in found.scores:
         worst = one.worst()
         if worst is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,24 @@ import torch
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
 from pumit.system.machine import usable_cores
-from pumit.training.comparison.recipe import ComparedNetwork, Comparison
+from pumit.training.comparison.recipe import Comparison
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.split import Split
+from pumit.training.recipes.comparison import ComparedNetwork
+from pumit.training.recipes.segmentation import PlanChoices
 from pumit.training.run.resolved_recipe import Recipe, plain, with_absolute_paths
 from pumit.training.segmentation.data_plan import (
     CPU_STEP_VOXELS,
     GPU_STEP_VOXELS,
     MIN_BATCH,
-    PLAN_KINDS,
     DataPlan,
     patch_for,
 )
 from pumit.training.segmentation.initial_weights import begin_with
 from pumit.training.segmentation.networks import build_segmentation, patch_step
 from pumit.training.segmentation.plan import SegmentationPlan, look_at_cases, plan_segmentation
+from pumit.training.validate import read_segmentation
 
 Resolve = Callable[[str], Path]
 
@@ -40,12 +42,12 @@ class Training:
     Attributes:
         network: What is trained.
         seed: Of everything random.
-        recipe: Whole, with absolute paths.
+        keys: Its recipe, whole, with absolute paths.
     """
 
     network: ComparedNetwork
     seed: int
-    recipe: Recipe
+    keys: Recipe
 
     @property
     def title(self) -> str:
@@ -100,7 +102,10 @@ def plan_comparison(
             fit one of the networks, which is named.
     """
     device = _device(comparison)
-    first = comparison.training_recipe(comparison.networks[0], comparison.seeds[0])
+    recipe = comparison.recipe
+    first = read_segmentation(
+        comparison.training_keys(recipe.networks[0], recipe.seeds[0]), comparison.source
+    )
     data, facts = look_at_cases(first, resolve, progress=progress)
     planner = _Planner(comparison, data, facts, device)
     ready = planner.together()
@@ -108,31 +113,25 @@ def plan_comparison(
         raise PumitError("A comparison needs cases that nobody trains on; give data.validation.")
     whole: dict[str, Any] = {
         "data": _data(comparison, ready),
-        "plan": {k: v for k, v in ready.plan.as_recipe().items() if k in PLAN_KINDS},
+        "plan": {k: v for k, v in ready.plan.as_recipe().items() if k in PlanChoices.model_fields},
         "device": str(device),
         "threads": _threads(comparison),
     }
-    fixed = Comparison(
-        {**comparison.recipe, **whole},
-        comparison.source,
-        comparison.networks,
-        comparison.seeds,
-        comparison.schedule,
-    )
+    fixed = replace(comparison, keys={**comparison.keys, **whole})
     _require_fit(fixed, data, facts, resolve)
     trainings = tuple(
         Training(
-            network, seed, plain(with_absolute_paths(fixed.training_recipe(network, seed), resolve))
+            network, seed, plain(with_absolute_paths(fixed.training_keys(network, seed), resolve))
         )
-        for seed in comparison.seeds
-        for network in comparison.networks
+        for seed in recipe.seeds
+        for network in recipe.networks
     )
     return PlannedComparison(trainings, data, facts, ready.split, ready.plan, device)
 
 
 def _device(comparison: Comparison) -> torch.device:
-    device = pick_device(comparison.recipe.get("device", "auto"))
-    if device.type != "cpu" and comparison.schedule["clock"] == "processor":
+    device = pick_device(comparison.recipe.device)
+    if device.type != "cpu" and comparison.recipe.clock == "processor":
         raise PumitError(
             f"clock: processor counts what the CPU works, and these trainings use {device.type}; "
             "choose clock: wall, or device: cpu."
@@ -141,8 +140,8 @@ def _device(comparison: Comparison) -> torch.device:
 
 
 def _threads(comparison: Comparison) -> int:
-    shared = max(1, usable_cores() // comparison.processes)
-    return int(comparison.recipe.get("threads", shared))
+    shared = max(1, usable_cores() // comparison.recipe.processes)
+    return comparison.recipe.threads or shared
 
 
 class _Planner:
@@ -161,27 +160,31 @@ class _Planner:
             network: Of the comparison.
             plan: Values of `plan` that are decided already.
         """
-        seed = self.comparison.seeds[0]
-        recipe = self.comparison.training_recipe(network, seed)
-        recipe["plan"] = {**recipe.get("plan", {}), **plan}
-        recipe["data"] = {k: v for k, v in recipe["data"].items() if k != "share"}
+        seed = self.comparison.recipe.seeds[0]
+        keys = self.comparison.training_keys(network, seed)
+        keys["plan"] = {**keys.get("plan", {}), **plan}
+        keys["data"] = {k: v for k, v in keys["data"].items() if k != "share"}
         try:
             return plan_segmentation(
-                recipe, self.data, self.facts, step_voxels=self.voxels, seed=seed
+                read_segmentation(keys, self.comparison.source),
+                self.data,
+                self.facts,
+                step_voxels=self.voxels,
+                seed=seed,
             )
         except PumitError as error:
             raise PumitError(f"{network.name}: {error}") from None
 
     def together(self) -> SegmentationPlan:
         """A plan that fits all networks, the first one's otherwise."""
-        first, *others = self.comparison.networks
-        plan = self.comparison.recipe.get("plan", {})
-        if "patch_size" in plan:
+        first, *others = self.comparison.recipe.networks
+        plan = self.comparison.recipe.plan
+        if plan.patch_size is not None:
             return self.plan(first)
         alone = [self.plan(network) for network in (first, *others)]
         steps = [patch_step(one.network, one.sizes) for one in alone]
         d, h, w = (math.lcm(*axis) for axis in zip(*steps, strict=True))
-        voxels = int(plan.get("step_voxels", self.voxels))
+        voxels = plan.step_voxels or self.voxels
         patch = patch_for(alone[0].plan.median_shape, (d, h, w), voxels // MIN_BATCH)
         return self.plan(first, patch_size=list(patch))
 
@@ -195,7 +198,7 @@ def _require_fit(
         PumitError: If something does not fit one of them, which is named.
     """
     planner = _Planner(comparison, data, facts, torch.device("cpu"))
-    for network in comparison.networks:
+    for network in comparison.recipe.networks:
         ready = planner.plan(network)
         try:
             built = build_segmentation(ready.network, ready.sizes)
@@ -209,7 +212,7 @@ def _require_fit(
 
 def _data(comparison: Comparison, ready: SegmentationPlan) -> dict[str, Any]:
     """The recipe's `data` with names of who trains and who is asked."""
-    given = {k: v for k, v in comparison.recipe["data"].items() if k != "fold"}
+    given = {k: v for k, v in comparison.keys["data"].items() if k != "fold"}
     return {
         **given,
         "classes": given.get("classes") or [c.as_row() for c in ready.data.classes],

@@ -99,7 +99,7 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
         memory = [r["memory_gib"] for r in records if "memory_gib" in r]
         parameters = [r["plan"]["parameters"] for r in records if "plan" in r]
         times = (position.elapsed_s, position.other_clock_s)
-        is_processor = training.recipe["schedule"]["clock"] == "processor"
+        is_processor = training.keys["schedule"]["clock"] == "processor"
         processor, wall = times if is_processor else times[::-1]
         asked = judged["prediction"]
         return TrainingRow(

@@ -31,6 +31,7 @@ from pumit.training.comparison.results import (
     read_row,
     write_rows,
 )
+from pumit.training.recipes.comparison import ComparisonRecipe
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.run.control import RunStopped
@@ -106,12 +107,14 @@ def compare(
         )
         for training in planned.trainings:
             _require_same(training, output)
-        whole = plain(with_absolute_paths(comparison.recipe, resolve))
-        reporter.written(lambda: _write(output / RECIPE, recipe_text(whole)))
+        whole = plain(with_absolute_paths(comparison.keys, resolve))
+        reporter.written(
+            lambda: _write(output / RECIPE, recipe_text(whole, model=ComparisonRecipe))
+        )
         facts = json.dumps(facts_of_comparison(comparison, planned), indent=1)
         reporter.written(lambda: _write(output / FACTS, facts))
         wanted = [t for t in planned.trainings if t.network.name in chosen]
-        trainings = _Trainings(reporter, output, comparison.processes, planned)
+        trainings = _Trainings(reporter, output, comparison.recipe.processes, planned)
         failures = trainings.finish(wanted)
         reporter.state("validating", "Writing the page.")
         reporter.written(lambda: _write_page(output, comparison))
@@ -145,7 +148,7 @@ def _write_page(output: Path, comparison: Comparison) -> bool:
 
 
 def _chosen(comparison: Comparison, only: Sequence[str]) -> set[str]:
-    names = [network.name for network in comparison.networks]
+    names = [network.name for network in comparison.recipe.networks]
     unknown = [name for name in only if name not in names]
     if unknown:
         raise PumitError(
@@ -168,7 +171,7 @@ def _require_same(training: Training, output: Path) -> None:
     recipe, run = _recipe_of(training, output), output / RUNS / training.folder
     if not (recipe.is_file() and run.is_dir()):
         return
-    before, now = read_yaml(recipe), training.recipe
+    before, now = read_yaml(recipe), training.keys
     changes = differences(before, now, harmless=HARMLESS)
     if changes:
         raise PumitError(
@@ -231,16 +234,14 @@ class _Trainings:
 
     def _begin(self, training: Training, running: TrainingProcesses) -> None:
         recipe = _recipe_of(training, self.output)
-        text = yaml.safe_dump(training.recipe, sort_keys=False, allow_unicode=True)
+        text = yaml.safe_dump(training.keys, sort_keys=False, allow_unicode=True)
         self.reporter.written(lambda: _write(recipe, text))
         end_orphan(self._folder(training))
         if is_finished(self._folder(training)):
             self._end(training.title, "")
             return
         self.reporter.event("training", f"{training.title} begins.")
-        running.start(
-            training.title, recipe, self._folder(training), int(training.recipe["threads"])
-        )
+        running.start(training.title, recipe, self._folder(training), int(training.keys["threads"]))
 
     def _end(self, title: str, complaint: str) -> None:
         """A training's process has ended."""

@@ -29,7 +29,7 @@ def budget_words(schedule: Mapping[str, Any]) -> str:
 
 def lead(comparison: Comparison, facts: Mapping[str, Any]) -> list[str]:
     """What was done, for who reads nothing else."""
-    networks, seeds = len(comparison.networks), len(comparison.seeds)
+    networks, seeds = len(comparison.recipe.networks), len(comparison.recipe.seeds)
     training, asked = len(facts["training"]), len(facts["validation"])
     again = "once" if seeds == 1 else f"{seeds} times with different seeds"
     first = (
@@ -72,13 +72,13 @@ def about_data(facts: Mapping[str, Any]) -> Table:
 def about_networks(comparison: Comparison) -> Table:
     """What each network has of its own."""
     rows = []
-    for network in comparison.networks:
-        own = [f"{key} {value}" for key, value in network.schedule.items()]
+    for network in comparison.recipe.networks:
+        own = [f"{key} {value}" for key, value in network.schedule.named().items()]
         if network.initial is not None:
             own.append("begins with an earlier model")
         if network.share is not None:
             own.append(f"learns from {network.share:.0%} of the cases")
-        sizes = ", ".join(f"{key} {value}" for key, value in network.sizes.items())
+        sizes = ", ".join(f"{key} {value}" for key, value in network.network_sizes.items())
         rows.append((network.name, network.network, sizes or "as built in", ", ".join(own)))
     head = ("Network", "Name in recipes", "Sizes changed", "Of its own")
     return Table("What differs.", head, rows, is_words=True)
@@ -118,7 +118,7 @@ def recipe_words(comparison: Comparison) -> list[Block]:
     name = source.removesuffix(".yaml") if (_SHIPPED / source).is_file() else source
     command = f"pumit compare {name} --data {FOLDER} -o OUT"
     text = yaml.safe_dump(
-        without_paths(comparison.recipe),
+        without_paths(comparison.keys),
         sort_keys=False,
         allow_unicode=True,
         default_flow_style=None,

@@ -6,9 +6,9 @@ tumour is 1, 2 and 3, the enhancing tumour 3 alone. One such class makes regions
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,18 +16,10 @@ import numpy.typing as npt
 from pumit.errors import PumitError
 from pumit.export.terminology import concept_for
 from pumit.segmentation import MOST_REGIONS, ClassLabel
-from pumit.training.recipes.reader import check_keys
+from pumit.training.recipes.labelled import ClassRow, LabelledData
+from pumit.training.recipes.model import read_model
 
 MOST_CLASSES = 255
-
-CLASS_KINDS: dict[str, tuple[type, ...]] = {
-    "name": (str,),
-    "value": (int,),
-    "values": (list, tuple),
-    "terminology": (str,),
-    "color_rgb": (list, tuple),
-    "segments": (list, tuple),
-}
 
 
 @dataclass(frozen=True)
@@ -76,38 +68,40 @@ class ClassValue:
 
 
 def classes_from(given: Any) -> tuple[ClassValue, ...]:
-    """Classes of a recipe: `{name: value}` or `[{name, value, terminology, color_rgb}]`.
+    """Classes of a recipe's file: `{name: value}` or `[{name, value, terminology, color_rgb}]`.
 
     A region has a list of values: `{name: [1, 2]}` or `{name, values: [1, 2]}`.
     """
-    if isinstance(given, Mapping):
-        rows: list[Any] = [
-            {"name": str(k), "values" if isinstance(v, (list, tuple)) else "value": v}
-            for k, v in given.items()
-        ]
-    else:
-        rows = list(given)
+    read = read_model(LabelledData, {"classes": given}, "data")
+    return classes_of(read.classes or ())
+
+
+def classes_of(rows: Sequence[ClassRow]) -> tuple[ClassValue, ...]:
+    """Classes of a recipe.
+
+    Raises:
+        PumitError: If they exclude one another, or a concept is unknown.
+    """
     found = []
     for number, row in enumerate(rows, start=1):
-        row = row if isinstance(row, Mapping) else {"name": row}
-        check_keys(row, CLASS_KINDS, f"class {number} of data.classes")
-        if not row.get("name"):
+        if not row.name:
             raise PumitError(f"Class {number} of data.classes needs a name.")
-        color = tuple(row["color_rgb"]) if row.get("color_rgb") is not None else None
-        label = ClassLabel(row["name"], str(row.get("terminology", "")), color)
+        # Three of them: the label refuses others.
+        color = None if row.color_rgb is None else cast(Any, tuple(row.color_rgb))
+        label = ClassLabel(row.name, row.terminology, color)
         if label.terminology:
             concept_for(label.terminology)  # an unknown one shall not be found out by an export
-        made = _class(label, row, number)
-        found.append(replace(made, segments=tuple(map(str, row.get("segments", ())))))
+        segments = tuple(map(str, row.segments))
+        found.append(replace(_class(label, row, number), segments=segments))
     return checked_classes(found)
 
 
-def _class(label: ClassLabel, row: Mapping[str, Any], number: int) -> ClassValue:
-    if "values" not in row:
-        return ClassValue(int(row.get("value", number)), label)
-    if "value" in row:
+def _class(label: ClassLabel, row: ClassRow, number: int) -> ClassValue:
+    if row.values is None:
+        return ClassValue(number if row.value is None else row.value, label)
+    if row.value is not None:
         raise PumitError(f"The class {label.name!r} has a value and values; leave one away.")
-    return region(label, row["values"])
+    return region(label, row.values)
 
 
 def region(label: ClassLabel, values: Sequence[Any]) -> ClassValue:

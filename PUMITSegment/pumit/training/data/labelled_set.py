@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pumit.errors import PumitError, VolumeError
 from pumit.io.file_part import file_exists
 from pumit.io.labels.label_source import announced_segments
 from pumit.io.slicer_bundle import SUFFIX, is_bundle
 from pumit.training.data.class_proposal import ClassProposal
-from pumit.training.data.classes import checked_classes, classes_from
+from pumit.training.data.classes import checked_classes, classes_of
 from pumit.training.data.dataset_json import read_dataset_json
 from pumit.training.data.dicom_cases import bundle_cases, dicom_cases, zip_cases
 from pumit.training.data.file_pairs import (
@@ -26,42 +25,10 @@ from pumit.training.data.file_pairs import (
 )
 from pumit.training.data.file_pairs import LabelledCase as LabelledCase
 from pumit.training.data.found_cases import FoundCases, LabelledSet, all_at_once
-from pumit.training.recipes.reader import Kinds, check_keys
-
-# What a recipe's `data` says of where cases come from, and of who trains and who validates.
-DATA_KINDS: Kinds = {
-    "folder": (str,),
-    "images": (str,),
-    "labels": (str,),
-    "folders": (list,),
-    "cases": (list,),
-    "leave_out": (list,),
-    "classes": (dict, list),
-    "channels": (list,),
-    "repeat_single_channel": (bool,),
-    "patient": (str,),
-    "training": (list,),
-    "validation": (list, int, float),
-    "fold": (str,),
-    "share": (int, float),
-}
-FOLDER_KINDS: Kinds = {
-    "folder": (str,),
-    "images": (str,),
-    "labels": (str,),
-    "leave_out": (list,),
-    "patients": (dict,),
-}
-CASE_KINDS: Kinds = {
-    "name": (str,),
-    "image": (str, list),
-    "images": (list,),
-    "label": (str, list),
-    "patient": (str, int),
-}
+from pumit.training.recipes.labelled import CaseFolder, LabelledData, ListedCase
 
 
-def find_labelled_set(data: Mapping[str, Any], resolve: Callable[[str], Path]) -> LabelledSet:
+def find_labelled_set(data: LabelledData, resolve: Callable[[str], Path]) -> LabelledSet:
     """Find the cases of a recipe's `data`, and read off the labels which classes there are.
 
     Args:
@@ -78,36 +45,33 @@ def find_labelled_set(data: Mapping[str, Any], resolve: Callable[[str], Path]) -
     return found.data if found.data.classes else with_proposed_classes(found.data)
 
 
-def find_cases(data: Mapping[str, Any], resolve: Callable[[str], Path]) -> FoundCases:
+def find_cases(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases:
     """Find the cases of a recipe's `data`, and what is wrong with them.
 
-    Its keys are `folder` (see `cases_of_folder`) with the patterns `images` and `labels`; or
-    `folders` (a list of `{folder, images, labels, leave_out, patients}`) and `cases` (a list of
-    `{name, image, label, patient}`), which add up; and `classes`, `channels`,
-    `repeat_single_channel` and `leave_out` (names of cases that are passed over). Where there is
-    more than one source, the cases of a folder are called after its number, too:
+    Where there is more than one source, the cases of a folder are called after its number, too:
     `folder2-case`. Its own name may be a patient's, and names of cases stand in a run's log.
 
     Args:
-        data: Keys and values; their names and kinds are checked already.
+        data: The recipe's.
         resolve: Makes paths of texts.
 
     Raises:
         PumitError: If nothing can be looked at: no folder, or a damaged dataset.json.
     """
-    classes = classes_from(data["classes"]) if "classes" in data else ()
-    channels = tuple(str(c) for c in data.get("channels", ()))
-    repeats = bool(data.get("repeat_single_channel", False))
-    if ("folder" in data) == bool({"folders", "cases"} & data.keys()):
+    classes = () if data.classes is None else classes_of(data.classes)
+    channels = tuple(map(str, data.channels))
+    repeats = data.repeat_single_channel
+    if (data.folder is not None) == bool({"folders", "cases"} & data.model_fields_set):
         raise PumitError(
             "The recipe's data needs either a folder (`--data FOLDER` gives it too), or folders "
             "and cases."
         )
-    if "folder" in data:
-        found = _of_row(data, resolve, repeats_single=repeats)
+    if data.folder is not None:
+        patterns = _patterns(data.images, data.labels)
+        found = cases_of_folder(resolve(data.folder), patterns, repeats_single=repeats)
     else:
-        found = _of_sources(data, resolve, repeats_single=repeats)
-    left_out = {str(name) for name in data.get("leave_out", ())}
+        found = _of_sources(data, resolve)
+    left_out = set(map(str, data.leave_out))
     kept = [case for case in found.data.cases if case.name not in left_out]
     names = [case.name for case in kept]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -163,30 +127,24 @@ def cases_of_folder(
     return _of_pairs(usual, folder)
 
 
-def _of_row(
-    row: Mapping[str, Any], resolve: Callable[[str], Path], *, repeats_single: bool
-) -> FoundCases:
-    """Cases of a folder with the patterns that a recipe gives for it."""
-    patterns = None
-    if {"images", "labels"} & row.keys():
-        patterns = (row.get("images", IMAGE_PATTERN), row.get("labels", LABEL_PATTERN))
-    return cases_of_folder(resolve(row["folder"]), patterns, repeats_single=repeats_single)
+def _patterns(images: str | None, labels: str | None) -> tuple[str, str] | None:
+    """Patterns of a recipe; None where it gives none."""
+    return (images or IMAGE_PATTERN, labels or LABEL_PATTERN) if images or labels else None
 
 
-def _of_sources(
-    data: Mapping[str, Any], resolve: Callable[[str], Path], *, repeats_single: bool
-) -> FoundCases:
+def _of_sources(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCases:
     """Cases of several folders together with those that are listed; one that fails is said."""
-    listed = data.get("cases", ())
-    cases, problems = _listed_cases(listed, resolve)
-    layouts = ["listed cases"] if listed else []
+    cases, problems = _listed_cases(data.cases, resolve)
+    layouts = ["listed cases"] if data.cases else []
     sets: list[LabelledSet] = []
     origins: dict[str, tuple[str, str]] = {}
-    rows = checked_folders(data.get("folders", ()))
-    is_alone = len(rows) == 1 and not listed
-    for number, row in enumerate(rows, start=1):
+    is_alone = len(data.folders) == 1 and not data.cases
+    for number, row in enumerate(data.folders, start=1):
+        patterns = _patterns(row.images, row.labels)
         try:
-            found = _of_row(row, resolve, repeats_single=repeats_single)
+            found = cases_of_folder(
+                resolve(row.folder), patterns, repeats_single=data.repeat_single_channel
+            )
         except PumitError as error:
             problems.append(CaseProblem("", str(error).removesuffix(".")))
             continue
@@ -197,7 +155,7 @@ def _of_sources(
         layouts.append(found.layout)
         sets.append(found.data)
     classes = list(dict.fromkeys(s.classes for s in sets if s.classes))
-    if len(classes) > 1 and "classes" not in data:
+    if len(classes) > 1 and data.classes is None:
         text = "the folders name their classes differently; name them in data.classes"
         problems.append(CaseProblem("", text))
     channels = {s.channels for s in sets}
@@ -209,37 +167,22 @@ def _of_sources(
     return FoundCases(made, tuple(problems), "; ".join(dict.fromkeys(layouts)), origins)
 
 
-def _as_row_says(found: FoundCases, row: Mapping[str, Any], prefix: str) -> FoundCases:
+def _as_row_says(found: FoundCases, row: CaseFolder, prefix: str) -> FoundCases:
     """Cases of a folder without those that its row leaves out, with its patients and new names."""
-    left_out = {str(name) for name in row.get("leave_out", ())}
-    patients = row.get("patients", {})
+    left_out = set(map(str, row.leave_out))
+    patients = {str(case): str(patient) for case, patient in row.patients.items()}
     cases = [case for case in found.data.cases if case.name not in left_out]
     problems = [problem for problem in found.problems if problem.case not in left_out]
     told = [*(case.name for case in cases), *(problem.case for problem in problems)]
     renamed = [
-        replace(c, name=prefix + c.name, patient=str(patients.get(c.name, c.patient)))
-        for c in cases
+        replace(c, name=prefix + c.name, patient=patients.get(c.name, c.patient)) for c in cases
     ]
     return FoundCases(
         replace(found.data, cases=tuple(renamed)),
         tuple(replace(p, case=p.case and prefix + p.case) for p in problems),
         found.layout,
-        {prefix + name: (row["folder"], name) for name in told},
+        {prefix + name: (row.folder, name) for name in told},
     )
-
-
-def checked_folders(rows: Any) -> list[Mapping[str, Any]]:
-    """The rows of `folders`.
-
-    Raises:
-        PumitError: If one of them is none, or a key is misspelt.
-    """
-    for number, row in enumerate(rows, start=1):
-        where = f"folder {number} of data.folders"
-        if not isinstance(row, Mapping) or "folder" not in row:
-            raise PumitError(f"{where} needs the key folder.")
-        check_keys(row, FOLDER_KINDS, where)
-    return list(rows)
 
 
 def _found(cases: list[LabelledCase], problems: list[CaseProblem], layout: str) -> FoundCases:
@@ -285,26 +228,22 @@ def with_proposed_classes(data: LabelledSet) -> LabelledSet:
 
 
 def _listed_cases(
-    rows: Any, resolve: Callable[[str], Path]
+    rows: Sequence[ListedCase], resolve: Callable[[str], Path]
 ) -> tuple[list[LabelledCase], list[CaseProblem]]:
     cases: list[LabelledCase] = []
     problems: list[CaseProblem] = []
     for number, row in enumerate(rows, start=1):
-        if not isinstance(row, Mapping):
-            raise PumitError(f"Case {number} in data.cases needs the keys image and label.")
-        check_keys(row, CASE_KINDS, f"case {number} of data.cases")
-        given = row.get("images", row.get("image", []))
-        images = tuple(resolve(str(i)) for i in (given if isinstance(given, list) else [given]))
-        drawn = row.get("label", [])
-        labels = tuple(resolve(str(i)) for i in (drawn if isinstance(drawn, list) else [drawn]))
+        images, labels = (
+            tuple(resolve(text) for text in ([given] if isinstance(given, str) else given or []))
+            for given in (row.image if row.images is None else row.images, row.label)
+        )
         if not images or not labels:
-            name = str(row.get("name", f"case {number}"))
+            name = row.name or f"case {number}"
             problems.append(CaseProblem(name, "needs the keys image and label"))
             continue
-        name = str(row.get("name", bare_name(images[0])))
+        name = row.name or bare_name(images[0])
         absent = [path.name for path in (*images, *labels) if not file_exists(path)]
         problems += [CaseProblem(name, f"there is no file {file}") for file in absent]
         if not absent:
-            patient = str(row.get("patient", ""))
-            cases.append(LabelledCase(name, images, labels[0], patient, labels[1:]))
+            cases.append(LabelledCase(name, images, labels[0], str(row.patient), labels[1:]))
     return cases, problems

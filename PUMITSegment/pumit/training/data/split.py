@@ -18,8 +18,7 @@ from pumit.training.data.patients import (
     matched_patients,
     told_patients,
 )
-
-VALIDATION_SHARE = 0.2
+from pumit.training.recipes.labelled import LabelledData
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Split:
 
 def split_cases(
     names: Sequence[str],
-    data: Mapping[str, Any],
+    data: LabelledData,
     *,
     seed: int,
     patients: Mapping[str, str] | None = None,
@@ -55,7 +54,7 @@ def split_cases(
 
     Args:
         names: Of all cases.
-        data: Keys and values; their names and kinds are checked already.
+        data: The recipe's.
         seed: Of the choice.
         patients: Case to patient, where the data tell.
 
@@ -65,17 +64,17 @@ def split_cases(
     if len(names) == 1:
         only = tuple(names)
         return Split(only, only, (f"{names[0]} is the only case: it is validated on as well",))
-    groups, notes = patients_of(names, data.get("patient"), patients or {})
+    groups, notes = patients_of(names, data.patient, patients or {})
     validation = _held_out(names, data, groups, seed)
     taken = set(validation)
-    if "training" in data:
-        training = _known(names, data["training"], "data.training")
+    if data.training is not None:
+        training = _known(names, data.training, "data.training")
         all_at_once(
             f"{name} is to be trained and validated on" for name in training if name in taken
         )
     else:
         training = [name for name in names if name not in taken]
-    training = _share(training, groups, data.get("share", 1.0), seed)
+    training = _share(training, groups, data.share, seed)
     if not training:
         raise PumitError("No case is left to train on; validate on fewer of them.")
     # Cases are named, not patients: what the data tell may be an identifier, and notes are logged.
@@ -111,18 +110,16 @@ def patients_of(
     return groups, [about_guess(groups)]
 
 
-def _held_out(
-    names: Sequence[str], data: Mapping[str, Any], patients: Groups, seed: int
-) -> list[str]:
+def _held_out(names: Sequence[str], data: LabelledData, patients: Groups, seed: int) -> list[str]:
     """Names of the cases that are validated on."""
-    chosen = data.get("validation", VALIDATION_SHARE)
-    if isinstance(chosen, (list, tuple)):
-        if "fold" in data:
+    chosen = data.validation
+    if isinstance(chosen, list):
+        if data.fold is not None:
             raise PumitError("Give either data.fold or a list data.validation, not both.")
         return _known(names, chosen, "data.validation") if chosen else []
     groups = _shuffled(patients, seed)
-    if "fold" in data:
-        held = groups[_fold(data["fold"], len(groups)) :: _folds(data["fold"])]
+    if data.fold is not None:
+        held = groups[_fold(data.fold, len(groups)) :: _folds(data.fold)]
     else:
         if not 0 <= chosen < 1:
             raise PumitError(f"data.validation must be a share from 0 to below 1, got {chosen}.")

@@ -12,21 +12,10 @@ import torch
 
 from pumit import __version__
 from pumit.training.loop.distributed import rank, world
-from pumit.training.recipes import reader as recipe_file
-from pumit.training.recipes.reader import Kinds
+from pumit.training.recipes.model import TrainingRecipe
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run import resolved_recipe as run_recipe
 from pumit.training.run.reporter import RunReporter
-
-# Keys that mean the same whatever `pumit train` trains; each task adds its own.
-COMMON_KINDS: Kinds = {
-    **recipe_file.COMMON_KINDS,
-    "task": (str,),
-    "data": (dict,),
-    "register": (bool,),
-    "folds": (int,),
-    "final_model": (bool,),
-}
 
 
 @dataclass(frozen=True)
@@ -34,27 +23,25 @@ class TrainingRun:
     """A recipe and the circumstances it is followed in.
 
     Attributes:
-        recipe: The whole recipe; of its keys only those of `COMMON_KINDS` are checked.
+        recipe: The recipe.
+        keys: The same as its file holds it, to be kept.
         source: The recipe's file name, for messages.
         folder: Where relative paths of the recipe begin.
         output: Folder of the results.
-        schedule: Length and rates.
         device: Where the network is trained.
         workers: Processes that draw batches ahead.
-        seed: Of everything random.
         reporter: Where the run reports, and hears that it shall pause or stop.
         given: The recipe as the user gave it, to know a changed one.
         named_schedule: Keys of the schedule that the recipe's file names.
     """
 
-    recipe: dict[str, Any]
+    recipe: TrainingRecipe
+    keys: Mapping[str, Any]
     source: str
     folder: Path
     output: Path
-    schedule: Schedule
     device: torch.device
     workers: int
-    seed: int
     reporter: RunReporter = field(default_factory=RunReporter)
     given: Mapping[str, Any] = field(default_factory=dict)
     named_schedule: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +49,18 @@ class TrainingRun:
     @property
     def name(self) -> str:
         """Name of the model that is made."""
-        return str(self.recipe.get("name", "model"))
+        return self.recipe.name
+
+    @property
+    def seed(self) -> int:
+        """Seed of everything random."""
+        return self.recipe.seed
+
+    @property
+    def schedule(self) -> Schedule:
+        """Length and rates."""
+        schedule: Schedule = self.recipe.schedule.as_schedule()
+        return schedule
 
     @property
     def model(self) -> Path:
@@ -90,7 +88,7 @@ class TrainingRun:
             planned: Keys of the recipe that were decided or changed; None leaves one out.
         """
         if self.is_first:
-            full = run_recipe.full_recipe(self.recipe, self.schedule, planned)
+            full = run_recipe.full_recipe(self.keys, self.schedule, planned)
             self.reporter.written(lambda: run_recipe.settle(self.output, self.given, full))
             circumstances = {
                 "pumit": __version__,

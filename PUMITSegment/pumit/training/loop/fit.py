@@ -132,7 +132,7 @@ def write_checkpoint(job: TrainingJob, trial: Trial, target: Path) -> Callable[.
         target: File to write.
     """
     content, training = job.content(), job.training_facts(trial)
-    card = job.run.recipe.get("card", {})
+    card = job.run.recipe.card
 
     def write(
         state: State, step: int, found: Mapping[str, float] | None = None, **more: Any

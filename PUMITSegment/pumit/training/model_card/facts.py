@@ -126,14 +126,14 @@ def fingerprint_of_all(cases: Sequence[CaseFact]) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest() if all(parts) and parts else ""
 
 
-def class_facts(recipe: Mapping[str, Any]) -> tuple[ClassFact, ...]:
+def class_facts(model: Mapping[str, Any]) -> tuple[ClassFact, ...]:
     """Classes of a checkpoint, with their codes; none where it has none."""
-    if not recipe.get("classes"):
+    if not model.get("classes"):
         return ()
-    labels = classes_of(recipe)
+    labels = classes_of(model)
     facts = []
     for label, meaning, row in zip(
-        labels, class_terminology(labels), recipe["classes"], strict=True
+        labels, class_terminology(labels), model["classes"], strict=True
     ):
         values = row.get("values", [row["value"]] if "value" in row else [])
         parts = [meaning.type, meaning.type_modifier, meaning.anatomic_region]

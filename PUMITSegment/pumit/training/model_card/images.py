@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,26 +14,27 @@ from pumit.errors import PumitError
 from pumit.training.classification.reader import read_classification_data
 from pumit.training.model_card.facts import CaseFact, number_of
 from pumit.training.model_card.scores import name_of
+from pumit.training.recipes.classification import ClassificationRecipe
 
 logger = logging.getLogger(__name__)
 
 ROLES = {"train": "training", "val": "validation", "test": "test"}
 
 
-def classified_facts(recipe: Mapping[str, Any]) -> dict[str, CaseFact]:
+def classified_facts(recipe: ClassificationRecipe) -> dict[str, CaseFact]:
     """Facts of every image by its name; empty where the data are not to be found any more.
 
     Args:
         recipe: Of the run's folder; its paths are absolute.
     """
-    given = recipe.get("data", {})
+    given = recipe.data
     try:
         data = read_classification_data(
-            Path(given["file"] if "file" in given else given["folder"]),
-            classes=tuple(str(name) for name in given.get("classes", ())),
-            split=given.get("split"),
-            patient=given.get("patient"),
-            seed=int(recipe.get("seed", 0)),
+            Path(given.file or given.folder or ""),
+            classes=tuple(map(str, given.classes)),
+            split=given.split,
+            patient=given.patient,
+            seed=recipe.seed,
         )
         facts = {}
         for split, cases in data.splits.items():
@@ -49,7 +49,7 @@ def classified_facts(recipe: Mapping[str, Any]) -> dict[str, CaseFact]:
                     digest.hexdigest(),
                 )
         return facts
-    except (PumitError, KeyError, TypeError, AttributeError) as error:
+    except PumitError as error:
         logger.warning("the images cannot be read again (%s)", type(error).__name__)
         return {}
 

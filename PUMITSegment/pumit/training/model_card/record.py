@@ -27,6 +27,8 @@ from pumit.training.model_card.facts import (
     class_facts,
     without_paths,
 )
+from pumit.training.recipes.model import TrainingRecipe, read_model
+from pumit.training.recipes.tasks import model_for
 from pumit.training.run.origin import origin_of
 
 TASK_OF_KIND = {
@@ -208,9 +210,9 @@ def gather(
         device: Where it was trained.
         numbers: Name of a case to "case 7".
     """
-    recipe = checkpoint.recipe
+    model = checkpoint.recipe
     given = read_recipe_file(folder)
-    training = dict(recipe.get("training", {}))
+    training = dict(model.get("training", {}))
     # The checkpoint of a pre-training has only what its recipe file names.
     schedule = {**training.get("schedule", {}), **given.get("schedule", {})}
     schedule = {k: v for k, v in schedule.items() if v is not None}
@@ -219,23 +221,23 @@ def gather(
     planned = int(schedule.get("steps", log.last_step))
     memory = [r["memory_gib"] for r in log.steps if "memory_gib" in r]
     return RunCard(
-        name=str(recipe.get("name", best.stem)),
-        version=str(recipe.get("version", "0")),
-        kind=kind_of(recipe),
-        description=description_of(recipe),
-        licence=str(recipe.get("licence", "")),
+        name=str(model.get("name", best.stem)),
+        version=str(model.get("version", "0")),
+        kind=kind_of(model),
+        description=description_of(model),
+        licence=str(model.get("licence", "")),
         made=date.today().isoformat(),
         file=best.name,
         sha256=checkpoint.sha256,
-        network=str(recipe.get("network", "")),
+        network=str(model.get("network", "")),
         parameters=sum(math.prod(t.shape) for t in checkpoint.state.values()),
         begun_with=begun_with(training.get("initial") or _initial_of(given)),
-        classes=class_facts(recipe),
+        classes=class_facts(model),
         channels=tuple(str(c) for c in training.get("channels", ())),
-        plan=dict(recipe.get("plan", recipe.get("input", {}))),
+        plan=dict(model.get("plan", model.get("input", {}))),
         schedule=schedule,
         settings=settings_of(given),
-        step=recipe.get("step"),
+        step=model.get("step"),
         steps=log.last_step,
         planned_steps=planned,
         is_stopped_early=_is_stopped(log, schedule, planned),
@@ -246,7 +248,7 @@ def gather(
         cases=case_facts(log.data, numbers),
         counts=dict(counts) if isinstance(counts, dict) else {},
         remarks=len(log.data.get("warnings", ())),
-        metrics=dict(recipe.get("metrics", {})),
+        metrics=dict(model.get("metrics", {})),
     )
 
 
@@ -265,11 +267,20 @@ def read_recipe_file(folder: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def settings_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def followed_recipe(folder: Path) -> TrainingRecipe | None:
+    """The recipe of a run's folder, read; None where there is none that can be."""
+    keys = read_recipe_file(folder)
+    try:
+        return read_model(model_for(keys, RECIPE), keys, RECIPE)
+    except PumitError:
+        return None
+
+
+def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe without its data and without paths: what somebody else may read."""
     left_out = {"data", "schedule", "card", "name", "version", "initial", "eva02", "output"}
-    told = {k: v for k, v in recipe.items() if k not in left_out and "folder" not in k}
-    data = recipe.get("data", {})
+    told = {k: v for k, v in keys.items() if k not in left_out and "folder" not in k}
+    data = keys.get("data", {})
     if isinstance(data, Mapping):
         told |= {"data": {k: v for k, v in data.items() if k in _TOLD_OF_DATA}}
         if isinstance(data.get("classes"), (list, tuple)):
@@ -294,9 +305,9 @@ def begun_with(initial: Any) -> str:
     return ""
 
 
-def _initial_of(recipe: Mapping[str, Any]) -> dict[str, str]:
+def _initial_of(keys: Mapping[str, Any]) -> dict[str, str]:
     """Origin of the weights that a recipe names; empty for random ones."""
-    model = recipe.get("initial", recipe.get("eva02"))
+    model = keys.get("initial", keys.get("eva02"))
     if model is None:
         return {}
     try:

@@ -126,9 +126,9 @@ def fold_of(folder: Path) -> str:
     """Which part of the data validated, such as "1 of 5"; "" where they were not folded."""
     try:
         content = json.loads((folder / STARTED).read_text(encoding="utf-8"))
-        for recipe in content["recipes"]:
-            if "fold" in recipe.get("data", {}):
-                return str(recipe["data"]["fold"]).replace("/", " of ")
+        for keys in content["recipes"]:
+            if "fold" in keys.get("data", {}):
+                return str(keys["data"]["fold"]).replace("/", " of ")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     part = re.fullmatch(r"fold_(\d+)", folder.name)

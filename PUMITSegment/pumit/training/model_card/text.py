@@ -170,11 +170,10 @@ def _training(card: RunCard) -> list[Block]:
     parts += [Paragraph(" ".join(told))] if told else []
     plan = {k: v for k, v in card.plan.items() if k != "median_shape"}
     data = {k: v for k, v in card.settings.get("data", {}).items() if k != "classes"}
-    recipe: dict[str, Any] = {**card.settings, "data": data, "plan": plan}
-    recipe["schedule"] = card.schedule
-    recipe = {k: v for k, v in recipe.items() if v not in ({}, [], None)}
+    keys = {**card.settings, "data": data, "plan": plan, "schedule": card.schedule}
+    keys = {k: v for k, v in keys.items() if v not in ({}, [], None)}
     text = yaml.safe_dump(
-        recipe, sort_keys=False, allow_unicode=True, width=96, default_flow_style=None
+        keys, sort_keys=False, allow_unicode=True, width=96, default_flow_style=None
     )
     about = Paragraph("Its recipe, with what was planned from the data:")
     return [*parts, about, Code(text, "yaml")]

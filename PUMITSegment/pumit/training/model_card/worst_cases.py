@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -22,19 +21,20 @@ from pumit.training.data.classes import region_table
 from pumit.training.data.labelled_set import find_labelled_set
 from pumit.training.model_card.facts import CaseScore, ClassFact, Scores
 from pumit.training.model_card.record import CardPicture
+from pumit.training.recipes.labelled import LabelledRecipe
+from pumit.training.recipes.segmentation import SegmentationRecipe
 
 logger = logging.getLogger(__name__)
 
 PICTURES = "pictures"
 MOST = 3
 CLICKS = 3
-DEFAULT_OVERLAP = 0.75
 
 
 def draw_worst_cases(
     folder: Path,
     best: Path,
-    recipe: Mapping[str, Any],
+    recipe: LabelledRecipe,
     scores: Scores,
     numbers: Mapping[str, str],
     classes: Sequence[ClassFact],
@@ -54,9 +54,8 @@ def draw_worst_cases(
         device: Where to compute.
     """
     model = load_automatic(best, device)
-    settings = recipe.get("validation", {})
-    overlap = float(settings.get("final_overlap", DEFAULT_OVERLAP))
-    flips = bool(settings.get("flips", False))
+    assert isinstance(recipe, SegmentationRecipe)
+    overlap, flips = recipe.validation.final_overlap, recipe.validation.flips
 
     def draw(read: LabelledVolume, truths: Sequence[Mask], score: CaseScore, path: Path) -> str:
         with torch.inference_mode():
@@ -77,7 +76,7 @@ def draw_worst_cases(
 def draw_worst_clicks(
     folder: Path,
     best: Path,
-    recipe: Mapping[str, Any],
+    recipe: LabelledRecipe,
     scores: Scores,
     numbers: Mapping[str, str],
     classes: Sequence[ClassFact],
@@ -114,13 +113,13 @@ Draw = Callable[[LabelledVolume, Sequence[Mask], CaseScore, Path], str]
 
 def _drawn(
     folder: Path,
-    recipe: Mapping[str, Any],
+    recipe: LabelledRecipe,
     scores: Scores,
     numbers: Mapping[str, str],
     draw: Draw,
 ) -> tuple[CardPicture, ...]:
     """Draw the worst cases one by one; what draws one says what is to be seen."""
-    data = find_labelled_set(recipe["data"], Path)
+    data = find_labelled_set(recipe.data, Path)
     by_number = {numbers[case.name]: case for case in data.cases if case.name in numbers}
     members = region_table(data.classes)
     (folder / PICTURES).mkdir(exist_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.loading import pick_device
@@ -20,6 +19,7 @@ from pumit.training.model_card.record import (
     CardPicture,
     RunCard,
     RunLog,
+    followed_recipe,
     gather,
     numbers_of,
     read_recipe_file,
@@ -27,6 +27,8 @@ from pumit.training.model_card.record import (
 from pumit.training.model_card.scores import ANSWERS, answered_names, fold_of, scores_of
 from pumit.training.model_card.text import card_text
 from pumit.training.model_card.worst_cases import draw_worst_cases, draw_worst_clicks
+from pumit.training.recipes.classification import ClassificationRecipe
+from pumit.training.recipes.labelled import LabelledRecipe
 
 logger = logging.getLogger(__name__)
 
@@ -72,10 +74,12 @@ def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None
     checkpoint = load_checkpoint(best_checkpoint)
     rate = checkpoint.recipe.get("training", {}).get("learning_rate")
     log = RunLog.read(folder, learning_rate=rate)
-    recipe = read_recipe_file(folder)
-    classified = classified_facts(recipe) if (folder / ANSWERS).is_file() else {}
+    recipe = followed_recipe(folder)
+    classified = {}
+    if isinstance(recipe, ClassificationRecipe) and (folder / ANSWERS).is_file():
+        classified = classified_facts(recipe)
     numbers = numbers_of(log) or case_numbers([*answered_names(folder), *classified])
-    target = pick_device(device or str(recipe.get("device", "auto")))
+    target = pick_device(device or ("auto" if recipe is None else recipe.device))
     card = gather(folder, best_checkpoint, checkpoint, log, target, numbers)
     if classified:
         card = replace(card, cases=numbered(classified, numbers))
@@ -87,7 +91,7 @@ def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None
         further_scores=tuple(scores[1:]),
         curves=_curves(folder, log, card),
     )
-    if scores and scores[0].split == "validation" and "data" in recipe:
+    if scores and scores[0].split == "validation" and isinstance(recipe, LabelledRecipe):
         worst = _worst(folder, best_checkpoint, recipe, card, numbers, str(target))
         card = replace(card, worst=worst)
     write_json(folder / NUMBERS, {number: name for name, number in numbers.items()})
@@ -108,7 +112,7 @@ def _curves(folder: Path, log: RunLog, card: RunCard) -> CardPicture | None:
 def _worst(
     folder: Path,
     best: Path,
-    recipe: dict[str, Any],
+    recipe: LabelledRecipe,
     card: RunCard,
     numbers: dict[str, str],
     device: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from pumit.training.planning.segmentation_trial import SegmentationCost, read_co
 from pumit.training.planning.steps import StepPlan, TimeParts, fit, schedule_of, voxels_that_fit
 from pumit.training.planning.trial_process import MemoryTooSmallError
 from pumit.training.recipes.presets import Preset
+from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.segmentation.plan import SegmentationPlan, plan_segmentation
 
 TRIALS = 6  # of ever smaller or larger steps
@@ -50,7 +52,8 @@ class Fitting:
 
 def fit_to_machine(
     request: PlanRequest,
-    recipe: dict[str, Any],
+    recipe: SegmentationRecipe,
+    keys: Mapping[str, Any],
     data: LabelledSet,
     facts: DataFacts,
     *,
@@ -61,6 +64,7 @@ def fit_to_machine(
     Args:
         request: Preset and machine.
         recipe: All but patch, batch and schedule.
+        keys: The same as its file will hold it.
         data: Cases and classes.
         facts: What was found in them.
         looked: Seconds that reading all cases took.
@@ -68,7 +72,7 @@ def fit_to_machine(
     Raises:
         TrainingError: If even the smallest step does not fit into the memory.
     """
-    search = _Search(request, recipe, data, facts, looked)
+    search = _Search(request, recipe, keys, data, facts, looked)
     voxels = request.numbers.step_voxels
     for _ in range(TRIALS):
         wanted = search.attempt(voxels)
@@ -84,13 +88,15 @@ class _Search:
     def __init__(
         self,
         request: PlanRequest,
-        recipe: dict[str, Any],
+        recipe: SegmentationRecipe,
+        keys: Mapping[str, Any],
         data: LabelledSet,
         facts: DataFacts,
         looked: float,
     ) -> None:
         self.request, self.recipe, self.data, self.facts = request, recipe, data, facts
-        self.looked = looked
+        self.keys, self.looked = keys, looked
+        self.schedule = recipe.schedule.named()
         self.kept: tuple[SegmentationPlan, SegmentationCost, TimeParts] | None = None
         self.notes: list[str] = []
         self._tried: set[tuple[Any, ...]] = set()
@@ -112,7 +118,7 @@ class _Search:
             return self._smaller(voxels, plan)
         parts = self._parts(plan, cost, starting)
         self.kept = (plan, cost, parts)
-        if "steps" in self.recipe.get("schedule", {}):
+        if "steps" in self.schedule:
             return voxels
         free = replace(self._budget(), most_steps=10**9)
         wanted = voxels_that_fit(voxels, fit(parts, free), self._budget())
@@ -128,52 +134,48 @@ class _Search:
                 "programs, or give narrower network_sizes or a smaller plan.patch_size."
             )
         plan, cost, parts = self.kept
-        given = self.recipe.get("schedule", {})
         steps = fit(
             parts,
             self._budget(),
-            steps=given.get("steps"),
-            validate_every=given.get("validate_every"),
+            steps=self.schedule.get("steps"),
+            validate_every=self.schedule.get("validate_every"),
         )
-        if steps.steps < FEW_STEPS and "steps" not in given:
+        if steps.steps < FEW_STEPS and "steps" not in self.schedule:
             self.notes.append(
                 f"only {steps.steps} steps fit into the time, which is hardly enough to learn "
                 "anything; choose a longer preset or a GPU"
             )
-        schedule = schedule_of(self.request.numbers, steps, parts, given)
+        schedule = schedule_of(self.request.numbers, steps, parts, self.schedule)
         main, on_device = memory_bytes(plan, cost)
-        recipe = self.recipe
         estimate = estimate_of(
             parts,
             steps,
             Room(main, on_device, disk_bytes(plan, cost)),
             self.request.hardware,
             tried=cost.step,
-            runs=int(recipe.get("folds", 1)) + bool(recipe.get("final_model", False)),
+            runs=(self.recipe.folds or 1) + self.recipe.final_model,
         )
         return Fitting(plan, schedule, estimate, self.notes)
 
     def _budget(self) -> Preset:
         """The preset, with the time that the recipe gives in place of its own."""
         numbers = self.request.numbers
-        seconds = self.recipe.get("schedule", {}).get("seconds")
-        return replace(numbers, seconds=float(seconds)) if seconds else numbers
+        seconds = self.schedule.get("seconds")
+        return replace(numbers, seconds=seconds) if seconds else numbers
 
     def _plan(self, voxels: int) -> SegmentationPlan:
-        return plan_segmentation(
-            self.recipe, self.data, self.facts, step_voxels=voxels, seed=int(self.recipe["seed"])
-        )
+        seed = self.recipe.seed
+        return plan_segmentation(self.recipe, self.data, self.facts, step_voxels=voxels, seed=seed)
 
     def _measure(self, plan: SegmentationPlan) -> tuple[SegmentationCost, float]:
         numbers = self.request.numbers
         length = StepPlan(1000, 1, numbers.seconds, numbers.seconds)
-        given = self.recipe.get("schedule", {})
-        schedule = schedule_of(numbers, length, TimeParts(0, 0, 1, 0, 0), given)
+        schedule = schedule_of(numbers, length, TimeParts(0, 0, 1, 0, 0), self.schedule)
         native = np.median([f.spacing_mm for f in plan.facts.cases], axis=0)
         found = self.request.trial.ask(
             {
                 "task": "segmentation",
-                "recipe": {**self.recipe, "schedule": schedule},
+                "recipe": {**self.keys, "schedule": schedule},
                 "sizes": plan.sizes,
                 "plan": plan.plan.as_recipe(),
                 "native_spacing_mm": [float(s) for s in native],
@@ -208,13 +210,13 @@ class _Search:
         return voxels // 2
 
     def _parts(self, plan: SegmentationPlan, cost: SegmentationCost, starting: float) -> TimeParts:
-        validation = self.recipe["validation"]
+        validation = self.recipe.validation
         return time_parts(
             plan,
             cost,
-            overlap=float(validation["overlap"]),
-            final_overlap=float(validation["final_overlap"]),
-            flips=bool(validation["flips"]),
+            overlap=validation.overlap,
+            final_overlap=validation.final_overlap,
+            flips=validation.flips,
             starting=starting,
         )
 

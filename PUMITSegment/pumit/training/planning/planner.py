@@ -10,13 +10,13 @@ import torch
 
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
-from pumit.training.loop.context import COMMON_KINDS
 from pumit.training.planning.hardware import hardware_for
 from pumit.training.planning.request import Planned, PlanRequest
 from pumit.training.planning.trial_process import TrialProcess
-from pumit.training.recipes.model import check_schedule
+from pumit.training.recipes.labelled import LabelledRecipe
 from pumit.training.recipes.presets import preset_for
-from pumit.training.recipes.reader import check_keys
+from pumit.training.recipes.tasks import task_of
+from pumit.training.validate import read_recipe
 
 # Goal to the task of its recipe.
 GOALS = {"automatic": "segmentation", "clicks": "promptable"}
@@ -47,21 +47,15 @@ def plan_training(
         PumitError: If the recipe or its data cannot be used, or the machine is too small.
     """
     task = GOALS[_goal(given, goal, source)]
-    check_keys({k: v for k, v in given.items() if k in COMMON_KINDS}, COMMON_KINDS, source)
-    check_schedule(given.get("schedule", {}))
-    hardware = hardware_for(pick_device(device or given.get("device", "auto")))
+    keys = {**given, "task": task}
+    recipe = read_recipe(keys, source)
+    assert isinstance(recipe, LabelledRecipe)
+    hardware = hardware_for(pick_device(device or recipe.device))
     numbers = preset_for(preset, hardware.kind)
+    threads = recipe.threads or torch.get_num_threads()
     with TrialProcess(task) as trial:
         request = PlanRequest(
-            {**given, "task": task},
-            source,
-            resolve,
-            preset,
-            numbers,
-            hardware,
-            int(given.get("threads", torch.get_num_threads())),
-            trial,
-            progress,
+            recipe, keys, source, resolve, preset, numbers, hardware, threads, trial, progress
         )
         if task == "promptable":
             from pumit.training.planning.promptable import plan_better_clicks
@@ -76,7 +70,7 @@ def _goal(given: Mapping[str, Any], goal: str | None, source: str) -> str:
     """What is to be learnt."""
     tasks = {task: name for name, task in GOALS.items()}
     if goal is None:
-        task = given.get("task", "segmentation")
+        task = task_of(given)
         if task not in tasks:
             raise PumitError(f"task in {source} must be {' or '.join(tasks)} to be planned.")
         return tasks[task]

@@ -13,13 +13,20 @@ from pumit.errors import TrainingError
 from pumit.training.planning.estimate import OTHER_BYTES, Estimate, Room, estimate_of
 from pumit.training.planning.promptable_trial import ClickCost, read_click_cost
 from pumit.training.planning.request import Planned, PlanRequest
-from pumit.training.planning.segmentation import about_classes, visible_data
+from pumit.training.planning.segmentation import (
+    about_classes,
+    drafted,
+    in_order,
+    name_cases,
+    visible_data,
+)
 from pumit.training.planning.steps import StepPlan, TimeParts, fit, schedule_of
 from pumit.training.planning.trial_process import MemoryTooSmallError
 from pumit.training.promptable.plan import ClickPlan, plan_clicks
-from pumit.training.promptable.recipe import ClickSettings
 from pumit.training.promptable.validation import asked_structures
+from pumit.training.recipes.model import read_model
 from pumit.training.recipes.presets import ClickPreset, click_preset_for
+from pumit.training.recipes.promptable import SETTINGS, FineTuningRecipe
 
 FEW_STEPS = 50  # of so few the model has hardly learnt; said, not forbidden
 SCAN_BYTES = 8  # of a voxel: intensity, label, and coarser copies of the intensities
@@ -32,79 +39,63 @@ def plan_better_clicks(request: PlanRequest) -> Planned:
         PumitError: If the recipe or its data cannot be used, or the machine is too small.
     """
     preset = click_preset_for(request.preset, request.hardware.kind)
-    seconds = request.given.get("schedule", {}).get("seconds")
-    preset = replace(preset, seconds=float(seconds)) if seconds else preset
-    recipe = _draft(request, preset)
-    seed = int(recipe["seed"])
+    given = request.recipe.schedule.named()
+    seconds = given.get("seconds")
+    preset = replace(preset, seconds=seconds) if seconds else preset
+    keys = _draft(request, preset)
+    recipe = read_model(FineTuningRecipe, keys, request.source)
     began = time.perf_counter()
-    plan = plan_clicks(
-        recipe, request.source, request.resolve, seed=seed, progress=request.progress
-    )
+    plan = plan_clicks(recipe, request.resolve, progress=request.progress)
     looked = time.perf_counter() - began
-    notes = about_classes(recipe["data"], plan.data)
-    recipe["data"] = visible_data(recipe["data"], plan.data, request)
-    for key in ("fold", "share"):
-        recipe["data"].pop(key, None)
-    recipe["data"]["training"] = list(plan.split.training)
-    recipe["data"]["validation"] = list(plan.split.validation)
-    if request.resolve(plan.settings.initial).is_file():
-        recipe["initial"] = str(plan.path.absolute())
-    cost, starting = _measure(request, recipe, plan, preset)
+    notes = about_classes(recipe.data, plan.data)
+    keys["data"] = visible_data(keys["data"], plan.data, request)
+    name_cases(keys["data"], plan.split)
+    if request.resolve(recipe.initial).is_file():
+        keys["initial"] = str(plan.path.absolute())
+    cost, starting = _measure(request, keys, plan, preset)
     parts = _parts(plan, cost, starting=looked + starting, reading=looked)
-    given = recipe.get("schedule", {})
     steps = fit(parts, preset, steps=given.get("steps"), validate_every=given.get("validate_every"))
     if steps.steps < FEW_STEPS and "steps" not in given:
         notes.append(
             f"only {steps.steps} steps fit into the time, which is hardly enough to learn "
             "anything; choose a longer preset, part: decoder, or a GPU"
         )
-    recipe["schedule"] = schedule_of(preset, steps, parts, given)
+    keys["schedule"] = schedule_of(preset, steps, parts, given)
     estimate = _estimate(request, plan, cost, parts, steps)
     warnings = [*plan.split.warnings, *plan.facts.warnings, *notes]
-    return Planned(_ordered(recipe), estimate, tuple(dict.fromkeys(warnings)))
+    return Planned(in_order(keys), estimate, tuple(dict.fromkeys(warnings)))
 
 
 def _draft(request: PlanRequest, preset: ClickPreset) -> dict[str, Any]:
     """The recipe before anybody has looked at the cases."""
-    usual = ClickSettings()
-    recipe = {
-        "name": "clicks",
-        "version": "0.1",
-        "seed": 0,
-        "workers": 0 if request.hardware.kind == "cpu" else min(8, request.hardware.cores - 1),
-        "initial": usual.initial,
+    given = request.recipe
+    assert isinstance(given, FineTuningRecipe)
+    return {
+        **drafted(request, "clicks"),
+        **given.model_dump(include=set(SETTINGS)),
         "part": preset.part,
-        "rank": usual.rank,
-        "real_share": usual.real_share,
-        "keep": usual.keep,
-        "batch_size": usual.batch_size,
-        "targets_per_field": usual.targets_per_field,
-        "blend": list(usual.blend),
-        **request.given,
+        **request.keys,
         "validation": {
             "answers": preset.answers,
             "scenes": preset.scenes,
-            **request.given.get("validation", {}),
+            **given.validation.named(),
         },
     }
-    ClickSettings.from_recipe(recipe, request.source)
-    return recipe
 
 
 def _measure(
-    request: PlanRequest, recipe: dict[str, Any], plan: ClickPlan, preset: ClickPreset
+    request: PlanRequest, keys: dict[str, Any], plan: ClickPlan, preset: ClickPreset
 ) -> tuple[ClickCost, float]:
     """What a step and a click cost here, and how long the program loads."""
     length = StepPlan(1000, 1, preset.seconds, preset.seconds)
-    schedule = schedule_of(
-        preset, length, TimeParts(0, 0, 1, 0, 0), request.given.get("schedule", {})
-    )
+    given = request.recipe.schedule.named()
+    schedule = schedule_of(preset, length, TimeParts(0, 0, 1, 0, 0), given)
     facts = plan.facts.cases
     try:
         found = request.trial.ask(
             {
                 "task": "promptable",
-                "recipe": {**recipe, "schedule": schedule},
+                "recipe": {**keys, "schedule": schedule},
                 "initial": str(plan.path),
                 "shape": [int(n) for n in np.median([f.shape for f in facts], axis=0)],
                 "spacing_mm": [float(s) for s in np.median([f.spacing_mm for f in facts], axis=0)],
@@ -124,11 +115,11 @@ def _parts(plan: ClickPlan, cost: ClickCost, *, starting: float, reading: float)
     """What the parts of a run take, from what was measured of each."""
     facts = {fact.name: fact for fact in plan.facts.cases}
     names = plan.split.validation
-    asked = asked_structures(facts, names, plan.data.classes, plan.settings.answers)
+    asked = asked_structures(facts, names, plan.data.classes, plan.recipe.validation.answers)
     validation = (
         sum(math.prod(facts[name].shape) for name in asked) * cost.opening_seconds
         + sum(map(len, asked.values())) * cost.asking_seconds
-        + plan.settings.scenes * cost.scene_seconds
+        + plan.recipe.validation.scenes * cost.scene_seconds
     )
     share = len(plan.split.training) / max(len(facts), 1)
     # The initial model is asked before anything is trained, and every blend at the end.
@@ -137,7 +128,7 @@ def _parts(plan: ClickPlan, cost: ClickCost, *, starting: float, reading: float)
         reading * share,
         cost.step.seconds,
         validation,
-        len(plan.settings.blend) * validation,
+        len(plan.recipe.blend) * validation,
     )
 
 
@@ -152,12 +143,3 @@ def _estimate(
     disk = cost.step.parameters * (2 * 4 * 4 + 3 * 2) + OTHER_BYTES
     room = Room(main, main if is_shared else cost.peak_bytes or 0, disk)
     return estimate_of(parts, steps, room, request.hardware, tried=cost.step, runs=1)
-
-
-def _ordered(recipe: dict[str, Any]) -> dict[str, Any]:
-    """The recipe in the order in which one reads it."""
-    order = ["task", "name", "version", "initial", "part", "rank", "seed", "device", "threads"]
-    order += ["workers", "data", "real_share", "keep", "batch_size", "targets_per_field", "blend"]
-    order += ["validation", "schedule"]
-    rest = [key for key in recipe if key not in order]
-    return {key: recipe[key] for key in [*order, *rest] if key in recipe}

@@ -16,15 +16,14 @@ from pumit.evaluation.simulated_user import click_until
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.loading import read_model
 from pumit.training.data.checks import DataFacts
-from pumit.training.data.classes import base_values, classes_from
+from pumit.training.data.classes import base_values, classes_of
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.split import Split
 from pumit.training.planning.step_cost import StepCost, measure_steps, peak_bytes
 from pumit.training.promptable.labelled_scans import scan_of
 from pumit.training.promptable.plan import ClickPlan, build_click_task, structures_of, validating
-from pumit.training.promptable.recipe import ClickSettings
 from pumit.training.promptable.validation import CLICKS, generated_scan
-from pumit.training.recipes.schedule import Schedule
+from pumit.training.recipes.promptable import FineTuningRecipe
 from pumit.volume import Volume
 
 MOST_VOXELS = 1 << 24  # of the made-up case: opening a larger one takes longer in proportion
@@ -66,19 +65,18 @@ def try_clicks(request: Mapping[str, Any]) -> ClickCost:
     """
     torch.set_num_threads(int(request["threads"]))
     device = torch.device(request["device"])
-    recipe = request["recipe"]
+    recipe = FineTuningRecipe.model_validate(request["recipe"])
     path = Path(request["initial"])
-    data = LabelledSet((), classes_from(recipe["data"]["classes"]), ())
+    data = LabelledSet((), classes_of(recipe.data.classes or ()), ())
     nobody = Split((), ())
-    settings = ClickSettings.from_recipe(recipe, "recipe")
     plan = ClickPlan(
-        settings, path, read_model(path, "promptable"), data, DataFacts((), 1, ()), nobody
+        recipe, path, read_model(path, "promptable"), data, DataFacts((), 1, ()), nobody
     )
     image, labels = _case(request["shape"], len(base_values(data.classes)))
     d, h, w = (float(s) for s in request["spacing_mm"])
     scan = scan_of(image, (d, h, w), labels, structures_of(data.classes))
     task, degrees = build_click_task(plan, [scan], device, seed=0)
-    step = measure_steps(task, Schedule(**recipe["schedule"]), device, degrees=degrees)
+    step = measure_steps(task, recipe.schedule.as_schedule(), device, degrees=degrees)
     session = InteractiveSession(validating(plan, device))
     began = time.perf_counter()
     session.set_volume(Volume(image, (d, h, w)))

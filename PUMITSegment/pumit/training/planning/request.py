@@ -10,6 +10,7 @@ from typing import Any
 from pumit.training.planning.estimate import Estimate
 from pumit.training.planning.hardware import Hardware
 from pumit.training.planning.trial_process import TrialProcess
+from pumit.training.recipes.labelled import LabelledRecipe
 from pumit.training.recipes.presets import Preset
 
 
@@ -18,7 +19,8 @@ class PlanRequest:
     """What is to be planned.
 
     Attributes:
-        given: Keys of the user's recipe, which stay as they are.
+        recipe: The user's recipe, whose values stay as they are.
+        keys: The same as its file holds it.
         source: Its file's name, for messages.
         resolve: Makes paths of its texts.
         preset: Name of the preset.
@@ -29,7 +31,8 @@ class PlanRequest:
         progress: Told each case's number while they are read.
     """
 
-    given: Mapping[str, Any]
+    recipe: LabelledRecipe
+    keys: Mapping[str, Any]
     source: str
     resolve: Callable[[str], Path]
     preset: str

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from pumit.networks.build import RECIPES
 from pumit.training.data.checks import DataFacts
 from pumit.training.data.found_cases import LabelledSet
+from pumit.training.data.split import Split
 from pumit.training.planning.fit import fit_to_machine
 from pumit.training.planning.request import Planned, PlanRequest
+from pumit.training.recipes.labelled import LabelledData
 from pumit.training.recipes.presets import with_rate_of
+from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.run.resolved_recipe import with_absolute_paths
-from pumit.training.segmentation.augmentation import AugmentationSettings
 from pumit.training.segmentation.data_plan import coarser, other_unit, target_spacing, usual_cases
 from pumit.training.segmentation.networks import FOR_ANY_DATA, class_of, family_of, fitted_names
 from pumit.training.segmentation.plan import (
-    BALANCED_SHARE,
     SegmentationPlan,
-    check_segmentation_recipe,
     look_at_cases,
 )
+from pumit.training.validate import read_segmentation
 
 # Sizes that follow from the data: the run works them out again where a recipe was edited.
 FROM_DATA = ("in_channels", "num_classes", "position_table")
 SHOWN_NAMES = 5
+# In which one reads a recipe.
+ORDER = (
+    *("task", "name", "version", "network", "network_sizes", "initial", "part", "rank", "seed"),
+    *("device", "threads", "workers", "folds", "final_model", "data", "plan", "balanced_share"),
+    *("real_share", "keep", "batch_size", "targets_per_field", "blend", "augmentation"),
+    *("validation", "schedule"),
+)
 WORTH_IT = 1.05  # times the spacing: below, a case is hardly smaller
 
 
@@ -35,69 +43,77 @@ def plan_automatic(request: PlanRequest) -> Planned:
     Raises:
         PumitError: If the recipe or its data cannot be used, or the machine is too small.
     """
-    recipe = _draft(request)
-    check_segmentation_recipe(recipe, request.source)
+    keys = _draft(request)
+    recipe = read_segmentation(keys, request.source)
     began = time.perf_counter()
     data, facts = look_at_cases(recipe, request.resolve, progress=request.progress)
     looked = time.perf_counter() - began
-    notes = about_classes(recipe["data"], data)
-    recipe["data"] = visible_data(recipe["data"], data, request)
+    notes = about_classes(recipe.data, data)
+    keys["data"] = visible_data(keys["data"], data, request)
     data, facts, more = _leave_out(recipe, data, facts)
     notes += more
-    notes += _coarsen(recipe, request, facts)
-    network = str(recipe["network"])
-    is_small = network.endswith(FOR_ANY_DATA)
-    numbers = with_rate_of(request.numbers, class_of(network), is_small=is_small)
+    notes += _coarsen(recipe, keys["plan"], request, facts)
+    recipe = read_segmentation(keys, request.source)
+    is_small = recipe.network.endswith(FOR_ANY_DATA)
+    numbers = with_rate_of(request.numbers, class_of(recipe.network), is_small=is_small)
     request = replace(request, numbers=numbers)
-    fitting = fit_to_machine(request, recipe, data, facts, looked=looked)
+    fitting = fit_to_machine(request, recipe, keys, data, facts, looked=looked)
     ready = fitting.plan
-    recipe["plan"] = _visible_plan(recipe["plan"], ready)
+    keys["plan"] = _visible_plan(keys["plan"], ready)
     known = {**RECIPES[ready.network].sizes, **ready.sizes}
     for key in fitted_names(ready.network):  # chosen by the spacing and the slices
-        recipe["network_sizes"][key] = as_listed(known[key])
-    if "folds" not in recipe:
-        _write_split(recipe["data"], ready)
-    recipe["schedule"] = fitting.schedule
+        keys["network_sizes"][key] = as_listed(known[key])
+    if recipe.folds is None:
+        name_cases(keys["data"], ready.split)
+    keys["schedule"] = fitting.schedule
     warnings = [*data.doubts, *ready.split.warnings, *ready.facts.warnings, *notes, *fitting.notes]
-    return Planned(_ordered(recipe), fitting.estimate, tuple(dict.fromkeys(warnings)))
+    return Planned(in_order(keys), fitting.estimate, tuple(dict.fromkeys(warnings)))
 
 
 def _draft(request: PlanRequest) -> dict[str, Any]:
     """The recipe before anybody has looked at the cases."""
-    given, preset = request.given, request.numbers
-    network = str(given.get("network", preset.network))
+    given, preset = request.recipe, request.numbers
+    assert isinstance(given, SegmentationRecipe)
+    network = given.given("network") or preset.network
     sizes = dict(preset.network_sizes) if network == preset.network else {}
-    own = RECIPES[network].sizes if network in RECIPES else {}
-    left_open = fitted_names(network) if network in RECIPES else ()
-    if "initial" in given and network in RECIPES:
+    left_open = fitted_names(network)
+    if given.initial is not None:
         left_open += family_of(network).alike  # the initial model settles them
-    own = {k: v for k, v in own.items() if k not in left_open}
-    sizes = {**own, **sizes, **given.get("network_sizes", {})}
-    recipe = {
-        "name": "segmentation",
-        "version": "0.1",
-        "seed": 0,
-        "workers": 0 if request.hardware.kind == "cpu" else min(8, request.hardware.cores - 1),
-        "balanced_share": BALANCED_SHARE,
-        **given,
+    own = {k: v for k, v in RECIPES[network].sizes.items() if k not in left_open}
+    sizes = {**own, **sizes, **given.network_sizes}
+    keys = {
+        **drafted(request, "segmentation"),
+        "balanced_share": given.balanced_share,
+        **request.keys,
         "network": network,
         "network_sizes": {
             k: as_listed(v)
             for k, v in sizes.items()
-            if k not in FROM_DATA or k in given.get("network_sizes", {})
+            if k not in FROM_DATA or k in given.network_sizes
         },
-        "plan": dict(given.get("plan", {})),
+        "plan": given.plan.named(),
         "validation": {
             "overlap": preset.overlap,
             "final_overlap": preset.final_overlap,
             "flips": preset.flips,
-            **given.get("validation", {}),
+            **given.validation.named(),
         },
     }
-    augmentation = given.get("augmentation", {})
-    if augmentation is not False:
-        recipe["augmentation"] = asdict(AugmentationSettings.from_recipe(augmentation))
-    return recipe
+    if request.keys.get("augmentation") is not False:
+        keys["augmentation"] = given.augmentation.model_dump()
+    return keys
+
+
+def drafted(request: PlanRequest, name: str) -> dict[str, Any]:
+    """What a recipe says whatever is trained, where the user's does not.
+
+    Args:
+        request: What is to be planned.
+        name: Name of the model.
+    """
+    is_cpu = request.hardware.kind == "cpu"
+    workers = 0 if is_cpu else min(8, request.hardware.cores - 1)
+    return {"name": name, "version": "0.1", "seed": 0, "workers": workers}
 
 
 def as_listed(value: Any) -> Any:
@@ -105,9 +121,9 @@ def as_listed(value: Any) -> Any:
     return [as_listed(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-def about_classes(given: dict[str, Any], data: LabelledSet) -> list[str]:
+def about_classes(given: LabelledData, data: LabelledSet) -> list[str]:
     """That classes were read off the labels, where the recipe names none."""
-    if "classes" in given:
+    if given.classes is not None:
         return []
     names = [c.label.name for c in data.classes]
     more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
@@ -128,16 +144,16 @@ def visible_data(given: dict[str, Any], data: LabelledSet, request: PlanRequest)
 
 
 def _leave_out(
-    recipe: dict[str, Any], data: LabelledSet, facts: DataFacts
+    recipe: SegmentationRecipe, data: LabelledSet, facts: DataFacts
 ) -> tuple[LabelledSet, DataFacts, list[str]]:
     """Do without cases whose spacing is of another unit: at a common one they would be huge.
 
     Not where the recipe names who trains, nor in a cross-validation, which asks everybody.
     """
     odd = {f.name for f in other_unit(facts.cases)}
-    asked = recipe["data"].get("validation")
-    odd -= set(asked) if isinstance(asked, list) else set()
-    if not odd or "training" in recipe["data"] or "folds" in recipe:
+    asked = recipe.data.validation
+    odd -= set(map(str, asked)) if isinstance(asked, list) else set()
+    if not odd or recipe.data.training is not None or recipe.folds is not None:
         return data, facts, []
     shown = ", ".join(sorted(odd)[:SHOWN_NAMES])
     note = (
@@ -149,16 +165,18 @@ def _leave_out(
     return replace(data, cases=kept), replace(facts, cases=known), [note]
 
 
-def _coarsen(recipe: dict[str, Any], request: PlanRequest, facts: DataFacts) -> list[str]:
+def _coarsen(
+    recipe: SegmentationRecipe, plan: dict[str, Any], request: PlanRequest, facts: DataFacts
+) -> list[str]:
     """Plan a coarser spacing where a usual case would have more voxels than the preset bears."""
-    if "spacing_mm" in recipe["plan"]:
+    if recipe.plan.spacing_mm is not None:
         return []
     usual = usual_cases(facts.cases)
     fine = target_spacing(usual)
     spacing = coarser(fine, usual, request.numbers.case_voxels)
     if max(a / b for a, b in zip(spacing, fine, strict=True)) < WORTH_IT:
         return []
-    recipe["plan"]["spacing_mm"] = list(spacing)
+    plan["spacing_mm"] = list(spacing)
     shown = " x ".join(f"{s:.2g}" for s in spacing)
     usually = " x ".join(f"{s:.2g}" for s in fine)
     return [
@@ -174,18 +192,13 @@ def _visible_plan(given: dict[str, Any], ready: SegmentationPlan) -> dict[str, A
     return {key: given.get(key, planned[key]) for key in keys}
 
 
-def _write_split(data: dict[str, Any], ready: SegmentationPlan) -> None:
+def name_cases(data: dict[str, Any], split: Split) -> None:
     """Name who trains and who validates, in place of shares."""
     for key in ("fold", "share"):
         data.pop(key, None)
-    data["training"] = list(ready.split.training)
-    data["validation"] = list(ready.split.validation)
+    data["training"], data["validation"] = list(split.training), list(split.validation)
 
 
-def _ordered(recipe: dict[str, Any]) -> dict[str, Any]:
-    """The recipe in the order in which one reads it."""
-    first = ("task", "name", "version", "network", "network_sizes", "initial", "seed", "device")
-    last = ("threads", "workers", "folds", "final_model", "data", "plan", "balanced_share")
-    order = [*first, *last, "augmentation", "validation", "schedule"]
-    rest = [key for key in recipe if key not in order]
-    return {key: recipe[key] for key in [*order, *rest] if key in recipe}
+def in_order(keys: dict[str, Any]) -> dict[str, Any]:
+    """A recipe in the order in which one reads it."""
+    return {key: keys[key] for key in [*ORDER, *(k for k in keys if k not in ORDER)] if key in keys}

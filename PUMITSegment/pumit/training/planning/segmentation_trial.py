@@ -17,10 +17,10 @@ from torch import nn
 
 from pumit.inference.automatic.segmentation import NetworkPlan
 from pumit.inference.automatic.sliding_window import SlidingWindow
-from pumit.training.data.classes import ClassValue, base_values, classes_from
+from pumit.training.data.classes import ClassValue, base_values, classes_of
 from pumit.training.data.labelled_set import LabelledCase
 from pumit.training.planning.step_cost import StepCost, measure_steps, peak_bytes
-from pumit.training.recipes.schedule import Schedule
+from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.segmentation.data_plan import DataPlan, Shape
 from pumit.training.segmentation.networks import build_segmentation
 from pumit.training.segmentation.plan import build_task
@@ -70,12 +70,12 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
     """
     torch.set_num_threads(int(request["threads"]))
     device = torch.device(request["device"])
-    recipe = request["recipe"]
-    classes = classes_from(recipe["data"]["classes"])
+    recipe = SegmentationRecipe.model_validate(request["recipe"])
+    classes = classes_of(recipe.data.classes or ())
     plan = _plan(request["plan"])
-    schedule = Schedule(**recipe["schedule"])
+    schedule = recipe.schedule.as_schedule()
     torch.manual_seed(0)
-    network = build_segmentation(recipe["network"], request["sizes"])
+    network = build_segmentation(recipe.network, request["sizes"])
     with tempfile.TemporaryDirectory() as folder:
         case, shape = _case(Path(folder), plan, classes, request["native_spacing_mm"])
         network_plan = NetworkPlan.from_recipe({"plan": plan.as_recipe()})
@@ -88,7 +88,7 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
         steps = measure_steps(
             build_task(recipe, network, plan, classes, _larger(prepared, plan)), schedule, device
         )
-        second = build_segmentation(recipe["network"], request["sizes"]).to(device)
+        second = build_segmentation(recipe.network, request["sizes"]).to(device)
         validation = SegmentationValidation(
             second, network_plan, [case], classes, overlap=0.0, averages_flips=False
         )

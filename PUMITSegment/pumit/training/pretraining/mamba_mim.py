@@ -176,4 +176,4 @@ def _degrees(recipe: MambaMimRecipe) -> dict[int, float]:
     return {da0: share for da0, share in given.items() if share > 0}
 
 
-MAMBA_MIM_OBJECTIVE = ObjectiveKind(MambaMimRecipe, build, check)
+MAMBA_MIM_OBJECTIVE = ObjectiveKind(build, check)

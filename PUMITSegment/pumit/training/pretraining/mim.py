@@ -155,4 +155,4 @@ def build(recipe: MimRecipe, context: BuildContext) -> Objective:
     return Objective(task, image_recipe.degrees(recipe), content)
 
 
-MIM_OBJECTIVE = ObjectiveKind(MimRecipe, build, image_recipe.check)
+MIM_OBJECTIVE = ObjectiveKind(build, image_recipe.check)

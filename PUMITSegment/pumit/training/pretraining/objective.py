@@ -1,10 +1,10 @@
-"""An objective of `pumit pretrain`: how it is read from a recipe and built."""
+"""An objective of `pumit pretrain`: how it is built from a recipe."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,6 @@ from pumit.errors import CheckpointError
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
 from pumit.training.loop.trainer import Task
-from pumit.training.recipes.pretraining import PretrainingRecipe
-
-R = TypeVar("R", bound=PretrainingRecipe)
 
 
 @dataclass(frozen=True)
@@ -57,18 +54,16 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class ObjectiveKind(Generic[R]):
-    """How the objective of a network is read from a recipe and built.
+class ObjectiveKind:
+    """How an objective is built.
 
     Attributes:
-        recipe: Type of its recipe.
-        build: Build it.
+        build: Build it from its recipe.
         check: Raise PumitError for values that do not fit the network; reads no data.
     """
 
-    recipe: type[R]
-    build: Callable[[R, BuildContext], Objective]
-    check: Callable[[R], None] = lambda recipe: None
+    build: Callable[[Any, BuildContext], Objective]
+    check: Callable[[Any], None] = lambda recipe: None
 
 
 def begin_with(network: nn.Module, model: str, names: tuple[str, ...]) -> None:

@@ -103,4 +103,4 @@ def _scene_device(recipe: PromptableRecipe, context: BuildContext) -> torch.devi
     return there
 
 
-PROMPTABLE_OBJECTIVE = ObjectiveKind(PromptableRecipe, build)
+PROMPTABLE_OBJECTIVE = ObjectiveKind(build)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +25,6 @@ REPEATED = (
 )
 
 
-def read_recipe(recipe: Mapping[str, Any], source: str) -> PretrainingRecipe:
-    """Read a recipe, the keys of its objective included; reads no data.
-
-    Args:
-        recipe: Keys and values of a YAML file.
-        source: The file's name, for messages.
-
-    Raises:
-        PumitError: If a key is misspelt (the nearest right one is named), or a value cannot be
-            used.
-    """
-    objective = objective_kind(str(recipe.get("network", "promptable")))
-    read: PretrainingRecipe = read_model(objective.recipe, recipe, source)
-    objective.check(read)
-    return read
-
-
 class PretrainingJob(TrainingJob):
     """Pre-train by the objective of the recipe's network.
 
@@ -52,7 +34,8 @@ class PretrainingJob(TrainingJob):
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
-        self.recipe = read_recipe(run.recipe, run.source)
+        assert isinstance(run.recipe, PretrainingRecipe)
+        self.recipe = run.recipe
         self._objective: Objective | None = None
         self._is_fresh = False
 
@@ -68,6 +51,7 @@ class PretrainingJob(TrainingJob):
         return {
             "task": "pretraining",
             "name": self.run.name,
+            "batch_size": self.recipe.batch_size,
             "seed": self.run.seed,
             "workers": self.run.workers,
         }
@@ -97,9 +81,7 @@ class PretrainingJob(TrainingJob):
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
         """What of the recipe another person should know."""
-        recipe = self.run.recipe
-        repeated = {key: recipe[key] for key in REPEATED if key in recipe}
-        return {**repeated, "schedule": dict(self.run.named_schedule)}
+        return {**self.recipe.named(*REPEATED), "schedule": dict(self.run.named_schedule)}
 
     def judge(self, best: Sequence[Path]) -> None:
         """Nothing is measured."""
@@ -107,12 +89,13 @@ class PretrainingJob(TrainingJob):
     def smaller(self) -> str | None:
         """Half the batch, where the objective takes it."""
         count = self.recipe.batch_size
-        changed = {**self.run.recipe, "batch_size": count // 2}
+        changed = {**self.recipe.named(), "batch_size": count // 2}
         try:
-            self.recipe = read_recipe(changed, self.run.source)
+            recipe = read_model(type(self.recipe), changed, self.run.source)
+            objective_kind(recipe).check(recipe)
         except PumitError:
             return None
-        self.run = replace(self.run, recipe=changed)
+        self.recipe = recipe
         return f"Each step takes {count // 2} of {count} images now."
 
     @property
@@ -124,7 +107,7 @@ class PretrainingJob(TrainingJob):
     def _build(self) -> Objective:
         run = self.run
         torch.manual_seed(run.seed)
-        build = objective_kind(self.recipe.network).build
+        build = objective_kind(self.recipe).build
         self._objective = build(self.recipe, BuildContext(run.device, run.workers))
         self._is_fresh = True
         return self._objective

@@ -214,4 +214,4 @@ def _degrees(recipe: SwinSslRecipe) -> dict[int, float]:
     return {da0: share for da0, share in given.items() if share > 0}
 
 
-SWIN_SSL_OBJECTIVE = ObjectiveKind(SwinSslRecipe, build, check)
+SWIN_SSL_OBJECTIVE = ObjectiveKind(build, check)

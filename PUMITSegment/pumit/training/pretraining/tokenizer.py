@@ -217,4 +217,4 @@ def spread(tokenizer: VisualTokenizer, codebook_range: float | None, logit_gain:
         tokenizer.quantizer.projection.weight.mul_(logit_gain)
 
 
-TOKENIZER_OBJECTIVE = ObjectiveKind(TokenizerRecipe, build, image_recipe.check)
+TOKENIZER_OBJECTIVE = ObjectiveKind(build, image_recipe.check)

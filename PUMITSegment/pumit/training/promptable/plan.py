@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,9 +27,9 @@ from pumit.training.promptable.finetuning_task import ClickTask
 from pumit.training.promptable.labelled_scans import FEWEST_VOXELS, RealScan, scan_of
 from pumit.training.promptable.lora import add_adapters
 from pumit.training.promptable.own_scans import OwnScans
-from pumit.training.promptable.recipe import ClickSettings
 from pumit.training.promptable.task import DEGREE_SHARES, DEGREES
 from pumit.training.promptable.validation import ClickValidation, asked_structures
+from pumit.training.recipes.promptable import FineTuningRecipe
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class ClickPlan:
     """A run that can begin.
 
     Attributes:
-        settings: How to train.
+        recipe: How to train.
         path: The initial model's file.
         initial: Its weights and recipe.
         data: Cases and classes.
@@ -46,7 +45,7 @@ class ClickPlan:
         split: Who trains and who validates.
     """
 
-    settings: ClickSettings
+    recipe: FineTuningRecipe
     path: Path
     initial: Checkpoint
     data: LabelledSet
@@ -66,37 +65,32 @@ class ClickPlan:
 
 
 def plan_clicks(
-    recipe: Mapping[str, Any],
-    source: str,
+    recipe: FineTuningRecipe,
     resolve: Callable[[str], Path],
     *,
-    seed: int,
     progress: Callable[[int], None] | None = None,
 ) -> ClickPlan:
     """Read everything that may be wrong before anything is trained.
 
     Args:
-        recipe: The whole recipe.
-        source: Its file's name, for messages.
+        recipe: The recipe.
         resolve: Makes paths of the recipe's texts.
-        seed: Of the split.
         progress: Told each case's number, from 1 on.
 
     Raises:
-        PumitError: If recipe, initial model or data cannot be used; one message names all cases.
+        PumitError: If initial model or data cannot be used; one message names all cases.
     """
-    settings = ClickSettings.from_recipe(recipe, source)
-    given = resolve(settings.initial)
-    path = find_model(given if given.is_file() else settings.initial)
+    given = resolve(recipe.initial)
+    path = find_model(given if given.is_file() else recipe.initial)
     initial = read_model(path, "promptable")
-    data = find_labelled_set(recipe["data"], resolve)
+    data = find_labelled_set(recipe.data, resolve)
     facts = examine(data, progress=progress)
     patients = {case.name: case.patient for case in data.cases if case.patient}
     names = [case.name for case in data.cases]
-    split = split_cases(names, recipe["data"], seed=seed, patients=patients)
+    split = split_cases(names, recipe.data, seed=recipe.seed, patients=patients)
     training = [fact for fact in facts.cases if fact.name in set(split.training)]
     require_clickable(training, data.classes)
-    return ClickPlan(settings, path, initial, data, facts, split)
+    return ClickPlan(recipe, path, initial, data, facts, split)
 
 
 def require_clickable(facts: Sequence[CaseFacts], classes: Sequence[ClassValue]) -> None:
@@ -132,15 +126,15 @@ def build_click_task(
         device: Where.
         seed: Of the adapters.
     """
-    settings = plan.settings
+    recipe = plan.recipe
     network = plan.network(device).train()
-    if settings.part == "decoder":
+    if recipe.part == "decoder":
         network.image_encoder.requires_grad_(False)
-    elif settings.part == "adapters":
+    elif recipe.part == "adapters":
         torch.manual_seed(seed)  # alike in every process
-        add_adapters(network.image_encoder, settings.rank)
+        add_adapters(network.image_encoder, recipe.rank)
     own = OwnScans(scans, network.field_size)
-    share, real = settings.real_share, own.degrees
+    share, real = recipe.real_share, own.degrees
     degrees = {
         da0: share * real.get(da0, 0.0) + (1 - share) * usual
         for da0, usual in zip(DEGREES, DEGREE_SHARES, strict=True)
@@ -151,9 +145,9 @@ def build_click_task(
         plan.network(device),
         own,
         real_share={da0: share * real.get(da0, 0.0) / part for da0, part in degrees.items()},
-        distillation_weight=float(settings.keep),
-        batch_size=settings.batch_size,
-        targets_per_field=settings.targets_per_field,
+        distillation_weight=recipe.keep,
+        batch_size=recipe.batch_size,
+        targets_per_field=recipe.targets_per_field,
     )
     return task, degrees
 
@@ -187,13 +181,13 @@ def structures_of(classes: Sequence[ClassValue]) -> dict[int, tuple[int, ...]]:
 
 def validating(plan: ClickPlan, device: torch.device) -> Segmenter:
     """The initial model as what validates, with a network of its own."""
-    recipe = plan.initial.recipe
+    initial = plan.initial
     return Segmenter(
         TorchEngine(plan.network(device), device, pick_precision(device)),
-        str(recipe.get("name", "")),
-        str(recipe.get("version", "0")),
-        plan.initial.sha256,
-        recipe,
+        str(initial.recipe.get("name", "")),
+        str(initial.recipe.get("version", "0")),
+        initial.sha256,
+        initial.recipe,
     )
 
 
@@ -201,8 +195,8 @@ def build_validation(plan: ClickPlan, device: torch.device) -> ClickValidation:
     """What clicks on the validation cases."""
     facts = {fact.name: fact for fact in plan.facts.cases}
     names, classes = plan.split.validation, plan.data.classes
-    asked = asked_structures(facts, names, classes, plan.settings.answers)
+    asked = asked_structures(facts, names, classes, plan.recipe.validation.answers)
     cases = plan.cases(names)
     return ClickValidation(
-        validating(plan, device), cases, asked, classes, scenes=plan.settings.scenes
+        validating(plan, device), cases, asked, classes, scenes=plan.recipe.validation.scenes
     )

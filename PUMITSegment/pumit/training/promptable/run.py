@@ -27,6 +27,7 @@ from pumit.training.promptable.plan import (
     scans_of,
 )
 from pumit.training.promptable.validation import ClickRow, ClickValidation
+from pumit.training.recipes.promptable import SETTINGS, FineTuningRecipe
 from pumit.training.run.origin import origin_of
 from pumit.training.run.resume_state import LAST
 from pumit.training.run.validation_picture import OverlayPictures
@@ -56,19 +57,20 @@ class PromptableJob(TrainingJob):
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
+        assert isinstance(run.recipe, FineTuningRecipe)
+        self.recipe = run.recipe
 
     def plan(self) -> None:
         """Read the initial model and all data, and report them."""
         run = self.run
         self.ready = ready = plan_clicks(
-            run.recipe,
-            run.source,
+            self.recipe,
             run.path,
-            seed=run.seed,
             progress=lambda number: run.at_case("Looking at", number),
         )
         run.report({"data": data_record(ready.data, ready.split, ready.facts)})
-        settings = {**asdict(ready.settings), "initial": Path(ready.settings.initial).name}
+        settings = {**self._settings(), **self.recipe.validation.model_dump()}
+        settings["initial"] = Path(self.recipe.initial).name
         run.report({"plan": {"network": "promptable", **settings}})
 
     def prepare(self) -> None:
@@ -79,15 +81,12 @@ class PromptableJob(TrainingJob):
     def settled(self) -> dict[str, Any]:
         """The recipe with all settings, classes and cases."""
         run, ready = self.run, self.ready
-        settings = asdict(ready.settings)
-        validation = {k: settings.pop(k) for k in ("answers", "scenes")}
         return {
             "task": "promptable",
             "name": run.name,
-            **settings,
-            "blend": list(ready.settings.blend),
-            "validation": validation,
-            "data": settled_data(run.recipe["data"], ready.data, ready.split),
+            **self._settings(),
+            "validation": self.recipe.validation.model_dump(),
+            "data": settled_data(run.keys["data"], ready.data, ready.split),
             "seed": run.seed,
             "workers": run.workers,
         }
@@ -128,7 +127,7 @@ class PromptableJob(TrainingJob):
         """What `load_segmenter` needs."""
         return {
             "name": self.run.name,
-            "version": str(self.run.recipe.get("version", "0")),
+            "version": str(self.recipe.version),
             "kind": "promptable",
             "network": "promptable",
             "sizes": self.ready.initial.recipe.get("sizes", {}),
@@ -137,15 +136,14 @@ class PromptableJob(TrainingJob):
 
     def training_facts(self, trial: Trial) -> dict[str, Any]:
         """Settings, cases and the initial model."""
-        ready, recipe = self.ready, self.ready.initial.recipe
+        ready, initial = self.ready, self.ready.initial
         origin = {
-            "name": str(recipe.get("name", "")),
-            "version": str(recipe.get("version", "0")),
+            "name": str(initial.recipe.get("name", "")),
+            "version": str(initial.recipe.get("version", "0")),
             **origin_of(ready.path),
         }
-        settings = asdict(ready.settings)
         return {
-            **{k: v for k, v in settings.items() if k not in ("answers", "scenes")},
+            **self._settings(),
             "initial": origin,
             "cases": len(ready.split.training),
             "validation_cases": len(ready.split.validation),
@@ -170,7 +168,7 @@ class PromptableJob(TrainingJob):
             return {k: torch.lerp(self.initial[k], tuned[k], share) for k in tuned}
 
         tried: list[tuple[float, dict[str, float], list[ClickRow]]] = []
-        for share in self.ready.settings.blend:
+        for share in self.recipe.blend:
             run.reporter.state("validating", f"Clicking with {share:.0%} of what was learnt.")
             found = self.scores(blended(share))
             tried.append((share, found, self.scores.rows))
@@ -195,18 +193,22 @@ class PromptableJob(TrainingJob):
 
     def smaller(self) -> str | None:
         """Fewer fields in a step, then fewer targets in a field."""
-        settings = self.ready.settings
-        fields, targets = settings.batch_size, settings.targets_per_field
+        fields, targets = self.recipe.batch_size, self.recipe.targets_per_field
         if fields > 1:
-            settings = replace(settings, batch_size=fields // 2)
+            changes = {"batch_size": fields // 2}
             sentence = f"Each step takes {fields // 2} of {fields} fields now."
         elif targets > 1:
-            settings = replace(settings, targets_per_field=targets // 2)
+            changes = {"targets_per_field": targets // 2}
             sentence = f"Each field has {targets // 2} of {targets} targets now."
         else:
             return None
-        self.ready = replace(self.ready, settings=settings)
+        self.recipe = self.recipe.model_copy(update=changes)
+        self.ready = replace(self.ready, recipe=self.recipe)
         return sentence
+
+    def _settings(self) -> dict[str, Any]:
+        """Keys of the recipe that another person should know."""
+        return self.recipe.model_dump(include=set(SETTINGS))
 
 
 def _chosen(scores: Sequence[float]) -> int:

@@ -7,7 +7,9 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from pumit.errors import PumitError
-from pumit.training.recipes.model import AtLeastOne, RecipeModel, TrainingRecipe
+from pumit.preprocessing.network_axes import Orientation
+from pumit.training.recipes.model import AtLeastOne, RecipeModel, ShortSchedule, TrainingRecipe
+from pumit.training.recipes.segmentation import IntensityRule
 
 
 class ImageSet(RecipeModel):
@@ -32,7 +34,7 @@ class ClassificationRecipe(TrainingRecipe):
     """Recipe of a classifier.
 
     Attributes:
-        task: What is done.
+        task: classification: tell images apart.
         network: Network to train.
         data: Images and classes.
         eva02: Published weights to begin with, a safetensors file.
@@ -49,11 +51,12 @@ class ClassificationRecipe(TrainingRecipe):
 
     task: Literal["classification"] = "classification"
     network: str = "pumit_classifier_small"
+    schedule: ShortSchedule = Field(default_factory=ShortSchedule)
     data: ImageSet = ImageSet()
     eva02: str | None = None
     image_size: list[int] | None = None
-    intensity: dict[str, Any] | None = None
-    orientation: str | None = None
+    intensity: IntensityRule | None = None
+    orientation: Orientation | None = None
     random_intensity: bool = False
     flips: bool = False
     batch_size: AtLeastOne = 32

@@ -5,10 +5,19 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cache
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic import (
     BaseModel,
@@ -18,10 +27,12 @@ from pydantic import (
     ValidationError,
     create_model,
     field_validator,
+    model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from pumit.errors import PumitError
-from pumit.training.recipes.schedule import Schedule
+from pumit.training.recipes.schedule import CLICK_SCHEDULE, DEFAULT_SCHEDULE, Schedule
 
 
 class RecipeModel(BaseModel):
@@ -39,6 +50,18 @@ class RecipeModel(BaseModel):
             raise ValueError("must not be negative")
         return value
 
+    def named(self, *keys: str) -> dict[str, Any]:
+        """What was given, without defaults.
+
+        Args:
+            keys: Keys of interest; none for all.
+        """
+        return self.model_dump(include=set(keys) or None, exclude_unset=True, by_alias=True)
+
+    def given(self, key: str) -> Any:
+        """The value of a key; None where it was left out."""
+        return getattr(self, key) if key in self.model_fields_set else None
+
 
 M = TypeVar("M", bound=RecipeModel)
 
@@ -55,21 +78,44 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 Shares = Annotated[dict[int, float], BeforeValidator(_numbered)]
 
 
-@cache
-def model_of(settings: type) -> type[RecipeModel]:
-    """The recipe model of a dataclass: the same keys, types and defaults.
+class ScheduleKeys(RecipeModel):
+    """Base of all models of a recipe's `schedule`."""
+
+    @model_validator(mode="after")
+    def _require_what_fits_together(self) -> ScheduleKeys:
+        self.as_schedule()
+        return self
+
+    def as_schedule(self) -> Schedule:
+        """Length, rates and manner, with every default."""
+        return Schedule(**self.model_dump())
+
+
+def schedule_model(usual: Mapping[str, Any] | None = None) -> type[ScheduleKeys]:
+    """The model of a recipe's `schedule`: keys and types of `Schedule`.
 
     Args:
-        settings: A dataclass whose fields all have defaults.
+        usual: Defaults that differ from those of `Schedule`.
     """
-    hints = get_type_hints(settings)
+    hints = get_type_hints(Schedule)
     keys: dict[str, Any] = {
-        f.name: (hints[f.name], f.default if f.default is not MISSING else ...)
-        for f in fields(settings)
+        f.name: (hints[f.name], (usual or {}).get(f.name, f.default)) for f in fields(Schedule)
     }
     return create_model(
-        settings.__name__, __base__=RecipeModel, __doc__=inspect.getdoc(settings), **keys
+        Schedule.__name__, __base__=ScheduleKeys, __doc__=inspect.getdoc(Schedule), **keys
     )
+
+
+if TYPE_CHECKING:  # types that are made as the program runs are none to a type checker
+    PlainSchedule: TypeAlias = ScheduleKeys
+    ShortSchedule: TypeAlias = ScheduleKeys
+    ClickSchedule: TypeAlias = ScheduleKeys
+    ComparedSchedule: TypeAlias = ScheduleKeys
+else:
+    PlainSchedule = schedule_model()
+    ShortSchedule = schedule_model(DEFAULT_SCHEDULE)
+    ClickSchedule = schedule_model({**DEFAULT_SCHEDULE, **CLICK_SCHEDULE})
+    ComparedSchedule = schedule_model({**DEFAULT_SCHEDULE, "log_every": 10})
 
 
 class TrainingRecipe(RecipeModel):
@@ -97,7 +143,7 @@ class TrainingRecipe(RecipeModel):
     threads: AtLeastOne | None = None
     device: str = "auto"
     workers: int = 0
-    schedule: model_of(Schedule) = model_of(Schedule)()  # type: ignore[valid-type]
+    schedule: PlainSchedule = Field(default_factory=PlainSchedule)
     register_: bool = Field(True, alias="register")
     card: dict[str, Any] = Field(default_factory=dict)
 
@@ -119,44 +165,17 @@ def read_model(model: type[M], given: Mapping[str, Any], where: str) -> M:
         raise PumitError(_sentence_of(error, model, where)) from None
 
 
-def check_schedule(given: Mapping[str, Any], where: str = "schedule") -> None:
-    """Check keys and types of a recipe's `schedule`, which may be a part of one.
-
-    Args:
-        given: Its keys and values.
-        where: Name of the place in a message.
-
-    Raises:
-        PumitError: If a key is unknown, or a value cannot be used.
-    """
-    read_model(model_of(Schedule), given, where)
-
-
-def read_schedule(given: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> Schedule:
-    """Read a recipe's `schedule`.
-
-    Args:
-        given: Its keys and values.
-        usual: Values of keys that it leaves out; then those of `Schedule`.
-
-    Raises:
-        PumitError: If a key is unknown, or a value cannot be used.
-    """
-    values = {**(usual or {}), **given}
-    check_schedule(values)
-    # As they are written, since the model makes 1800.0 of 1800.
-    return Schedule(**values)
-
-
-def recipe_reference(model: type[RecipeModel], heading: str) -> str:
+def recipe_reference(model: type[RecipeModel], path: str = "") -> str:
     """All keys with their types, defaults and descriptions, as a Markdown table.
 
     Args:
         model: The recipe.
-        heading: Title of the table; parts of the recipe follow in tables of their own.
+        path: Key that it is the value of, such as `data.cases`, which becomes the table's title;
+            parts of a recipe follow in tables of their own.
     """
-    described = _descriptions(model)
-    lines = [f"### {heading}", "", "| key | type | default | |", "|---|---|---|---|"]
+    described = descriptions(model)
+    lines = [f"### {path}", ""] if path else []
+    lines += ["| key | type | default | |", "|---|---|---|---|"]
     parts: list[str] = []
     for field_name, info in model.model_fields.items():
         name = info.alias or field_name
@@ -166,7 +185,8 @@ def recipe_reference(model: type[RecipeModel], heading: str) -> str:
         kind = _type_text(info.annotation).replace("|", "\\|")
         lines.append(f"| `{name}` | {kind} | {default} | {described.get(name, '')} |")
         parts += [
-            recipe_reference(part, f"`{name}` of {heading}") for part in _models_in(info.annotation)
+            recipe_reference(part, f"{path}.{name}".removeprefix("."))
+            for part in _models_in(info.annotation)
         ]
     return "\n".join([*lines, "", *parts])
 
@@ -174,33 +194,67 @@ def recipe_reference(model: type[RecipeModel], heading: str) -> str:
 def _sentence_of(error: ValidationError, model: type[RecipeModel], where: str) -> str:
     """The first thing that is wrong, in a sentence."""
     found = min(error.errors(), key=lambda row: row["type"] != "extra_forbidden")
-    path = [str(part) for part in found["loc"] if isinstance(part, str) and part != "[key]"]
-    key = path[-1] if path else where
-    place = path[-2] if len(path) > 1 else where
+    names, part = _place_of(model, found["loc"])
+    key, place = ([where, where, *names][i] for i in (-1, -2))
     if found["type"] == "extra_forbidden":
-        return f"Unknown key {key!r} in {place}{_hint(key, _keys_at(model, path[:-1]))}"
+        return f"Unknown key {found['loc'][-1]!r} in {key}{_hint(str(found['loc'][-1]), part)}"
     cause = found.get("ctx", {}).get("error")
     if isinstance(cause, PumitError):
         return str(cause)
     if found["type"] == "missing":
-        return f"{place} needs {key}."
-    text = str(cause) if cause is not None else found["msg"].replace("Input should", "must")
-    text = text.replace("greater than or equal to", "at least")
+        return f"{place} needs the key {key}."
+    text = str(cause) if cause is not None else found["msg"]
+    for wordy, short in (
+        ("Input should", "must"),
+        ("List should", "must"),
+        ("greater than or equal to", "at least"),
+        ("greater than", "above"),
+        ("less than or equal to", "at most"),
+        (" after validation", ""),
+    ):
+        text = text.replace(wordy, short)
     if found["type"] in ("model_type", "dict_type"):
         text = "must be keys with values"
     return f"{key} in {place} {text}, got {found['input']!r}."
 
 
-def _hint(key: str, known: list[str]) -> str:
+def _place_of(
+    model: type[RecipeModel], path: Sequence[int | str]
+) -> tuple[list[str], type[RecipeModel] | None]:
+    """Keys that lead to a value, such as `plan`, `cases, number 2`; and the model of the last.
+
+    A path of pydantic names the members of unions too, which no recipe has.
+    """
+    names: list[str] = []
+    part: type[RecipeModel] | None = model
+    is_mapping = False
+    for step in path:
+        if isinstance(step, int):
+            names[-1:] = [f"{name}, number {step + 1}" for name in names[-1:]]
+        elif part is not None and (info := _fields_by_key(part).get(step)) is not None:
+            names.append(step)
+            part = part_of(part, step)
+            is_mapping = "dict" in str(info.annotation)
+        elif part is None and is_mapping and step != "[key]":
+            names.append(step)
+    return names, part
+
+
+def part_of(model: type[RecipeModel], key: str) -> type[RecipeModel] | None:
+    """The model of what a key holds; None where that has no keys of its own."""
+    info = _fields_by_key(model).get(key)
+    models = [] if info is None else _models_in(info.annotation)
+    return models[0] if models else None
+
+
+def _fields_by_key(model: type[RecipeModel]) -> dict[str, FieldInfo]:
+    return {info.alias or name: info for name, info in model.model_fields.items()}
+
+
+def _hint(key: str, model: type[RecipeModel] | None) -> str:
+    known = [] if model is None else sorted(_fields_by_key(model))
     near = difflib.get_close_matches(key, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}."
-
-
-def _keys_at(model: type[RecipeModel], path: list[str]) -> list[str]:
-    """Known keys of a part of a recipe."""
-    for name in path:
-        (model,) = _models_in(model.model_fields[name].annotation)
-    return [info.alias or name for name, info in model.model_fields.items()]
+    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}."
 
 
 def _models_in(annotation: Any) -> list[type[RecipeModel]]:
@@ -236,7 +290,8 @@ def _default_text(value: Any) -> str:
     return f"`{list(value) if isinstance(value, tuple) else value}`"
 
 
-def _descriptions(model: type[RecipeModel]) -> dict[str, str]:
+@cache
+def descriptions(model: type[RecipeModel]) -> dict[str, str]:
     """Key to what the `Attributes` of the docstrings say of it."""
     found: dict[str, str] = {}
     for part in reversed(model.__mro__):

@@ -17,7 +17,7 @@ class PretrainingRecipe(TrainingRecipe):
     """Keys of every pre-training.
 
     Attributes:
-        task: What is done.
+        task: pretraining: learn without labels.
         network: Network to train.
         batch_size: Images of a step; more of small or thin ones.
         register: Whether the model enters your index.
@@ -265,6 +265,22 @@ class MambaMimRecipe(ImageRecipe):
     def _require_ratio(self) -> MambaMimRecipe:
         require_ratio(self.mask_ratio)
         return self
+
+
+# Network to the recipe of its objective.
+PRETRAINING: dict[str, type[PretrainingRecipe]] = {
+    "mamba_mim": MambaMimRecipe,
+    "mamba_mim_small": MambaMimRecipe,
+    "mamba_mim_unetr": MambaMimRecipe,
+    "mamba_mim_unetr_small": MambaMimRecipe,
+    "promptable": PromptableRecipe,
+    "pumit_tokenizer": TokenizerRecipe,
+    "pumit_tokenizer_small": TokenizerRecipe,
+    "pumit_vit_b_mim": MimRecipe,
+    "pumit_vit_small_mim": MimRecipe,
+    "swin_ssl": SwinSslRecipe,
+    "swin_ssl_small": SwinSslRecipe,
+}
 
 
 def require_ratio(ratio: float) -> None:

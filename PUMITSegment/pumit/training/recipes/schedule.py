@@ -22,7 +22,7 @@ POLY_POWER = 0.9
 # What a short training on one machine needs; recipes and command line change it.
 DEFAULT_SCHEDULE: dict[str, Any] = {
     "optimizer": "adamw",
-    "betas": [0.9, 0.999],
+    "betas": (0.9, 0.999),
     "shape": "cosine",
     "learning_rate": 2e-3,
     "weight_decay": 0.05,
@@ -33,25 +33,14 @@ DEFAULT_SCHEDULE: dict[str, Any] = {
     # A killed run loses this and what a step and a save take.
     "checkpoint_seconds": 45.0,
 }
-# What a task needs instead: a network that answers already is to change little.
-TASK_SCHEDULES: dict[str, dict[str, Any]] = {
-    "promptable": {
-        "learning_rate": 1.5e-3,
-        "weight_decay": 0.0,
-        "warm_up": 20,
-        "average": 0.98,
-        "steps": 600,
-    }
+# What better clicks need instead: a network that answers already is to change little.
+CLICK_SCHEDULE: dict[str, Any] = {
+    "learning_rate": 1.5e-3,
+    "weight_decay": 0.0,
+    "warm_up": 20,
+    "average": 0.98,
+    "steps": 600,
 }
-
-
-def usual_schedule(task: str) -> dict[str, Any]:
-    """Values of a task's schedule where a recipe names none; else those of `Schedule` hold.
-
-    Args:
-        task: Such as "segmentation"; pre-training is never short.
-    """
-    return {} if task == "pretraining" else {**DEFAULT_SCHEDULE, **TASK_SCHEDULES.get(task, {})}
 
 
 @dataclass
@@ -60,12 +49,12 @@ class Schedule:
 
     Attributes:
         steps: Optimiser steps in all.
-        learning_rate: Peak rate.
-        warm_up: Steps of linear increase.
+        learning_rate: Peak of the rate.
+        warm_up: Steps of the rate's linear increase.
         decay: Steps of the final linear decrease to zero, of the trapezoid.
         weight_decay: On matrices and kernels only.
         clip: Largest gradient norm; 0 leaves gradients as they are.
-        average: Decay of the running average of the weights.
+        average: Share of the past in the averaged weights, which are kept.
         seconds: Budget of the whole run, its parts before a stop included, after which it stops at
             a checkpoint; None for none. At 0 every start makes one step.
         clock: What counts those seconds, and all others of a schedule: `wall`, without pauses and
@@ -73,8 +62,8 @@ class Schedule:
             (all its threads together; not the processes of `workers`, not a GPU), which does not
             depend on what else the machine does.
         decay_seconds: How long the rate falls at the end of that budget; 0 leaves it alone.
-        checkpoint_seconds: How often to save.
-        log_every: Steps per progress line.
+        checkpoint_seconds: How often to save, which is what a crash costs at most.
+        log_every: Steps per line of the log.
         optimizer: `muon` (AdamW where there is no matrix), `adamw`, or `sgd` with Nesterov's
             momentum.
         momentum: Of Muon and of SGD.

@@ -88,32 +88,30 @@ def with_absolute_paths(recipe: Mapping[str, Any], path_of: Callable[[str], Path
     return changed
 
 
-def full_recipe(
-    recipe: Mapping[str, Any], schedule: Schedule, planned: Mapping[str, Any]
-) -> Recipe:
+def full_recipe(keys: Mapping[str, Any], schedule: Schedule, planned: Mapping[str, Any]) -> Recipe:
     """A recipe with every value that was decided.
 
     Args:
-        recipe: As it was given.
+        keys: As it was given.
         schedule: Length and rates.
         planned: What else was decided; takes the place of what was given.
     """
-    kept = whole_schedule(schedule, recipe)
-    full: Recipe = plain({**recipe, **planned, "schedule": kept})
+    kept = whole_schedule(schedule, keys)
+    full: Recipe = plain({**keys, **planned, "schedule": kept})
     return {key: value for key, value in full.items() if value is not None}
 
 
-def whole_schedule(schedule: Schedule, recipe: Mapping[str, Any]) -> dict[str, Any]:
+def whole_schedule(schedule: Schedule, keys: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe's `schedule` with every value that there is.
 
     Args:
         schedule: Length and rates.
-        recipe: What it belongs to. Epochs say how many steps there are, unless it names both.
+        keys: Recipe that it belongs to. Epochs say how many steps there are, and how often it is
+            validated, where the recipe does not.
     """
-    kept = {key: value for key, value in asdict(schedule).items() if value is not None}
-    if "epochs" in recipe and "steps" not in recipe.get("schedule", {}):
-        del kept["steps"]
-    return kept
+    named = keys.get("schedule", {})
+    left_open = {"steps", "validate_every"} - set(named) if "epochs" in keys else set()
+    return {k: v for k, v in asdict(schedule).items() if v is not None and k not in left_open}
 
 
 def take_up(folder: Path, given: Mapping[str, Any], *, source: str) -> Recipe:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -23,8 +21,7 @@ from monai.transforms import (
 from monai.utils import convert_to_tensor
 from torch import Tensor
 
-from pumit.errors import PumitError
-from pumit.training.recipes.reader import check_keys
+from pumit.training.recipes.segmentation import AugmentationSettings
 
 Shape = tuple[int, int, int]
 # Where slices lie this many times farther apart than pixels, turning is done within them.
@@ -37,67 +34,11 @@ SIDED = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class AugmentationSettings:
-    """What is varied; probabilities are per patch, and 0 leaves it out.
-
-    Attributes:
-        rotation: Probability of turning, by up to 30 degrees about each axis (180 about the depth
-            axis where slices are thick).
-        scaling: Probability of another size, 0.7 to 1.4 times.
-        flips: Axes that are mirrored half the time: of "d", "h" and "w"; or "auto": all, unless a
-            class's name says left, right, anterior or the like.
-        noise: Probability of Gaussian noise.
-        blur: Probability of blur.
-        brightness: Probability of a factor of 0.75 to 1.25.
-        contrast: Probability of 0.75 to 1.25 times the deviation about the mean.
-        low_resolution: Probability of half to full resolution.
-        gamma: Probability of a gamma curve of 0.7 to 1.5, turned round in a quarter of them.
-
-    Source:
-        Isensee et al., nnU-Net, 2021, supplementary note on data augmentation.
-    """
-
-    rotation: float = 0.2
-    scaling: float = 0.2
-    flips: str = "auto"
-    noise: float = 0.1
-    blur: float = 0.2
-    brightness: float = 0.15
-    contrast: float = 0.15
-    low_resolution: float = 0.25
-    gamma: float = 0.3
-
-    @staticmethod
-    def from_recipe(given: Mapping[str, Any] | bool) -> AugmentationSettings:
-        """Read a recipe's `augmentation`: keys of this class, or false for none at all.
-
-        Raises:
-            PumitError: If a key is misspelt or a value cannot be used.
-        """
-        kinds: dict[str, tuple[type, ...]] = {
-            f.name: (str,) if f.name == "flips" else (int, float)
-            for f in fields(AugmentationSettings)
-        }
-        if isinstance(given, bool):
-            none: Any = {} if given else {k: "" if k == "flips" else 0.0 for k in kinds}
-            return AugmentationSettings(**none)
-        check_keys(given, kinds, "augmentation")
-        settings = AugmentationSettings(**given)
-        too_much = [k for k, v in given.items() if isinstance(v, (int, float)) and v > 1]
-        if too_much:
-            raise PumitError(f"augmentation.{too_much[0]} is a probability, at most 1.")
-        if settings.flips != "auto" and not set(settings.flips) <= set("dhw"):
-            raise PumitError(
-                f"augmentation.flips is auto or of the letters d, h, w, got {settings.flips!r}."
-            )
-        return settings
-
-    def flip_axes(self, classes: Iterable[str]) -> tuple[int, ...]:
-        """Axes 0..2 of (d, h, w) that are mirrored."""
-        if self.flips != "auto":
-            return tuple("dhw".index(letter) for letter in sorted(set(self.flips)))
-        return () if any(SIDED.search(name) for name in classes) else (0, 1, 2)
+def flip_axes(settings: AugmentationSettings, classes: Iterable[str]) -> tuple[int, ...]:
+    """Axes 0..2 of (d, h, w) that are mirrored."""
+    if settings.flips != "auto":
+        return tuple("dhw".index(letter) for letter in sorted(set(settings.flips)))
+    return () if any(SIDED.search(name) for name in classes) else (0, 1, 2)
 
 
 class Augmentation:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from pumit.errors import CheckpointError, PumitError
+from pumit.errors import PumitError
 from pumit.preprocessing.network_axes import Orientation
-from pumit.preprocessing.normalization import Normalization
 from pumit.preprocessing.resize import resized_shape
 from pumit.training.data.case import CaseFacts
-from pumit.training.recipes.reader import check_keys
+from pumit.training.recipes.segmentation import IntensityRule, PlanChoices
 
 Triple = tuple[float, float, float]
 Shape = tuple[int, int, int]
@@ -38,21 +37,6 @@ HOUNSFIELD_AIR = -500.0
 # network; on a GPU: half of a step of the published BTCV recipe.
 CPU_STEP_VOXELS = 1 << 18
 GPU_STEP_VOXELS = 2 * 48 * 192 * 192
-
-PLAN_KINDS: dict[str, tuple[type, ...]] = {
-    "spacing_mm": (list, tuple),
-    "patch_size": (list, tuple),
-    "batch_size": (int,),
-    "intensity": (dict, list),
-    "orientation": (str,),
-    "step_voxels": (int,),
-}
-INTENSITY_KINDS: dict[str, tuple[type, ...]] = {
-    "method": (str,),
-    "source": (list, tuple),
-    "target": (list, tuple),
-    "above_minimum": (bool,),
-}
 
 
 @dataclass(frozen=True)
@@ -91,7 +75,7 @@ def plan_for(
     channel_names: Sequence[str] = (),
     orientation: Orientation = "anatomical",
     step_voxels: int,
-    given: Mapping[str, Any],
+    given: PlanChoices,
 ) -> DataPlan:
     """Plan from what is known of the cases that are trained on.
 
@@ -102,31 +86,30 @@ def plan_for(
         channel_names: Their names; "CT" says what it is.
         orientation: How the network's axes run.
         step_voxels: Voxels of a step where `given` does not say.
-        given: Values that the recipe fixes, with keys of `PLAN_KINDS`.
+        given: Values that the recipe fixes.
 
     Raises:
         PumitError: If a given value cannot be used.
     """
-    check_keys(given, PLAN_KINDS, "plan")
     facts = usual_cases(facts)
     spacing = wanted_spacing(facts, given)
     shapes = [resized_shape(f.shape, f.spacing_mm, spacing) for f in facts]
     d, h, w = usual_shape(facts, spacing)
-    voxels = int(given.get("step_voxels", step_voxels))
-    if "patch_size" in given:
-        patch = checked_patch(given["patch_size"], divisor)
+    voxels = given.step_voxels or step_voxels
+    if given.patch_size is not None:
+        patch = checked_patch(given.patch_size, divisor)
     else:
         patch = patch_for((d, h, w), divisor, voxels // MIN_BATCH)
     enough = STEP_SHARE * sum(map(math.prod, shapes)) / math.prod(patch)
     batch = max(MIN_BATCH, min(voxels // math.prod(patch), round(enough)))
-    if "intensity" in given:
-        intensity = _checked_intensity(given["intensity"], channels)
+    if given.intensity is not None:
+        intensity = _given_intensity(given.intensity, channels)
     else:
         intensity = intensity_rules(facts, channels, channel_names)
     return DataPlan(
         spacing,
         patch,
-        int(given.get("batch_size", batch)),
+        given.batch_size or batch,
         intensity,
         channels,
         orientation,
@@ -181,17 +164,12 @@ def coarser(spacing_mm: Triple, facts: Sequence[CaseFacts], most_voxels: int) ->
     return (d, h, w)
 
 
-def wanted_spacing(facts: Sequence[CaseFacts], given: Mapping[str, Any]) -> Triple:
-    """The spacing that a recipe's `plan` fixes, else the one that fits the cases.
-
-    Raises:
-        PumitError: If the recipe's cannot be used.
-    """
-    return (
-        _spacing(given["spacing_mm"])
-        if "spacing_mm" in given
-        else target_spacing(usual_cases(facts))
-    )
+def wanted_spacing(facts: Sequence[CaseFacts], given: PlanChoices) -> Triple:
+    """The spacing that a recipe's `plan` fixes, else the one that fits the cases."""
+    if given.spacing_mm is None:
+        return target_spacing(usual_cases(facts))
+    d, h, w = given.spacing_mm
+    return (d, h, w)
 
 
 def target_spacing(facts: Sequence[CaseFacts]) -> Triple:
@@ -239,23 +217,20 @@ def _more_than_one_cell(patch: Shape, divisor: Shape) -> Shape:
     return (2 * d, h, w) if patch == divisor else patch
 
 
-def checked_patch(given: Sequence[Any], divisor: Shape) -> Shape:
-    """A recipe's patch.
+def checked_patch(given: Sequence[int], divisor: Shape) -> Shape:
+    """A recipe's patch (d, h, w).
 
     Raises:
-        PumitError: If it is not three multiples of the divisor, or only the divisor itself.
+        PumitError: If it is no multiple of the divisor, or only the divisor itself.
     """
-    numbers = [int(n) for n in given if isinstance(n, int)]
-    if len(numbers) != 3 or len(given) != 3 or min(numbers, default=0) < 1:
-        raise PumitError(f"plan.patch_size must be three whole numbers (d, h, w), got {given}.")
-    d, h, w = (max(1, round(n / s)) * s for n, s in zip(numbers, divisor, strict=True))
-    near = list(_more_than_one_cell((d, h, w), divisor))
-    if numbers != near:
+    d, h, w = (max(1, round(n / s)) * s for n, s in zip(given, divisor, strict=True))
+    near = _more_than_one_cell((d, h, w), divisor)
+    if tuple(given) != near:
         raise PumitError(
-            f"plan.patch_size {numbers} does not fit the network, which needs multiples of "
-            f"{list(divisor)} and more than one of them; the nearest is {near}."
+            f"plan.patch_size {list(given)} does not fit the network, which needs multiples of "
+            f"{list(divisor)} and more than one of them; the nearest is {list(near)}."
         )
-    return (numbers[0], numbers[1], numbers[2])
+    return near
 
 
 def intensity_rules(
@@ -294,27 +269,13 @@ def is_ct(facts: Sequence[CaseFacts], channel: int, name: str) -> bool:
     return sum(with_air) * 2 > len(facts)
 
 
-def _spacing(given: Sequence[Any]) -> Triple:
-    numbers = [float(s) for s in given if isinstance(s, (int, float)) and 0 < s < math.inf]
-    if len(numbers) != 3 or len(given) != 3:
-        raise PumitError(f"plan.spacing_mm must be three positive numbers (d, h, w), got {given}.")
-    return (numbers[0], numbers[1], numbers[2])
-
-
-def _checked_intensity(given: Any, channels: int) -> Intensity:
-    rules = given if isinstance(given, list) else [given]
-    if isinstance(given, list) and len(rules) != channels:
-        raise PumitError(f"plan.intensity has {len(rules)} rules for {channels} channels.")
-    for rule in rules:
-        try:
-            check_keys(rule, INTENSITY_KINDS, "plan.intensity")
-            Normalization.from_recipe(rule)
-        except (CheckpointError, AttributeError):
-            raise PumitError(
-                "plan.intensity needs a method (range, percentiles or zscore) and, for the first "
-                f"two, source: [low, high]; got {rule}."
-            ) from None
-    return given
+def _given_intensity(given: IntensityRule | list[IntensityRule], channels: int) -> Intensity:
+    """As a checkpoint has it."""
+    if isinstance(given, IntensityRule):
+        return given.named()
+    if len(given) != channels:
+        raise PumitError(f"plan.intensity has {len(given)} rules for {channels} channels.")
+    return [rule.named() for rule in given]
 
 
 def smaller_plan(plan: DataPlan, divisor: Shape) -> tuple[DataPlan, str] | None:

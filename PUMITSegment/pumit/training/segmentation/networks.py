@@ -11,10 +11,10 @@ from torch import nn
 
 from pumit.errors import PumitError
 from pumit.networks.build import RECIPES, build_network
+from pumit.training.recipes.segmentation import DEFAULT_NETWORK
 from pumit.training.segmentation.depth_halvings import SeenField, Shape
 from pumit.training.segmentation.network_families import FAMILIES, Family, coarsest_tokens
 
-DEFAULT_NETWORK = "pumit_segmentation_small"
 # Published for one spacing, with which their tokens go.
 PUBLISHED_TOKENS = ("pumit_segmentation_btcv", "pumit_segmentation_chaos")
 FOR_ANY_DATA = "_small"  # ends the names of networks that were not published for one data set

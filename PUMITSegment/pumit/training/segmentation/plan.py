@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 import torch
 from torch import nn
 
-from pumit.errors import PumitError
 from pumit.networks.build import RECIPES
-from pumit.preprocessing.network_axes import Orientation
 from pumit.training.data.checks import DataFacts, examine
 from pumit.training.data.classes import (
     ClassValue,
@@ -22,11 +20,11 @@ from pumit.training.data.classes import (
     region_table,
 )
 from pumit.training.data.found_cases import LabelledSet
-from pumit.training.data.labelled_set import DATA_KINDS, LabelledCase, find_labelled_set
+from pumit.training.data.labelled_set import LabelledCase, find_labelled_set
 from pumit.training.data.split import Split, split_cases
-from pumit.training.loop.context import COMMON_KINDS
 from pumit.training.recipes.reader import Kinds, check_keys
-from pumit.training.segmentation.augmentation import Augmentation, AugmentationSettings
+from pumit.training.recipes.segmentation import SegmentationRecipe
+from pumit.training.segmentation.augmentation import Augmentation, flip_axes
 from pumit.training.segmentation.data_plan import (
     MIN_BATCH,
     DataPlan,
@@ -35,7 +33,6 @@ from pumit.training.segmentation.data_plan import (
     wanted_spacing,
 )
 from pumit.training.segmentation.networks import (
-    DEFAULT_NETWORK,
     fitted_sizes,
     network_sizes,
     patch_divisor,
@@ -46,17 +43,6 @@ from pumit.training.segmentation.prepared_cases import PreparedCase
 from pumit.training.segmentation.task import SegmentationTask
 
 logger = logging.getLogger(__name__)
-
-SEGMENTATION_KINDS: Kinds = {
-    **COMMON_KINDS,
-    "plan": (dict,),
-    "balanced_share": (int, float),
-    "dice_background": (bool,),
-    "augmentation": (dict, bool),
-    "validation": (dict,),
-}
-VALIDATION_KINDS: Kinds = {"overlap": (int, float), "final_overlap": (int, float), "flips": (bool,)}
-BALANCED_SHARE = 0.75  # random to class-balanced patches as 1 to 3, as published
 
 
 @dataclass(frozen=True)
@@ -85,36 +71,20 @@ class SegmentationPlan:
         return [by_name[name] for name in names]
 
 
-def check_segmentation_recipe(recipe: Mapping[str, Any], source: str) -> None:
-    """Check the keys of a recipe with `task: segmentation`.
-
-    Args:
-        recipe: The whole recipe.
-        source: Its file's name, for messages.
+def check_network(recipe: SegmentationRecipe) -> None:
+    """Check network and sizes of a recipe.
 
     Raises:
-        PumitError: If a key is misspelt (the nearest right one is named), or a value is unusable.
+        PumitError: If there is no such network, or a size is misspelt or cannot be used.
     """
-    check_keys(recipe, SEGMENTATION_KINDS, source)
-    if "data" not in recipe:
-        raise PumitError(f"{source} needs data: a folder or a list of cases.")
-    check_keys(recipe["data"], DATA_KINDS, "data")
-    check_keys(recipe.get("validation", {}), VALIDATION_KINDS, "validation")
-    if not 0 <= recipe.get("balanced_share", BALANCED_SHARE) <= 1:
-        raise PumitError(f"balanced_share in {source} must be a share from 0 to 1.")
-    AugmentationSettings.from_recipe(recipe.get("augmentation", {}))
-    given = recipe.get("plan", {}).get("orientation", "anatomical")
-    if given not in get_args(Orientation):
-        raise PumitError(f"plan.orientation must be anatomical or stored, got {given!r}.")
-    sizes = recipe.get("network_sizes", {})
-    patch_divisor(_network(recipe), sizes)
-    own = RECIPES[_network(recipe)].sizes
+    patch_divisor(recipe.network, recipe.network_sizes)
+    own = RECIPES[recipe.network].sizes
     kinds: Kinds = {k: (bool,) if isinstance(v, bool) else (object,) for k, v in own.items()}
-    check_keys(sizes, kinds, "network_sizes")
+    check_keys(recipe.network_sizes, kinds, "network_sizes")
 
 
 def look_at_cases(
-    recipe: Mapping[str, Any],
+    recipe: SegmentationRecipe,
     resolve: Callable[[str], Path],
     *,
     progress: Callable[[int], None] | None = None,
@@ -122,25 +92,25 @@ def look_at_cases(
     """Find all cases and read each once.
 
     Args:
-        recipe: Checked by `check_segmentation_recipe`.
+        recipe: The recipe.
         resolve: Makes paths of the recipe's texts.
         progress: Told each case's number, from 1 on.
 
     Raises:
         PumitError: If any case cannot be used; one message names them all.
     """
-    data = find_labelled_set(recipe["data"], resolve)
+    data = find_labelled_set(recipe.data, resolve)
 
     def tell(number: int) -> None:
         logger.info("looking at case %d", number)
         if progress is not None:
             progress(number)
 
-    return data, examine(data, orientation=_orientation(recipe), progress=tell)
+    return data, examine(data, orientation=recipe.plan.orientation, progress=tell)
 
 
 def plan_segmentation(
-    recipe: Mapping[str, Any],
+    recipe: SegmentationRecipe,
     data: LabelledSet,
     facts: DataFacts,
     *,
@@ -150,7 +120,7 @@ def plan_segmentation(
     """Decide all that the recipe leaves open.
 
     Args:
-        recipe: Checked by `check_segmentation_recipe`.
+        recipe: The recipe.
         data: Cases and classes.
         facts: What was found in them.
         step_voxels: Voxels of a step, where the recipe does not say.
@@ -161,25 +131,24 @@ def plan_segmentation(
     """
     patients = {c.name: p for c in data.cases if (p := getattr(c, "patient", ""))}
     names = [case.name for case in data.cases]
-    split = split_cases(names, recipe["data"], seed=seed, patients=patients)
+    split = split_cases(names, recipe.data, seed=seed, patients=patients)
     used = [fact for fact in facts.cases if fact.name in set(split.training)]
-    network = _network(recipe)
-    chosen = recipe.get("plan", {})
+    network, chosen = recipe.network, recipe.plan
     spacing = wanted_spacing(used, chosen)
     given = fitted_sizes(
         network,
-        recipe.get("network_sizes", {}),
+        recipe.network_sizes,
         spacing,
         depth=usual_shape(used, spacing)[0],
-        patch=chosen.get("patch_size", ()),
-        most_voxels=int(chosen.get("step_voxels", step_voxels)) // MIN_BATCH,
+        patch=chosen.patch_size or (),
+        most_voxels=(chosen.step_voxels or step_voxels) // MIN_BATCH,
     )
     plan = plan_for(
         used,
-        divisor=(patch_divisor if "patch_size" in chosen else patch_step)(network, given),
+        divisor=(patch_divisor if chosen.patch_size else patch_step)(network, given),
         channels=facts.channels,
         channel_names=data.channels,
-        orientation=_orientation(recipe),
+        orientation=chosen.orientation,
         step_voxels=step_voxels,
         given=chosen,
     )
@@ -194,7 +163,7 @@ def plan_segmentation(
 
 
 def build_task(
-    recipe: Mapping[str, Any],
+    recipe: SegmentationRecipe,
     network: nn.Module,
     plan: DataPlan,
     classes: Sequence[ClassValue],
@@ -209,27 +178,18 @@ def build_task(
         classes: Whether they are regions; their names tell which mirrors are allowed.
         cases: What patches are cut from.
     """
-    settings = AugmentationSettings.from_recipe(recipe.get("augmentation", {}))
-    flip_axes = settings.flip_axes([c.label.name for c in classes])
+    axes = flip_axes(recipe.augmentation, [c.label.name for c in classes])
     source = SegmentationSource(
         cases,
         patch=plan.patch_size,
         batch_size=plan.batch_size,
-        balanced_share=float(recipe.get("balanced_share", BALANCED_SHARE)),
-        augmentation=Augmentation(settings, plan.patch_size, plan.spacing_mm, flip_axes),
+        balanced_share=recipe.balanced_share,
+        augmentation=Augmentation(recipe.augmentation, plan.patch_size, plan.spacing_mm, axes),
     )
     regions = torch.from_numpy(region_table(classes)) if has_regions(classes) else None
     return SegmentationTask(
         network,
         source,
         regions=regions,
-        dice_background=bool(recipe.get("dice_background", True)),
+        dice_background=recipe.dice_background,
     )
-
-
-def _network(recipe: Mapping[str, Any]) -> str:
-    return str(recipe.get("network", DEFAULT_NETWORK))
-
-
-def _orientation(recipe: Mapping[str, Any]) -> Orientation:
-    return cast(Orientation, recipe.get("plan", {}).get("orientation", "anatomical"))

@@ -22,31 +22,25 @@ from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.fit import TrainingJob, Trial
 from pumit.training.loop.state import Validate
 from pumit.training.loop.task import Task
+from pumit.training.recipes.segmentation import PlanChoices, SegmentationRecipe
 from pumit.training.run.origin import origin_of
 from pumit.training.run.validation_picture import OverlayPictures
-from pumit.training.segmentation.augmentation import AugmentationSettings
+from pumit.training.segmentation.augmentation import flip_axes
 from pumit.training.segmentation.data_plan import (
     CPU_STEP_VOXELS,
     GPU_STEP_VOXELS,
-    PLAN_KINDS,
     smaller_plan,
 )
 from pumit.training.segmentation.initial_weights import begin_with, sizes_of_initial
 from pumit.training.segmentation.networks import build_segmentation, patch_step
 from pumit.training.segmentation.plan import (
-    BALANCED_SHARE,
     SegmentationPlan,
     build_task,
-    check_segmentation_recipe,
     look_at_cases,
     plan_segmentation,
 )
 from pumit.training.segmentation.prepared_cases import PreparedCase, prepare_all
 from pumit.training.segmentation.validation import SegmentationValidation
-
-# Of the recipe's `validation`: overlap of windows meanwhile and at the end, and whether eight
-# reflections are averaged at the end.
-VALIDATION: dict[str, Any] = {"overlap": 0.5, "final_overlap": 0.75, "flips": False}
 
 
 class SegmentationJob(TrainingJob):
@@ -65,12 +59,12 @@ class SegmentationJob(TrainingJob):
 
     def __init__(self, run: TrainingRun) -> None:
         self.run = run
+        assert isinstance(run.recipe, SegmentationRecipe)
+        self.recipe = run.recipe
 
     def plan(self) -> None:
         """Look at all data, decide how to train, and report it."""
         run = self.run
-        check_segmentation_recipe(run.recipe, run.source)
-        settings = AugmentationSettings.from_recipe(run.recipe.get("augmentation", {}))
         self.ready = ready = self._plan()
         network, sentence = self._network()  # says what does not fit, before anything is written
         run.report({"data": data_record(ready.data, ready.split, ready.facts)})
@@ -79,8 +73,8 @@ class SegmentationJob(TrainingJob):
             "parameters": sum(p.numel() for p in network.parameters()),
             **ready.plan.as_recipe(),
         }
-        flip_axes = settings.flip_axes([c.label.name for c in ready.data.classes])
-        run.report({"plan": {**plan, "flips": "".join("dhw"[a] for a in flip_axes)}})
+        axes = flip_axes(self.recipe.augmentation, [c.label.name for c in ready.data.classes])
+        run.report({"plan": {**plan, "flips": "".join("dhw"[a] for a in axes)}})
         if sentence:
             run.report({"event": "initial", "sentence": sentence})
 
@@ -100,19 +94,18 @@ class SegmentationJob(TrainingJob):
 
     def settled(self) -> dict[str, Any]:
         """The recipe with plan, network, classes and cases."""
-        run, ready, recipe = self.run, self.ready, self.run.recipe
-        plan = {k: v for k, v in ready.plan.as_recipe().items() if k in PLAN_KINDS}
-        settings = AugmentationSettings.from_recipe(recipe.get("augmentation", {}))
+        run, ready, recipe = self.run, self.ready, self.recipe
+        planned = {k: v for k, v in ready.plan.as_recipe().items() if k in PlanChoices.model_fields}
         return {
             "task": "segmentation",
             "name": run.name,
             "network": ready.network,
             "network_sizes": ready.sizes,
-            "data": settled_data(recipe["data"], ready.data, ready.split),
-            "plan": {**recipe.get("plan", {}), **plan},
-            "balanced_share": recipe.get("balanced_share", BALANCED_SHARE),
-            "augmentation": asdict(settings),
-            "validation": self._validation_settings(),
+            "data": settled_data(run.keys["data"], ready.data, ready.split),
+            "plan": {**recipe.plan.named(), **planned},
+            "balanced_share": recipe.balanced_share,
+            "augmentation": recipe.augmentation.model_dump(),
+            "validation": recipe.validation.model_dump(),
             "seed": run.seed,
             "workers": run.workers,
         }
@@ -126,7 +119,7 @@ class SegmentationJob(TrainingJob):
             self._network_plan(),
             ready.cases(ready.split.validation),
             ready.data.classes,
-            overlap=float(self._validation_settings()["overlap"]),
+            overlap=self.recipe.validation.overlap,
             averages_flips=False,
         )
         self.scores.before_window = run.reporter.check
@@ -137,14 +130,14 @@ class SegmentationJob(TrainingJob):
         """Draw patches of the prepared cases, and score them."""
         ready = self.ready
         network, _ = self._network()
-        return build_task(self.run.recipe, network, ready.plan, ready.data.classes, self.cases)
+        return build_task(self.recipe, network, ready.plan, ready.data.classes, self.cases)
 
     def content(self) -> dict[str, Any]:
         """What `pumit predict` needs."""
         ready = self.ready
         content: dict[str, Any] = {
             "name": self.run.name,
-            "version": str(self.run.recipe.get("version", "0")),
+            "version": str(self.recipe.version),
             "kind": "automatic",
             "network": ready.network,
             "sizes": ready.sizes,
@@ -173,10 +166,10 @@ class SegmentationJob(TrainingJob):
         """Write what the best checkpoint does on each validation case."""
         run, validation = self.run, self.scores
         run.reporter.state("validating", "Measuring the best model on the validation cases.")
-        settings = self._validation_settings()
+        settings = self.recipe.validation
         checkpoint = load_checkpoint(best[0])
-        validation.overlap = float(settings["final_overlap"])
-        validation.averages_flips = bool(settings["flips"])
+        validation.overlap = settings.final_overlap
+        validation.averages_flips = settings.flips
         state = {k: v.float() if v.is_floating_point() else v for k, v in checkpoint.state.items()}
         validation.segmenter.network.load_state_dict(state)
         rows = validation.rows()
@@ -216,15 +209,14 @@ class SegmentationJob(TrainingJob):
     def _plan(self) -> SegmentationPlan:
         run = self.run
         data, facts = look_at_cases(
-            run.recipe, run.path, progress=lambda number: run.at_case("Looking at", number)
+            self.recipe, run.path, progress=lambda number: run.at_case("Looking at", number)
         )
         voxels = CPU_STEP_VOXELS if run.device.type == "cpu" else GPU_STEP_VOXELS
-        ready = plan_segmentation(run.recipe, data, facts, step_voxels=voxels, seed=run.seed)
+        ready = plan_segmentation(self.recipe, data, facts, step_voxels=voxels, seed=run.seed)
         initial = self._initial()
         if initial is None:
             return ready
-        given = run.recipe.get("network_sizes", {})
-        sizes = sizes_of_initial(ready.network, given, initial)
+        sizes = sizes_of_initial(ready.network, self.recipe.network_sizes, initial)
         return replace(ready, sizes={**ready.sizes, **sizes})
 
     def _network(self) -> tuple[nn.Module, str]:
@@ -239,16 +231,14 @@ class SegmentationJob(TrainingJob):
 
     def _initial(self) -> str | None:
         """The model to begin with: a name of the index, or a file as a path."""
-        if "initial" not in self.run.recipe:
+        initial = self.recipe.initial
+        if initial is None:
             return None
-        path = self.run.path(self.run.recipe["initial"])
-        return str(path) if path.is_file() else str(self.run.recipe["initial"])
+        path = self.run.path(initial)
+        return str(path) if path.is_file() else initial
 
     def _network_plan(self) -> NetworkPlan:
         return NetworkPlan.from_recipe({"plan": self.ready.plan.as_recipe()})
-
-    def _validation_settings(self) -> dict[str, Any]:
-        return {**VALIDATION, **self.run.recipe.get("validation", {})}
 
 
 def _mean_times(took: Sequence[tuple[float, float]]) -> dict[str, float]:

@@ -20,6 +20,7 @@ from pumit.networks.build import build_network
 from pumit.training.classification.recipe import plan_of
 from pumit.training.recipes.classification import ClassificationRecipe
 from pumit.training.recipes.model import read_model
+from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.train import finetune
 from pumit.volume import Volume
@@ -216,9 +217,23 @@ def test_epochs_become_steps() -> None:
     before, after, last = (first.rate_at(step) for step in (50 * 38 - 1, 50 * 38, 75 * 38))
     assert after == pytest.approx(before / 10)
     assert last == pytest.approx(before / 100)
-    # Fewer batches hold every case where several processes draw; `--steps` comes first.
+    # Fewer batches hold every case where several processes draw.
     assert plan_of(recipe, default, 1188, processes=4)[0].steps == 100 * 10
-    assert plan_of(recipe, Schedule(steps=3), 1188, processes=1)[0].steps == 3
+
+
+def test_every_epoch_ends_with_a_validation_unless_the_recipe_says_otherwise(folder: Path) -> None:
+    rates = {"learning_rate": 3e-3, "warm_up": 4, "average": 0.8}
+    for name, schedule, steps in (
+        ("each", rates, [3, 6, 9]),
+        ("rarely", {**rates, "validate_every": 7}, [7, 9]),
+    ):
+        path = run(folder, name, epochs=3, schedule=schedule)
+        assert [r["step"] for r in records(path.parent) if "validation" in r] == steps
+        # By the recipe that the run keeps, too.
+        kept = read_yaml(path.parent / "recipe.yaml")["schedule"]
+        assert ("validate_every" in kept, "steps" in kept) == (name == "rarely", False)
+    finetune(folder / "recipe.yaml", folder / "short", overrides={"steps": 2})
+    assert max(r["step"] for r in records(folder / "short") if "validation" in r) == 2
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ UNET = RECIPE["networks"][0]
         ({"seconds": None}, "needs seconds"),
         ({"seconds": 0}, "seconds in compare.yaml must be above 0"),
         ({"seconds": -3}, "seconds"),
-        ({"clock": "processer"}, "clock in schedule must be wall or processor"),
+        ({"clock": "processer"}, "clock in compare.yaml must be"),
         ({"processes": 0}, "processes"),
         ({"threads": 0}, "threads"),
         ({"schedule": {"seconds": 3}}, "give seconds beside schedule"),
@@ -35,19 +35,22 @@ UNET = RECIPE["networks"][0]
         ({"data": {**RECIPE["data"], "foldr": "x"}}, "did you mean 'folder'"),
         ({"plan": {"patch": [16, 16, 16]}}, "did you mean 'patch_size'"),
         ({"augmentation": {"rotations": 0.2}}, "did you mean 'rotation'"),
-        ({"networks": []}, "needs networks"),
-        ({"networks": ["basic_unet"]}, "number 1: it needs the key network"),
-        ({"networks": [UNET, {"name": "x"}]}, "number 2: it needs the key network"),
+        ({"networks": []}, "networks in compare.yaml must have at least 1"),
+        ({"networks": ["basic_unet"]}, "networks, number 1 .* must be keys"),
+        ({"networks": [UNET, {"name": "x"}]}, "networks, number 2 needs the key network"),
         ({"networks": [UNET, UNET]}, "Two networks are called 'U-Net'"),
         ({"networks": [UNET, {**UNET, "name": "u-net"}]}, "'U-Net' and 'u-net'"),
         ({"networks": [{**UNET, "name": "../out"}]}, "cannot be that of a folder"),
         ({"networks": [{**UNET, "network": "basic_unett"}]}, "U-Net: .*did you mean 'basic_unet'"),
         ({"networks": [{**UNET, "network_sizes": {"feature": 3}}]}, "did you mean 'features'"),
         ({"networks": [{**UNET, "sizes": {}}]}, "Unknown key 'sizes' in networks, number 1"),
-        ({"networks": [{**UNET, "share": 0}]}, "share of U-Net"),
+        ({"networks": [{**UNET, "share": 0}]}, "share in networks, number 1"),
         ({"networks": [{**UNET, "schedule": {"seconds": 9}}]}, "must be the same for all"),
         ({"networks": [{**UNET, "schedule": {"learning_rat": 9}}]}, "did you mean 'learning_rate'"),
-        ({"networks": [{**UNET, "schedule": {"optimizer": "adam"}}]}, "U-Net: optimizer"),
+        (
+            {"networks": [{**UNET, "schedule": {"optimizer": "adam"}}]},
+            "optimizer in schedule must be",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -59,7 +62,7 @@ def test_trainings_differ_in_what_is_a_networks_own(tmp_path: Path) -> None:
     own = {**UNET, "name": "less", "share": 0.5, "initial": "a.safetensors"}
     own |= {"schedule": {"learning_rate": 0.5}, "tuning": "nobody searched"}
     found = read_comparison(written(tmp_path, networks=[UNET, own]))
-    first, second = (found.training_recipe(network, 3) for network in found.networks)
+    first, second = (found.training_keys(network, 3) for network in found.recipe.networks)
     assert second["data"] == {**first["data"], "share": 0.5}
     assert second["schedule"] == {**first["schedule"], "learning_rate": 0.5}
     ours = {"name", "data", "schedule", "initial"}
@@ -68,11 +71,13 @@ def test_trainings_differ_in_what_is_a_networks_own(tmp_path: Path) -> None:
     }
     assert (first["schedule"]["seconds"], first["schedule"]["validate_every"]) == (30.0, 0)
     assert "initial" not in first
-    assert (found.networks[1].tuning, second["seed"]) == ("nobody searched", 3)
+    assert (found.recipe.networks[1].tuning, second["seed"]) == ("nobody searched", 3)
 
 
 def test_a_network_is_called_as_it_is_built_where_it_has_no_name(tmp_path: Path) -> None:
-    (only,) = read_comparison(written(tmp_path, networks=[{"network": "basic_unet"}])).networks
+    (only,) = read_comparison(
+        written(tmp_path, networks=[{"network": "basic_unet"}])
+    ).recipe.networks
     assert (only.name, only.slug) == ("basic_unet", "basic_unet")
 
 
@@ -80,12 +85,12 @@ def test_the_recipe_that_ships_compares_five_families_and_a_unet() -> None:
     path, is_shipped = find_recipe("compare_hippocampus")
     assert is_shipped
     found = read_comparison(path)
-    assert len(found.networks) == 6
-    assert found.seeds == (0, 1, 2)
+    assert len(found.recipe.networks) == 6
+    assert found.recipe.seeds == [0, 1, 2]
     assert found.schedule["seconds"] > 0
     assert found.schedule["clock"] == "processor"
-    assert not found.draws  # the set's licence allows no pictures
-    data = found.recipe["data"]
+    assert not found.recipe.pictures  # the set's licence allows no pictures
+    data = found.keys["data"]
     everybody = sorted([*data["training"], *data["validation"]])
     assert data["validation"] == everybody[::3]
     assert len(everybody) == 24

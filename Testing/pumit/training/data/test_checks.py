@@ -11,12 +11,15 @@ from labelled_scans import SPACING, ball_and_box, write, write_pairs
 from pumit.errors import PumitError
 from pumit.training.data.checks import DataFacts, examine
 from pumit.training.data.labelled_set import find_labelled_set
+from pumit.training.recipes.labelled import LabelledData
 
 CLASSES = {"ball": 1, "box": 2}
 
 
 def look(folder: Path, **data: Any) -> DataFacts:
-    return examine(find_labelled_set({"folder": str(folder), "classes": CLASSES, **data}, Path))
+    return examine(
+        find_labelled_set(LabelledData(folder=str(folder), classes=CLASSES, **data), Path)
+    )
 
 
 def test_good_data_are_measured(tmp_path: Path) -> None:
@@ -123,7 +126,7 @@ def test_all_unusable_cases_are_named_at_once(tmp_path: Path) -> None:
 
 def test_classes_that_nobody_names_are_read_off_the_labels(tmp_path: Path) -> None:
     write_pairs(tmp_path, 2)
-    found = find_labelled_set({"folder": str(tmp_path)}, Path)
+    found = find_labelled_set(LabelledData(folder=str(tmp_path)), Path)
     assert [(c.value, c.label.name) for c in found.classes] == [(1, "class 1"), (2, "class 2")]
     assert examine(found).warnings == ()
 

@@ -25,13 +25,14 @@ from pumit.training.data.case import read_labelled
 from pumit.training.data.file_pairs import guess_pairs
 from pumit.training.data.found_cases import FoundCases
 from pumit.training.data.labelled_set import find_cases, find_labelled_set
+from pumit.training.recipes.labelled import LabelledData
 
 MASKS = [mask.astype(np.uint8) for mask in blobs()]
 SQUARE = [np.array([(2, 1.5, 1.5), (2, 1.5, 8.5), (2, 8.5, 8.5), (2, 8.5, 1.5)])]
 
 
 def find(folder: Path, **data: Any) -> FoundCases:
-    return find_cases({"folder": str(folder), **data}, Path)
+    return find_cases(LabelledData(folder=str(folder), **data), Path)
 
 
 def told(found: FoundCases) -> list[str]:
@@ -74,7 +75,7 @@ def test_patients_with_segmentations_are_cases(patients: Path) -> None:
         "p3: has no DICOM-SEG or RTSTRUCT",
     ]
     kept = {"leave_out": ["p5", "p4 b", "p3"]}
-    data = find_labelled_set({"folder": str(patients), **kept}, Path)
+    data = find_labelled_set(LabelledData(folder=str(patients), **kept), Path)
     assert [c.label.name for c in data.classes] == ["Liver"]
     assert data.classes[0].segments == ("LIVER",)
     assert "'Liver' is also spelt 'LIVER' (p2)" in data.doubts[0]
@@ -108,7 +109,7 @@ def test_scenes_are_cases(tmp_path: Path) -> None:
     assert (case.name, case.images[0].name) == ("a", "a.mrb#CT & more")
     assert "b: 'Segments' and 'CT & more' are under different transforms" in told(found)[0]
     assert told(found)[1].startswith("c: The Slicer bundle is damaged")
-    alone = find_labelled_set({"folder": str(folder / "a.mrb")}, Path)
+    alone = find_labelled_set(LabelledData(folder=str(folder / "a.mrb")), Path)
     assert [c.label.name for c in alone.classes] == ["liver", "spleen"]
     # Codes and colours travel into the model.
     assert "SCT^10200004^Liver" in alone.classes[0].label.terminology
@@ -124,7 +125,7 @@ def test_zips_of_patients_are_cases(tmp_path: Path, patients: Path) -> None:
     found = find(tmp_path)
     assert told(found) == ["p3: the zip holds no DICOM-SEG or RTSTRUCT"]
     assert [case.name for case in find(tmp_path / "p1.zip").data.cases] == ["p1"]
-    data = find_labelled_set({"folder": str(tmp_path), "leave_out": ["p3"]}, Path)
+    data = find_labelled_set(LabelledData(folder=str(tmp_path), leave_out=["p3"]), Path)
     assert np.array_equal(read_labelled(data.cases[0], data.classes).labels, MASKS[0])
 
 
@@ -132,7 +133,7 @@ def test_folders_of_dicom_are_paired_with_label_maps(tmp_path: Path) -> None:
     volume = a_series(tmp_path / "images" / "a")
     (tmp_path / "labels").mkdir()
     save(tmp_path / "labels" / "a.nrrd", replace(volume, array=MASKS[1]))
-    data = find_labelled_set({"folder": str(tmp_path)}, Path)
+    data = find_labelled_set(LabelledData(folder=str(tmp_path)), Path)
     assert data.cases[0].images == (tmp_path / "images" / "a",)
     assert np.array_equal(read_labelled(data.cases[0], data.classes).labels, MASKS[1])
 

@@ -12,6 +12,8 @@ from labelled_scans import ball_and_box, write, write_pairs
 from pumit.errors import PumitError
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.labelled_set import find_cases, find_labelled_set
+from pumit.training.recipes.labelled import LabelledData
+from pumit.training.recipes.model import read_model
 
 CLASSES = {"ball": 1, "box": 2}
 
@@ -21,7 +23,7 @@ def find(root: Path, /, **data: Any) -> LabelledSet:
         data = {"folder": ".", **data}
     if not (root / "dataset.json").exists():
         data.setdefault("classes", CLASSES)  # or they are read off the labels
-    return find_labelled_set(data, lambda text: root / text)
+    return find_labelled_set(read_model(LabelledData, data, "data"), lambda text: root / text)
 
 
 def touch(folder: Path, *names: str) -> Path:
@@ -93,7 +95,7 @@ def test_what_a_folder_leaves_out_is_nothing_to_another(tmp_path: Path) -> None:
 
 def test_a_folder_that_fails_hides_no_other(tmp_path: Path) -> None:
     rows = [*two_sites(tmp_path), {"folder": "gone"}]
-    found = find_cases({"folders": rows, "classes": CLASSES}, lambda text: tmp_path / text)
+    found = find_cases(LabelledData(folders=rows, classes=CLASSES), lambda text: tmp_path / text)
     assert [str(p) for p in found.problems] == ["There is no folder 'gone'; correct data.folder"]
     assert len(found.data.cases) == 4
     assert found.origins["folder2-case_1"] == ("b/site", "case_1")
@@ -107,10 +109,12 @@ def test_classes_that_folders_name_differently_have_to_be_named(tmp_path: Path) 
         labels = {"0": "background", **{str(v): k for k, v in names.items()}}
         content = {"modality": {"0": "CT"}, "labels": labels, "training": listed}
         (folder / "dataset.json").write_text(json.dumps(content))
-    found = find_cases({"folders": rows}, lambda text: tmp_path / text)
+    found = find_cases(LabelledData(folders=rows), lambda text: tmp_path / text)
     assert ["name their classes differently" in str(p) for p in found.problems] == [True]
     assert found.data.channels == ("CT",)
-    assert not find_cases({"folders": rows, "classes": CLASSES}, lambda t: tmp_path / t).problems
+    assert not find_cases(
+        LabelledData(folders=rows, classes=CLASSES), lambda t: tmp_path / t
+    ).problems
 
 
 @pytest.mark.parametrize("version", ["decathlon", "nnunet1", "nnunet2", "nnunet2 listed"])

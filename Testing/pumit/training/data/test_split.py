@@ -6,30 +6,35 @@ from typing import Any
 
 import pytest
 from pumit.errors import PumitError
-from pumit.training.data.split import split_cases
+from pumit.training.data.split import Split, split_cases
+from pumit.training.recipes.labelled import LabelledData
 
 NAMES = [f"p{i // 2}_{i % 2}" for i in range(20)]  # ten patients with two scans each
 
 
+def divided(names: list[str], data: dict[str, Any], **more: Any) -> Split:
+    return split_cases(names, LabelledData(**data), **more)
+
+
 def test_share_of_the_patients_is_held_out() -> None:
-    split = split_cases(NAMES, {"validation": 0.3, "patient": r"^p\d+"}, seed=4)
+    split = divided(NAMES, {"validation": 0.3, "patient": r"^p\d+"}, seed=4)
     assert len(split.validation) == 6
     assert {*split.training} | {*split.validation} == {*NAMES}
     patients = [
         {name.split("_")[0] for name in part} for part in (split.training, split.validation)
     ]
     assert not patients[0] & patients[1]
-    assert split == split_cases(NAMES, {"validation": 0.3, "patient": "(p[0-9]+)_"}, seed=4)
-    assert split != split_cases(NAMES, {"validation": 0.3, "patient": r"^p\d+"}, seed=5)
+    assert split == divided(NAMES, {"validation": 0.3, "patient": "(p[0-9]+)_"}, seed=4)
+    assert split != divided(NAMES, {"validation": 0.3, "patient": r"^p\d+"}, seed=5)
 
 
 def test_folds_hold_out_every_case_once() -> None:
-    folds = [split_cases(NAMES, {"fold": f"{k} of 4"}, seed=1).validation for k in range(1, 5)]
+    folds = [divided(NAMES, {"fold": f"{k} of 4"}, seed=1).validation for k in range(1, 5)]
     assert sorted(name for fold in folds for name in fold) == sorted(NAMES)
 
 
 def test_named_cases_are_held_out() -> None:
-    split = split_cases(NAMES, {"validation": ["p1_0"], "training": ["p2_0", "p3_1"]}, seed=0)
+    split = divided(NAMES, {"validation": ["p1_0"], "training": ["p2_0", "p3_1"]}, seed=0)
     assert split.validation == ("p1_0",)
     assert split.training == ("p2_0", "p3_1")
 
@@ -37,27 +42,26 @@ def test_named_cases_are_held_out() -> None:
 def test_smaller_share_is_contained_in_a_larger_one() -> None:
     held = {"validation": ["p1_0", "p1_1"]}
     parts = [
-        {*split_cases(NAMES, {**held, "share": share}, seed=2).training}
-        for share in (0.2, 0.6, 1.0)
+        {*divided(NAMES, {**held, "share": share}, seed=2).training} for share in (0.2, 0.6, 1.0)
     ]
     assert [len(part) for part in parts] == [4, 10, 18]
     assert parts[0] < parts[1] < parts[2]
 
 
 def test_the_only_case_is_validated_on_and_that_is_said() -> None:
-    split = split_cases(["one"], {}, seed=0)
+    split = divided(["one"], {}, seed=0)
     assert split.training == split.validation == ("one",)
     assert "only case" in split.warnings[0]
 
 
 def test_two_cases_are_divided() -> None:
-    split = split_cases(["a", "b"], {}, seed=0)
+    split = divided(["a", "b"], {}, seed=0)
     assert len(split.training) == len(split.validation) == 1
 
 
 @pytest.mark.parametrize("nobody", [0.0, []])
 def test_all_can_be_trained_on(nobody: float | list[str]) -> None:
-    split = split_cases(NAMES, {"validation": nobody}, seed=0)
+    split = divided(NAMES, {"validation": nobody}, seed=0)
     assert split.training == tuple(sorted(NAMES))
     assert split.validation == ()
     assert "stays unknown" in split.warnings[-1]
@@ -66,7 +70,7 @@ def test_all_can_be_trained_on(nobody: float | list[str]) -> None:
 def test_patients_that_the_data_tell_stay_together() -> None:
     names = [f"scan{i}" for i in range(8)]
     told = {name: f"id{i // 2}" for i, name in enumerate(names)}
-    split = split_cases(names, {"validation": 0.5}, seed=3, patients=told)
+    split = divided(names, {"validation": 0.5}, seed=3, patients=told)
     assert not {told[n] for n in split.training} & {told[n] for n in split.validation}
     assert len(split.validation) == 4
     assert not split.warnings
@@ -74,7 +78,7 @@ def test_patients_that_the_data_tell_stay_together() -> None:
 
 def test_patients_are_guessed_from_the_names_and_that_is_said() -> None:
     names = [f"acdc_patient{i:03d}_frame{f:02d}" for i in range(6) for f in (1, 12)]
-    split = split_cases(names, {"validation": 0.34}, seed=0)
+    split = divided(names, {"validation": 0.34}, seed=0)
     assert len({n.split("_")[1] for n in split.validation}) == 2
     assert len(split.validation) == 4
     assert "6 patients are guessed" in split.warnings[0]
@@ -83,7 +87,7 @@ def test_patients_are_guessed_from_the_names_and_that_is_said() -> None:
 
 def test_patient_on_both_sides_is_told_of() -> None:
     data = {"validation": ["p1_0"], "patient": r"^p\d+"}
-    (warning,) = split_cases(NAMES, data, seed=0).warnings
+    (warning,) = divided(NAMES, data, seed=0).warnings
     assert warning == "p1_0, p1_1 are of one patient, trained and validated on"
 
 
@@ -106,5 +110,5 @@ def test_patient_on_both_sides_is_told_of() -> None:
 )
 def test_impossible_split_is_refused(data: dict[str, Any], message: str) -> None:
     with pytest.raises(PumitError) as raised:
-        split_cases(NAMES, data, seed=0)
+        divided(NAMES, data, seed=0)
     assert message in str(raised.value)

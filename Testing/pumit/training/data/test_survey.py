@@ -18,6 +18,7 @@ from pumit.training.data.class_proposal import ClassProposal
 from pumit.training.data.labelled_set import find_cases, find_labelled_set
 from pumit.training.data.survey import CaseReport, DataSurvey, SetReport
 from pumit.training.data.thumbnail import SIDE, write_thumbnail
+from pumit.training.recipes.labelled import LabelledData
 from pumit.volume import Volume
 
 CLASSES = {"ball": 1, "box": 2}
@@ -26,7 +27,9 @@ CLASSES = {"ball": 1, "box": 2}
 def look(
     folder: Path, thumbnails: Path | None = None, **data: Any
 ) -> tuple[dict[str, CaseReport], SetReport]:
-    survey = DataSurvey(find_cases({"folder": str(folder), **data}, Path), thumbnails=thumbnails)
+    survey = DataSurvey(
+        find_cases(LabelledData(folder=str(folder), **data), Path), thumbnails=thumbnails
+    )
     return {report.case: report for report in survey.reports()}, survey.summary()
 
 
@@ -105,11 +108,11 @@ def test_what_training_refuses_is_what_the_survey_calls_a_problem(tmp_path: Path
     write(tmp_path / "labels" / "case_1.nii.gz", np.zeros_like(ball_and_box(1)[1]))
     data: dict[str, Any] = {"folder": str(tmp_path), "classes": CLASSES}
     _, summary = look(tmp_path, classes=CLASSES)
-    assert tuple(summary.doubts) == examine(find_labelled_set(data, Path)).warnings
+    assert tuple(summary.doubts) == examine(find_labelled_set(LabelledData(**data), Path)).warnings
     write(tmp_path / "images" / "case_2.nii.gz", ball_and_box(0)[0])
     _, summary = look(tmp_path, classes=CLASSES)
     with pytest.raises(PumitError) as raised:
-        examine(find_labelled_set(data, Path))
+        examine(find_labelled_set(LabelledData(**data), Path))
     assert summary.problems[0] in str(raised.value)
 
 

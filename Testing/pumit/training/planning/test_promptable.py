@@ -16,7 +16,8 @@ from pumit.training.planning.planner import plan_training
 from pumit.training.planning.promptable_trial import ClickCost, try_clicks
 from pumit.training.planning.request import Planned
 from pumit.training.planning.step_cost import StepCost
-from pumit.training.promptable.recipe import ClickSettings
+from pumit.training.recipes.model import read_model
+from pumit.training.recipes.promptable import FineTuningRecipe
 from pumit.training.recipes.writer import recipe_text
 from pumit.training.train import finetune
 
@@ -60,7 +61,7 @@ def test_the_recipe_says_everything_and_fits_into_the_time(lab: Path) -> None:
     planned = plan(lab)
     recipe = planned.recipe
     assert recipe["task"] == "promptable"
-    ClickSettings.from_recipe(recipe, "planned")
+    read_model(FineTuningRecipe, recipe, "planned")
     assert {"part", "real_share", "keep", "blend", "validation", "schedule"} <= recipe.keys()
     assert Path(recipe["initial"]).is_absolute()
     assert len(recipe["data"]["training"]) + len(recipe["data"]["validation"]) == 5

@@ -15,7 +15,7 @@ from pumit.errors import PumitError
 from pumit.training.recipes.presets import NAMES, PRESETS, preset_for
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.recipes.writer import recipe_text
-from pumit.training.segmentation.plan import check_segmentation_recipe
+from pumit.training.validate import read_segmentation
 
 
 def voxels(recipe: dict[str, Any]) -> int:
@@ -40,7 +40,7 @@ def test_planned_recipe_reads_back_and_is_whole(tmp_path: Path) -> None:
     text = recipe_text(made.recipe, ["one", "two\nlines"])
     assert yaml.safe_load(text) == made.recipe
     assert text.startswith("# one\n# two lines\ntask: segmentation  # ")
-    check_segmentation_recipe(made.recipe, "planned")
+    read_segmentation(made.recipe, "planned")
     assert Path(made.recipe["data"]["folder"]).is_absolute()
     sizes = made.recipe["network_sizes"]
     chosen = dict(preset_for("quick", "cpu").network_sizes)

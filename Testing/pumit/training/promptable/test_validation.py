@@ -15,9 +15,10 @@ from pumit.segmentation import ClassLabel
 from pumit.training.data.case import CaseFacts
 from pumit.training.data.classes import ClassValue
 from pumit.training.data.labelled_set import LabelledCase
-from pumit.training.promptable.recipe import ClickSettings
 from pumit.training.promptable.run import _chosen
 from pumit.training.promptable.validation import ClickValidation, asked_structures, generated_scan
+from pumit.training.recipes.model import read_model
+from pumit.training.recipes.promptable import FineTuningRecipe
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.run.control import RunStopped
 
@@ -106,7 +107,7 @@ def test_of_blends_that_score_alike_the_one_nearest_to_the_initial_model_is_kept
 
 def test_blends_are_tried_from_the_most_tuned_on() -> None:
     recipe = {"task": "promptable", "data": {"folder": "x"}, "blend": [0.25, 1, 0.5]}
-    assert ClickSettings.from_recipe(recipe, "a.yaml").blend == (1.0, 0.5, 0.25)
+    assert read_model(FineTuningRecipe, recipe, "a.yaml").blend == [1.0, 0.5, 0.25]
 
 
 def test_a_stop_is_heard_before_the_next_click(validation: ClickValidation) -> None:
@@ -120,6 +121,6 @@ def test_a_stop_is_heard_before_the_next_click(validation: ClickValidation) -> N
 
 def test_the_shipped_recipe_says_what_is_done_without_it() -> None:
     recipe = read_yaml(find_recipe("clicks")[0])
-    shipped = ClickSettings.from_recipe(recipe, "clicks.yaml")
-    bare = ClickSettings.from_recipe({"task": "promptable", "data": {}}, "bare.yaml")
-    assert shipped == bare
+    shipped = read_model(FineTuningRecipe, recipe, "clicks.yaml")
+    bare = read_model(FineTuningRecipe, {"task": "promptable", "data": {}}, "bare.yaml")
+    assert shipped.model_copy(update={"name": bare.name, "version": bare.version}) == bare

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from typing import Any
 
 import pytest
 from pumit.cli.shared.training_options import find_recipe
 from pumit.errors import PumitError
-from pumit.training.pretraining.registry import NETWORKS, objective_kind
-from pumit.training.pretraining.run import read_recipe
+from pumit.training.recipes.comparison import ComparisonRecipe
 from pumit.training.recipes.model import (
+    PlainSchedule,
     RecipeModel,
     Shares,
-    model_of,
+    ShortSchedule,
     read_model,
-    read_schedule,
     recipe_reference,
 )
+from pumit.training.recipes.pretraining import PRETRAINING
 from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.schedule import Schedule
+from pumit.training.recipes.tasks import TASKS
+from pumit.training.validate import read_recipe
 
 PRETRAINED = (
     *("default", "default_gpu", "research", "tokenizer", "vit", "pumit_tokenizer", "pumit_vit"),
@@ -60,9 +61,12 @@ class Recipe(RecipeModel):
             "Unknown key 'lerning_rate' in a.yaml; did you mean 'learning_rate'?",
         ),
         ({"z": 1}, "Unknown key 'z' in a.yaml; known: learning_rate, parts, shares."),
-        ({"parts": [{"dept": 1}]}, "Unknown key 'dept' in parts; did you mean 'depth'?"),
-        ({"parts": [{"depth": 1.5}]}, "depth in parts must be a valid integer, got 1.5."),
-        ({"parts": [{"depth": True}]}, "depth in parts must be a valid integer, got True."),
+        ({"parts": [{"dept": 1}]}, "Unknown key 'dept' in parts, number 1; did you mean 'depth'?"),
+        ({"parts": [{"depth": 1.5}]}, "depth in parts, number 1 must be a valid integer, got 1.5."),
+        (
+            {"parts": [{"depth": True}]},
+            "depth in parts, number 1 must be a valid integer, got True.",
+        ),
         ({"learning_rate": "a"}, "learning_rate in a.yaml must be a valid number, got 'a'."),
         ({"learning_rate": -1}, "learning_rate in a.yaml must not be negative, got -1."),
         (
@@ -84,37 +88,38 @@ def test_numbers_are_keys_in_json_too() -> None:
     assert read_model(Recipe, json.loads(json.dumps(given)), "").shares == given["shares"]
 
 
-def test_a_schedule_keeps_what_is_written_and_fills_in_the_usual() -> None:
-    schedule = read_schedule({"steps": 7, "seconds": 1800}, {"optimizer": "adamw", "steps": 3})
+def test_a_schedule_fills_in_the_usual() -> None:
+    schedule = read_model(ShortSchedule, {"steps": 7}, "").as_schedule()
     assert (schedule.steps, schedule.optimizer, schedule.clip) == (7, "adamw", Schedule().clip)
-    assert json.dumps(schedule.seconds) == "1800"
     with pytest.raises(PumitError, match="Muon needs whole matrices"):
-        read_schedule({"parallel": "fsdp"})
+        read_model(PlainSchedule, {"parallel": "fsdp"}, "")
 
 
 def test_a_model_has_the_keys_and_defaults_of_its_dataclass() -> None:
-    model = model_of(Schedule)
-    assert model().model_dump() == {f.name: f.default for f in fields(Schedule)}
+    assert PlainSchedule().as_schedule() == Schedule()
 
 
 @pytest.mark.parametrize("name", PRETRAINED)
 def test_a_recipe_means_the_same_after_json(name: str) -> None:
     """As a run keeps what it was started with."""
     given = read_yaml(find_recipe(name)[0])
+    given["task"] = "pretraining"
     read = read_recipe(given, name)
     assert read_recipe(json.loads(json.dumps(given)), name) == read
 
 
 def test_the_reference_names_every_key_with_default_and_description() -> None:
-    text = recipe_reference(Recipe, "A recipe")
+    text = recipe_reference(Recipe)
     assert "| `learning_rate` | float | `0.1` | Its peak. |" in text
     assert "Slices of it, which a sentence on two lines describes." in text
-    assert "### `parts` of A recipe" in text
+    assert "### parts\n" in text
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_every_key_of_a_pretraining_is_described(network: str) -> None:
-    text = recipe_reference(objective_kind(network).recipe, network)
+@pytest.mark.parametrize(
+    "model", [*TASKS.values(), *PRETRAINING.values(), ComparisonRecipe], ids=lambda m: m.__name__
+)
+def test_every_key_is_described(model: type[RecipeModel]) -> None:
+    text = recipe_reference(model)
     assert "| `schedule` | keys |" in text
     assert not [
         line for line in text.splitlines() if line.startswith("| `") and "|  |" in line[-5:]

@@ -12,6 +12,8 @@ from pumit.errors import PumitError
 from pumit.inference.automatic.segmentation import NetworkPlan, network_image
 from pumit.preprocessing.network_axes import NetworkAxes
 from pumit.training.data.case import CaseFacts
+from pumit.training.recipes.model import read_model
+from pumit.training.recipes.segmentation import PlanChoices
 from pumit.training.segmentation.data_plan import (
     CPU_STEP_VOXELS,
     DataPlan,
@@ -44,7 +46,7 @@ def plan(*cases: CaseFacts, names: tuple[str, ...] = (), **given: Any) -> DataPl
         channels=1,
         channel_names=names,
         step_voxels=CPU_STEP_VOXELS,
-        given=given,
+        given=read_model(PlanChoices, given, "plan"),
     )
 
 
@@ -103,7 +105,9 @@ def test_mr_is_scaled_scan_by_scan() -> None:
 def test_each_channel_has_its_own_rule_where_they_differ() -> None:
     values = np.stack([np.arange(-50.0, 150.0), np.arange(0.0, 20.0, 0.1)]).astype(np.float32)
     case = replace(facts(), channels=2, foreground=values, lowest=(-1024.0, 0.0))
-    made = plan_for([case], divisor=DIVISOR, channels=2, step_voxels=CPU_STEP_VOXELS, given={})
+    made = plan_for(
+        [case], divisor=DIVISOR, channels=2, step_voxels=CPU_STEP_VOXELS, given=PlanChoices()
+    )
     assert [rule["method"] for rule in made.intensity] == ["range", "zscore"]
     read = NetworkPlan.from_recipe({"plan": made.as_recipe()})
     scan = np.stack([np.full((4, 4, 4), -2000.0), np.arange(64.0).reshape(4, 4, 4)])
@@ -113,7 +117,13 @@ def test_each_channel_has_its_own_rule_where_they_differ() -> None:
     assert abs(float(image[1].mean())) < 0.1
     both = {"method": "zscore"}
     with pytest.raises(PumitError, match="1 rules for 2 channels"):
-        plan_for([case], divisor=DIVISOR, channels=2, step_voxels=1, given={"intensity": [both]})
+        plan_for(
+            [case],
+            divisor=DIVISOR,
+            channels=2,
+            step_voxels=1,
+            given=PlanChoices.model_validate({"intensity": [both]}),
+        )
 
 
 def test_batch_uses_what_the_patch_leaves_but_not_more_than_the_data() -> None:
@@ -145,11 +155,11 @@ def test_given_values_come_first() -> None:
         ({"patchsize": [8, 64, 64]}, "did you mean 'patch_size'"),
         ({"patch_size": [10, 64, 64]}, r"nearest is \[8, 64, 64\]"),
         ({"patch_size": [8, 32, 32]}, r"nearest is \[16, 32, 32\]"),
-        ({"patch_size": [8, 64]}, "three whole numbers"),
-        ({"spacing_mm": [1, 0, 1]}, "three positive"),
+        ({"patch_size": [8, 64]}, "at least 3 items"),
+        ({"spacing_mm": [1, 0, 1]}, "greater than 0"),
         ({"spacing_mm": "1"}, "spacing_mm"),
-        ({"intensity": {"method": "rnage"}}, "range, percentiles or zscore"),
-        ({"intensity": {"source": [0, 1]}}, "needs a method"),
+        ({"intensity": {"method": "rnage"}}, "'percentiles' or 'zscore'"),
+        ({"intensity": {"source": [0, 1]}}, "needs the key method"),
         ({"batch_size": 0}, "batch_size"),
     ],
 )

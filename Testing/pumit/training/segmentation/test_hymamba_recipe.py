@@ -20,8 +20,8 @@ from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.segmentation.data_plan import checked_patch
 from pumit.training.segmentation.networks import fitted_sizes, network_sizes, patch_divisor
-from pumit.training.segmentation.plan import check_segmentation_recipe
 from pumit.training.train import finetune
+from pumit.training.validate import read_segmentation
 from pumit.volume import Volume
 
 NAME = "hymamba_btcv"
@@ -36,7 +36,7 @@ def recipe_that_ships() -> dict[str, Any]:
 def test_its_settings_are_swin_unetrs() -> None:
     recipe = recipe_that_ships()
     assert NAME in recipe_names()
-    check_segmentation_recipe(recipe, NAME)
+    read_segmentation(recipe, NAME)
     plan = recipe["plan"]
     assert (plan["spacing_mm"], plan["patch_size"]) == ([2.0, 1.5, 1.5], [96, 96, 96])
     assert plan["intensity"] == {"method": "range", "source": [-175, 250], "target": [0, 1]}

@@ -20,9 +20,9 @@ from pumit.training.recipes.schedule import Schedule
 from pumit.training.segmentation.data_plan import checked_patch
 from pumit.training.segmentation.networks import fitted_sizes, network_sizes, patch_divisor
 from pumit.training.segmentation.patches import SegmentationBatch
-from pumit.training.segmentation.plan import check_segmentation_recipe
 from pumit.training.segmentation.task import SegmentationTask
 from pumit.training.train import finetune
+from pumit.training.validate import read_segmentation
 from pumit.volume import Volume
 from torch import nn
 from torch.nn import functional as F
@@ -47,7 +47,7 @@ def test_they_ship() -> None:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_their_settings_are_the_papers(name: str) -> None:
     recipe = recipe_of(name)
-    check_segmentation_recipe(recipe, name)
+    read_segmentation(recipe, name)
     spacing, patch, batch, _ = PUBLISHED[name]
     plan = recipe["plan"]
     assert (plan["spacing_mm"], plan["patch_size"], plan["batch_size"]) == (spacing, patch, batch)

@@ -9,12 +9,14 @@ import pytest
 import torch
 from labelled_scans import ball_and_box
 from pumit.errors import PumitError
-from pumit.training.segmentation.augmentation import Augmentation, AugmentationSettings
+from pumit.training.recipes.model import read_model
+from pumit.training.recipes.segmentation import AugmentationSettings
+from pumit.training.segmentation.augmentation import Augmentation, flip_axes
 from pumit.training.segmentation.patches import SegmentationBatch, SegmentationSource, cut
 from pumit.training.segmentation.prepared_cases import PreparedCase
 
 PATCH = (8, 16, 16)
-NONE = AugmentationSettings.from_recipe(False)
+NONE = AugmentationSettings.model_validate(False)
 
 
 def case(name: str, seed: int = 0, shape: tuple[int, int, int] = (14, 30, 28)) -> PreparedCase:
@@ -63,7 +65,7 @@ def test_batch_depends_on_the_generator_alone() -> None:
 @pytest.mark.parametrize("moved", [0.0, 1.0])
 def test_labels_move_with_the_image(flips: tuple[int, ...], moved: float) -> None:
     changes = {"rotation": moved, "scaling": moved}
-    settings = AugmentationSettings(**{**NONE.__dict__, **changes})
+    settings = AugmentationSettings(**{**NONE.model_dump(), **changes})
     made = source(case("a"), settings=settings, flip_axes=flips, batch_size=24)
     batch = draw(made)
     image, labels = batch.image[:, 0], batch.labels
@@ -111,7 +113,7 @@ def test_cut_copies_a_box_that_reaches_beyond() -> None:
 
 
 def test_thick_slices_are_turned_within_themselves_alone() -> None:
-    settings = AugmentationSettings(**{**NONE.__dict__, "rotation": 1.0, "scaling": 1.0})
+    settings = AugmentationSettings(**{**NONE.model_dump(), "rotation": 1.0, "scaling": 1.0})
     flat = Augmentation(settings, PATCH, (5.0, 1.0, 1.0), ())
     rng = np.random.RandomState(0)
     planes = torch.arange(8.0).view(1, 8, 1, 1).expand(1, 8, 23, 23)
@@ -132,19 +134,19 @@ def test_thick_slices_are_turned_within_themselves_alone() -> None:
     ],
 )
 def test_sided_classes_are_not_mirrored(classes: list[str], axes: tuple[int, ...]) -> None:
-    assert AugmentationSettings().flip_axes(classes) == axes
-    assert AugmentationSettings(flips="w").flip_axes(classes) == (2,)
+    assert flip_axes(AugmentationSettings(), classes) == axes
+    assert flip_axes(AugmentationSettings(flips="w"), classes) == (2,)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"rotate": 0.5}, "did you mean 'rotation'"),
-        ({"noise": 2}, "probability"),
+        ({"noise": 2}, "noise in .* at most 1"),
         ({"flips": "xyz"}, "letters d, h, w"),
         ({"blur": "much"}, "blur"),
     ],
 )
 def test_unusable_augmentation_is_named(given: dict[str, Any], message: str) -> None:
     with pytest.raises(PumitError, match=message):
-        AugmentationSettings.from_recipe(given)
+        read_model(AugmentationSettings, given, "augmentation")

@@ -15,6 +15,7 @@ from pumit.segmentation import ClassLabel
 from pumit.training.data.case import LabelledVolume
 from pumit.training.data.classes import classes_from
 from pumit.training.data.labelled_set import find_labelled_set
+from pumit.training.recipes.labelled import LabelledData
 from pumit.training.segmentation import prepared_cases
 from pumit.training.segmentation.prepared_cases import prepare, prepare_all, resize_labels
 from pumit.volume import Volume
@@ -101,7 +102,7 @@ def test_large_data_are_kept_on_disk_and_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = {"folder": str(write_pairs(tmp_path / "data", 2)), "classes": {"ball": 1, "box": 2}}
-    found = find_labelled_set(data, Path)
+    found = find_labelled_set(LabelledData(**data), Path)
 
     def made() -> list[Any]:
         return prepare_all(

@@ -13,7 +13,7 @@ from pumit.training.recipes.reader import read_yaml
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.segmentation.data_plan import checked_patch
 from pumit.training.segmentation.networks import fitted_sizes, network_sizes, patch_divisor
-from pumit.training.segmentation.plan import check_segmentation_recipe
+from pumit.training.validate import read_segmentation
 
 
 def recipe_of(name: str) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def recipe_of(name: str) -> dict[str, Any]:
 )
 def test_they_build_the_published_networks(name: str, outputs: int, parameters: int) -> None:
     recipe = recipe_of(name)
-    check_segmentation_recipe(recipe, name)
+    read_segmentation(recipe, name)
     plan, channels = recipe["plan"], len(recipe["data"]["channels"])
     given = fitted_sizes("swin_unetr", recipe["network_sizes"], tuple(plan["spacing_mm"]))
     patch = checked_patch(plan["patch_size"], patch_divisor("swin_unetr", given))

@@ -1,0 +1,79 @@
+"""Recipes of `pumit train` with `task: promptable`: better clicks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from pumit.errors import PumitError
+from pumit.training.recipes.labelled import LabelledRecipe
+from pumit.training.recipes.model import AtLeastOne, ClickSchedule, RecipeModel
+
+AboveZero = Annotated[float, Field(gt=0, le=1)]
+
+# Keys of the recipe that a checkpoint repeats.
+SETTINGS = (
+    *("initial", "part", "rank", "real_share", "keep", "batch_size", "targets_per_field"),
+    "blend",
+)
+
+
+class ClickedValidation(RecipeModel):
+    """What is clicked on in a validation.
+
+    Attributes:
+        answers: Structures of validation cases that are clicked on, most.
+        scenes: Generated scans that are clicked on to see what is forgotten.
+    """
+
+    answers: AtLeastOne = 16
+    scenes: int = 8
+
+
+class FineTuningRecipe(LabelledRecipe):
+    """Recipe of a promptable model that knows a lab's structures.
+
+    Attributes:
+        task: promptable: better clicks.
+        network: That of its initial model.
+        initial: Model to begin with, by name or file.
+        part: What is trained: the decoder (with the prompt encoder), adapters (low-rank ones in
+            the linear layers of the image encoder, and the decoder), or all.
+        rank: Rank of the adapters.
+        real_share: Share of fields that come from the lab's scans, of which a quarter ask for what
+            is beside its structures; the others are generated.
+        keep: Weight of answering as the initial model does whatever is not labelled; 0 forgets.
+        batch_size: Fields of a step; thin ones come in larger batches.
+        targets_per_field: Targets asked for in one field.
+        blend: Shares of the tuned weights to try at the end, the rest being the initial ones.
+        validation: What is clicked on in a validation.
+    """
+
+    task: Literal["promptable"] = "promptable"
+    network: Literal["promptable"] = "promptable"
+    initial: str = "default"
+    schedule: ClickSchedule = Field(default_factory=ClickSchedule)
+    part: Literal["all", "adapters", "decoder"] = "all"
+    rank: AtLeastOne = 8
+    real_share: AboveZero = 0.8
+    keep: float = 2.0
+    batch_size: AtLeastOne = 1
+    targets_per_field: AtLeastOne = 2
+    blend: Annotated[list[AboveZero], Field(min_length=1)] = Field(
+        default_factory=lambda: [0.75, 0.5]
+    )
+    validation: ClickedValidation = ClickedValidation()
+
+    @field_validator("blend")
+    @classmethod
+    def _fall(cls, blend: list[float]) -> list[float]:
+        return sorted(set(blend), reverse=True)
+
+    @model_validator(mode="after")
+    def _require_no_sizes(self) -> FineTuningRecipe:
+        if "network_sizes" in self.model_fields_set:
+            raise PumitError(
+                "A fine-tuning trains the network of its initial model; leave network_sizes out."
+            )
+        return self

@@ -1,0 +1,49 @@
+"""Which type a recipe is read into, by its task and network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pumit.errors import PumitError
+from pumit.training.recipes.classification import ClassificationRecipe
+from pumit.training.recipes.model import TrainingRecipe
+from pumit.training.recipes.pretraining import PRETRAINING, PretrainingRecipe
+from pumit.training.recipes.promptable import FineTuningRecipe
+from pumit.training.recipes.segmentation import SegmentationRecipe
+
+TASKS: dict[str, type[TrainingRecipe]] = {
+    "segmentation": SegmentationRecipe,
+    "classification": ClassificationRecipe,
+    "promptable": FineTuningRecipe,
+    "pretraining": PretrainingRecipe,
+}
+DEFAULT_TASK = "segmentation"
+
+
+def task_of(keys: Mapping[str, Any]) -> str:
+    """Task of a recipe that is not read yet."""
+    return str(keys.get("task", DEFAULT_TASK))
+
+
+def model_for(keys: Mapping[str, Any], source: str) -> type[TrainingRecipe]:
+    """The type that a recipe is read into.
+
+    Args:
+        keys: Keys and values of its file.
+        source: The file's name, for messages.
+
+    Raises:
+        PumitError: If there is no such task, or its network is not pre-trained.
+    """
+    task = task_of(keys)
+    if task not in TASKS:
+        raise PumitError(f"task in {source} must be {' or '.join(TASKS)}, got {task!r}.")
+    if task != "pretraining":
+        return TASKS[task]
+    network = str(keys.get("network", PretrainingRecipe.model_fields["network"].default))
+    if network not in PRETRAINING:
+        raise PumitError(
+            f"{network!r} is not pretrained; networks that are: {', '.join(PRETRAINING)}."
+        )
+    return PRETRAINING[network]
