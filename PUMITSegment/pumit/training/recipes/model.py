@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import (
@@ -197,7 +197,7 @@ def _sentence_of(error: ValidationError, model: type[RecipeModel], where: str) -
     names, part = _place_of(model, found["loc"])
     key, place = ([where, where, *names][i] for i in (-1, -2))
     if found["type"] == "extra_forbidden":
-        return f"Unknown key {found['loc'][-1]!r} in {key}{_hint(str(found['loc'][-1]), part)}"
+        return unknown_key(str(found["loc"][-1]), _fields_by_key(part) if part else (), key)
     cause = found.get("ctx", {}).get("error")
     if isinstance(cause, PumitError):
         return str(cause)
@@ -251,10 +251,17 @@ def _fields_by_key(model: type[RecipeModel]) -> dict[str, FieldInfo]:
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
-def _hint(key: str, model: type[RecipeModel] | None) -> str:
-    known = [] if model is None else sorted(_fields_by_key(model))
-    near = difflib.get_close_matches(key, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}."
+def unknown_key(key: str, known: Iterable[str], where: str) -> str:
+    """The sentence that says which key is unknown, and names the nearest right one.
+
+    Args:
+        key: The key.
+        known: Keys that there are.
+        where: Name of the place.
+    """
+    near = difflib.get_close_matches(key, sorted(known), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}."
+    return f"Unknown key {key!r} in {where}{hint}"
 
 
 def _models_in(annotation: Any) -> list[type[RecipeModel]]:

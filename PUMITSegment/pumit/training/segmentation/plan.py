@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pumit.errors import PumitError
 from pumit.networks.build import RECIPES
 from pumit.training.data.checks import DataFacts, examine
 from pumit.training.data.classes import (
@@ -22,7 +23,7 @@ from pumit.training.data.classes import (
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.labelled_set import LabelledCase, find_labelled_set
 from pumit.training.data.split import Split, split_cases
-from pumit.training.recipes.reader import Kinds, check_keys
+from pumit.training.recipes.model import unknown_key
 from pumit.training.recipes.segmentation import SegmentationRecipe
 from pumit.training.segmentation.augmentation import Augmentation, flip_axes
 from pumit.training.segmentation.data_plan import (
@@ -79,8 +80,12 @@ def check_network(recipe: SegmentationRecipe) -> None:
     """
     patch_divisor(recipe.network, recipe.network_sizes)
     own = RECIPES[recipe.network].sizes
-    kinds: Kinds = {k: (bool,) if isinstance(v, bool) else (object,) for k, v in own.items()}
-    check_keys(recipe.network_sizes, kinds, "network_sizes")
+    for key, value in recipe.network_sizes.items():
+        if key not in own:
+            raise PumitError(unknown_key(key, own, "network_sizes"))
+        is_switch = isinstance(own[key], bool)
+        if is_switch and not isinstance(value, bool):
+            raise PumitError(f"{key} in network_sizes must be true or false, got {value!r}.")
 
 
 def look_at_cases(
