@@ -193,7 +193,8 @@ def recipe_reference(model: type[RecipeModel], path: str = "") -> str:
 
 def _sentence_of(error: ValidationError, model: type[RecipeModel], where: str) -> str:
     """The first thing that is wrong, in a sentence."""
-    found = min(error.errors(), key=lambda row: row["type"] != "extra_forbidden")
+    # Of a value that may be several things, what fits best fails deepest.
+    found = min(error.errors(), key=lambda e: (e["type"] != "extra_forbidden", -len(e["loc"])))
     names, part = _place_of(model, found["loc"])
     key, place = ([where, where, *names][i] for i in (-1, -2))
     if found["type"] == "extra_forbidden":
