@@ -12,6 +12,7 @@ from pumit.training.planning.request import Planned, PlanRequest
 from pumit.training.planning.segmentation import plan_automatic
 from pumit.training.planning.trial_process import MemoryTooSmallError
 from pumit.training.recipes.presets import preset_for
+from pumit.training.validate import read_segmentation
 
 GIB = 1 << 30
 
@@ -62,8 +63,10 @@ def planned(
     hardware = Hardware(2, 8 * GIB, torch.device("cpu"))
     resolve: Callable[[str], Path] = lambda text: folder / text  # noqa: E731
     given = {"data": {"folder": ".", "classes": {"ball": 1, "box": 2}}, **given}
+    keys = {**given, "task": "segmentation"}
     request = PlanRequest(
-        {**given, "task": "segmentation"},
+        read_segmentation(keys, "recipe.yaml"),
+        keys,
         "recipe.yaml",
         resolve,
         preset,
