@@ -181,7 +181,7 @@ class ClickPreset:
     Attributes:
         seconds: From the start to the final validation.
         most_steps: More would only forget.
-        part: What is trained; see `ClickSettings`.
+        part: What is trained; see `FineTuningRecipe`.
         answers: Structures that are clicked on in a validation, most.
         scenes: Generated scans that are clicked on in a validation.
         learning_rate: Peak of the cosine.
