@@ -156,7 +156,7 @@ def test_given_values_come_first() -> None:
         ({"patch_size": [10, 64, 64]}, r"nearest is \[8, 64, 64\]"),
         ({"patch_size": [8, 32, 32]}, r"nearest is \[16, 32, 32\]"),
         ({"patch_size": [8, 64]}, "at least 3 items"),
-        ({"spacing_mm": [1, 0, 1]}, "greater than 0"),
+        ({"spacing_mm": [1, 0, 1]}, "must be above 0"),
         ({"spacing_mm": "1"}, "spacing_mm"),
         ({"intensity": {"method": "rnage"}}, "'percentiles' or 'zscore'"),
         ({"intensity": {"source": [0, 1]}}, "needs the key method"),
