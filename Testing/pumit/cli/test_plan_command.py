@@ -51,4 +51,5 @@ def test_what_is_wrong_is_one_line(refused: Any, tmp_path: Path) -> None:
     assert "no preset 'fast'" in refused("plan", recipe, "--preset", "fast")
     assert "Cannot read" in refused("plan", tmp_path / "none.yaml")
     assert "choose automatic or clicks" in refused("plan", recipe, "--goal", "x")
+    recipe.write_text(yaml.safe_dump(GIVEN))
     assert "did you mean 'nnformer_small'" in refused("plan", recipe, "--network", "nnformer_smal")

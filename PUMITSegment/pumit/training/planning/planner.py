@@ -47,6 +47,7 @@ def plan_training(
         PumitError: If the recipe or its data cannot be used, or the machine is too small.
     """
     task = GOALS[_goal(given, goal, source)]
+    preset_for(preset, "cpu")  # says that there is no such one
     keys = {**given, "task": task}
     recipe = read_recipe(keys, source)
     assert isinstance(recipe, LabelledRecipe)
