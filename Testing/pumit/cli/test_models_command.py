@@ -45,7 +45,12 @@ def test_list_shows_every_model_with_its_licence(run: Any) -> None:
     assert [line.split()[0] for line in lines] == [*SHIPPED, "mine"]
     assert "to be fetched" in lines[-1]
     assert "CC-BY-4.0" in lines[-1]
-    assert [line.split()[1] for line in lines] == ["promptable", "tokenizer", "automatic", "automatic"]
+    assert [line.split()[1] for line in lines] == [
+        "promptable",
+        "tokenizer",
+        "automatic",
+        "automatic",
+    ]
 
 
 @pytest.mark.usefixtures("models")
