@@ -138,7 +138,7 @@ def test_package_brings_every_file_that_is_not_python(project: dict, bundle: lis
 def test_every_library_that_is_imported_is_declared(repository: Path, project: dict) -> None:
     table = project["project"]
     extras = table["optional-dependencies"]
-    optional = [req for name in ("sam", "mamba", "server", "dask") for req in extras[name]]
+    optional = [req for name in ("train", "sam", "mamba", "server", "dask") for req in extras[name]]
     asked = [*table["dependencies"], *optional]
     declared = {canonicalize_name(Requirement(requirement).name) for requirement in asked}
     imported = set()
@@ -157,8 +157,9 @@ def test_slicer_is_asked_for_the_same_versions(repository: Path, project: dict) 
     file = repository / "PUMITSegment" / "Resources" / "requirements.txt"
     lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
     # torch comes through Slicer's PyTorch extension, which picks the build for the GPU.
-    wanted = [r for r in project["project"]["dependencies"] if Requirement(r).name != "torch"]
-    assert lines == wanted
+    train = project["project"]["optional-dependencies"]["train"]
+    wanted = [*project["project"]["dependencies"], *train]
+    assert lines == [r for r in wanted if Requirement(r).name != "torch"]
 
 
 def test_constraints_hold_a_version_of_everything_that_is_asked_for(

@@ -58,12 +58,13 @@ def prepare(*, tests: bool) -> None:
         _call([base, "-m", "venv", str(VENV)], "The virtual environment could not be made.")
     _say("Installing the packages (several minutes the first time)")
     # First and by its exact version, so that nothing else's wish decides which build is fetched.
-    if not _pip(_pinned("torch")):
+    # The demonstration clicks, which needs no torch.
+    if tests and not _pip(_pinned("torch")):
         raise SystemExit("torch could not be installed; pip says why above.")
-    extras = "[test,docs,slicer-test]" if tests else ""
+    extras = "[train,test,docs,slicer-test]" if tests else ""
     if not _pip("-e", f"{ROOT}{extras}"):
         # Slicer as a wheel exists for fewer machines than the rest.
-        if not tests or not _pip("-e", f"{ROOT}[test,docs]"):
+        if not tests or not _pip("-e", f"{ROOT}[train,test,docs]"):
             raise SystemExit("The packages could not be installed; pip says why above.")
         _say("Without slicer-core: the tests that need it will be skipped")
     if tests and not _pip("--no-deps", _pinned("trame-slicer")):

@@ -1,0 +1,124 @@
+"""Clicking works where PyTorch is not installed, and what needs it says so in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pumit.errors import PumitError
+from pumit.inference.engine import choice
+from pumit.inference.engine.torch_engine import TorchEngine
+from pumit.inference.interactive.segmenter import load_segmenter
+
+CORE = Path(__file__).resolve().parents[4] / "PUMITSegment"
+# What an environment without the packages would do, in a process of its own.
+WITHOUT = """
+import importlib.util, sys
+ABSENT = {"torch", "monai", "einops"}
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda n, p=None: None if n.split(".")[0] in ABSENT else found(n, p)
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ABSENT:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def without_torch(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(CORE)}
+    environment.pop("PUMIT_ENGINE", None)
+    command = [sys.executable, "-c", WITHOUT + code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    run = "from pumit.cli.main import main\nsys.exit(main())"
+    return without_torch(run, *arguments)
+
+
+def test_the_demonstration_needs_no_torch(tmp_path: Path) -> None:
+    ran = command("demo", "-o", str(tmp_path / "demo"), "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["dice_after_one_click"]["liver"] > 0.5
+
+
+def test_the_server_needs_no_torch() -> None:
+    ran = without_torch("import pumit.server.serve, pumit.server.app, pumit.nninteractive.client")
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+def test_a_gpu_without_torch_is_refused_in_one_line(device: str) -> None:
+    code = "import pumit\nfrom pumit.errors import PumitError\ntry: pumit.load_segmenter(device="
+    ran = without_torch(code + f"{device!r})\nexcept PumitError as error: print(error)")
+    assert "pip install 'pumit[train]'" in ran.stdout
+    assert len(ran.stdout.splitlines()) == 1
+
+
+def test_training_without_torch_is_refused_in_one_line(tmp_path: Path) -> None:
+    ran = command("train", "segmentation", "--data", str(tmp_path), "-o", str(tmp_path / "run"))
+    assert ran.returncode == 2
+    assert len(ran.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [ImportError("DLL load failed"), RuntimeError("Illegal CPU\nUnsupported instruction")]
+)
+def test_torch_takes_over_where_openvino_does_not_work(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Missing, too old, or refusing the CPU."""
+
+    def fail(*given: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.delenv(choice.VARIABLE, raising=False)
+    if isinstance(error, ImportError):
+        monkeypatch.setitem(sys.modules, "pumit.inference.engine.openvino_engine", None)
+    else:
+        monkeypatch.setattr("pumit.inference.engine.openvino_engine.OpenVinoEngine", fail)
+    assert isinstance(load_segmenter(tiny_checkpoint, device="cpu").engine, TorchEngine)
+    monkeypatch.setattr(choice, "has_torch", lambda: False)
+    with pytest.raises(PumitError, match="pip install") as caught:
+        load_segmenter(tiny_checkpoint, device="cpu")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_engine_is_refused(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(choice.VARIABLE, "tensorrt")
+    with pytest.raises(PumitError, match="PUMIT_ENGINE"):
+        load_segmenter(tiny_checkpoint)
+
+
+def test_both_engines_give_one_mask(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pumit.inference.interactive.session import InteractiveSession
+    from pumit.volume import Volume
+
+    d, h, w = np.indices((12, 40, 40))
+    ball = (d - 6) ** 2 + (h - 20) ** 2 / 4 + (w - 18) ** 2 / 4 < 25
+    array = (100 * ball + np.random.default_rng(0).normal(0, 5, ball.shape)).astype(np.float32)
+    masks = []
+    for engine in ("openvino", "torch"):
+        monkeypatch.setenv(choice.VARIABLE, engine)
+        monkeypatch.setattr("pumit.inference.loading.pick_precision", _single)
+        session = InteractiveSession(load_segmenter(tiny_checkpoint, device="cpu"))
+        session.set_volume(Volume(array))
+        session.add_point((18.0, 20.0, 6.0), positive=True)
+        session.add_point((2.0, 2.0, 1.0), positive=False)
+        masks.append(session.predict())
+    both = masks[0].sum() + masks[1].sum()
+    assert both == 0 or 2 * (masks[0] & masks[1]).sum() / both >= 0.999
+
+
+def _single(device: object) -> object:
+    import torch
+
+    return torch.float32
