@@ -17,14 +17,17 @@ LOCAL, REMOTE = ComputeMode.LOCAL, ComputeMode.REMOTE
 
 def having(**versions):
     """`version_of` of a Python that has everything, except what is given."""
-    return lambda name: versions.get(name.replace("-", "_"), "0.50" if name == "uvicorn" else "999")
+    return lambda name: versions.get(
+        name.replace("-", "_"), "0.50" if name == "uvicorn" else "9999"
+    )
 
 
 def test_the_requirements_name_what_the_core_is_packaged_with(repository):
     import tomllib
 
     project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]
-    packaged = {str(Requirement(line)) for line in project["dependencies"]}
+    train = project["optional-dependencies"]["train"]
+    packaged = {str(Requirement(line)) for line in [*project["dependencies"], *train]}
     assert {str(line) for line in dependencies.requirements(LOCAL)} == packaged
 
 

@@ -30,7 +30,9 @@ LOCAL = ComputeMode.LOCAL
 
 
 def having(**versions):
-    return lambda name: versions.get(name.replace("-", "_"), "0.50" if name == "uvicorn" else "999")
+    return lambda name: versions.get(
+        name.replace("-", "_"), "0.50" if name == "uvicorn" else "9999"
+    )
 
 
 def test_torch_comes_through_the_extension_where_there_is_one():

@@ -48,6 +48,15 @@ def test_the_demonstration_needs_no_torch(tmp_path: Path) -> None:
     assert json.loads(ran.stdout)["dice_after_one_click"]["liver"] > 0.5
 
 
+def test_no_telemetry_is_loaded() -> None:
+    code = (
+        "import pumit\npumit.load_segmenter()\nprint([m for m in sys.modules if 'telemetry_' in m"
+    )
+    ran = without_torch(code + " or m == 'openvino_telemetry' and sys.modules[m]])")
+    assert "openvino_telemetry" not in ran.stdout, ran.stderr
+    assert ran.returncode == 0
+
+
 def test_the_server_needs_no_torch() -> None:
     ran = without_torch("import pumit.server.serve, pumit.server.app, pumit.nninteractive.client")
     assert ran.returncode == 0, ran.stderr
