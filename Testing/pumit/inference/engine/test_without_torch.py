@@ -88,6 +88,7 @@ def test_torch_takes_over_where_openvino_does_not_work(
         raise error
 
     monkeypatch.delenv(choice.VARIABLE, raising=False)
+    monkeypatch.setattr(choice, "multiplies_bfloat16", lambda: False)
     if isinstance(error, ImportError):
         monkeypatch.setitem(sys.modules, "pumit.inference.engine.openvino_engine", None)
     else:
@@ -97,6 +98,17 @@ def test_torch_takes_over_where_openvino_does_not_work(
     with pytest.raises(PumitError, match="pip install") as caught:
         load_segmenter(tiny_checkpoint, device="cpu")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_torch_computes_where_the_cpu_multiplies_bfloat16(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, is_fast: bool
+) -> None:
+    monkeypatch.delenv(choice.VARIABLE, raising=False)
+    monkeypatch.setattr(choice, "multiplies_bfloat16", lambda: is_fast)
+    assert isinstance(load_segmenter(tiny_checkpoint, device="cpu").engine, TorchEngine) is is_fast
+    monkeypatch.setattr(choice, "has_torch", lambda: False)
+    assert not isinstance(load_segmenter(tiny_checkpoint, device="cpu").engine, TorchEngine)
 
 
 def test_an_unknown_engine_is_refused(
