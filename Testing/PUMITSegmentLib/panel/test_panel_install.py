@@ -51,7 +51,7 @@ class FirstRun(Panel):
     def version(self, name: str) -> str | None:
         if name == "uvicorn":  # the one with an upper bound
             return "0.50"
-        return "99" if self.installed or name not in ("torch", "light-the-torch") else None
+        return "9999" if self.installed or name not in ("torch", "light-the-torch") else None
 
     def settle(self) -> None:
         assert self.logic.background.drain(30)

@@ -15,6 +15,7 @@ import torch
 from pumit.cli.demo import CLICKS, remove_earlier_scan
 from pumit.errors import ExportError
 from pumit.export.dicom_series import write_dicom_series
+from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.prompt_encoder import PromptBatch
@@ -42,7 +43,9 @@ class BallNetwork(nn.Module):
 
 @pytest.fixture
 def balls(monkeypatch: pytest.MonkeyPatch, bright_segmenter: Segmenter) -> None:
-    segmenter = replace(bright_segmenter, network=BallNetwork())  # type: ignore[arg-type]
+    network = BallNetwork()
+    engine = TorchEngine(network, torch.device("cpu"), torch.float32)  # type: ignore[arg-type]
+    segmenter = replace(bright_segmenter, engine=engine)
     monkeypatch.setattr(
         "pumit.inference.interactive.segmenter.load_segmenter", lambda *a, **k: segmenter
     )

@@ -98,7 +98,8 @@ def test_channels_in_files_of_their_own(run: Any, refused: Any, tmp_path: Path) 
     images = folder / "imagesTr"
     ran = run("predict", images, "--channel-files", "-o", tmp_path / "answers", *options)
     assert ran.status == 0, ran.err
-    assert sorted(p.name for p in (tmp_path / "answers").iterdir()) == ["c0.nii.gz", "c1.nii.gz"]
+    answers = sorted(p.name for p in (tmp_path / "answers").glob("*.nii.gz"))
+    assert answers == ["c0.nii.gz", "c1.nii.gz"]
     line = refused(
         "predict", folder / "labelsTr", "--channel-files", "-o", tmp_path / "x", *options
     )

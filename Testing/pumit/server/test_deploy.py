@@ -175,9 +175,10 @@ def test_the_health_check_tells_a_living_server_from_none(fake_worker, tmp_path)
 def test_the_image_installs_what_the_project_declares():
     dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    extras = re.findall(r'pumit-\*\.whl\)\[(\w+)\]"', dockerfile)
-    assert extras == ["server"]
-    assert re.search(r"^server = \[", project, re.MULTILINE)
+    extras = re.findall(r'pumit-\*\.whl\)\[([\w,]+)\]"', dockerfile)
+    assert extras == ["server,train"]
+    for extra in extras[0].split(","):
+        assert re.search(rf"^{extra} = \[", project, re.MULTILINE)
     script = re.search(r'^pumit = "(.*)"$', project, re.MULTILINE)
     assert script
     assert 'ENTRYPOINT ["/opt/pumit/bin/pumit", "serve"]' in dockerfile

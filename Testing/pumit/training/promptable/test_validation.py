@@ -123,4 +123,5 @@ def test_the_shipped_recipe_says_what_is_done_without_it() -> None:
     recipe = read_yaml(find_recipe("clicks")[0])
     shipped = read_model(FineTuningRecipe, recipe, "clicks.yaml")
     bare = read_model(FineTuningRecipe, {"task": "promptable", "data": {}}, "bare.yaml")
-    assert shipped.model_copy(update={"name": bare.name, "version": bare.version}) == bare
+    named = bare.model_copy(update={"name": shipped.name, "version": shipped.version})
+    assert shipped.model_dump(mode="json") == named.model_dump(mode="json")
