@@ -90,7 +90,7 @@ def failures(request: pytest.FixtureRequest) -> Iterator[Any]:
     pytest.importorskip(
         "slicer_core", reason='slicer-core is absent: pip install -e ".[slicer-test]"'
     )
-    from harness.failures import Failures
+    from harness.program.failures import Failures
 
     with Failures().listening() as listening:
         request.node.stash[_FAILURES] = listening
@@ -101,11 +101,11 @@ def failures(request: pytest.FixtureRequest) -> Iterator[Any]:
 @pytest.fixture
 def scene(failures: Any) -> Iterator[Any]:
     """Slicer's scene, as empty as at its start; `slicer.app` and `slicer.modules` are set."""
-    from harness import core_application
+    from harness.program import core_application
 
     core_application.start()
     import slicer
-    from harness.scene_state import SceneState
+    from harness.program.scene_state import SceneState
 
     state = SceneState()
     yield slicer.mrmlScene
@@ -115,8 +115,8 @@ def scene(failures: Any) -> Iterator[Any]:
 @pytest.fixture
 def sliceView(scene: Any) -> Iterator[Callable[..., Any]]:
     """Makes slice views: sliceView(name="Red", orientation="Axial", size=(500, 500))."""
-    from harness import open_views
-    from harness.slice_view import SliceView
+    from harness.views import open_views
+    from harness.views.slice_view import SliceView
 
     def make(name: str = "Red", orientation: Any = "Axial", size: Any = (500, 500)) -> SliceView:
         view = open_views.sliceViewIfOpen(name)
@@ -135,8 +135,8 @@ def sliceView(scene: Any) -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def threeDView(scene: Any) -> Iterator[Callable[..., Any]]:
     """Makes 3D views: threeDView(name="1", size=(500, 500))."""
-    from harness import open_views
-    from harness.three_d_view import ThreeDView
+    from harness.views import open_views
+    from harness.views.three_d_view import ThreeDView
 
     def make(name: str = "1", size: Any = (500, 500)) -> ThreeDView:
         view = ThreeDView(name, size)
@@ -152,7 +152,7 @@ def slicerApp(scene: Any) -> Iterator[Any]:
     """`slicer.app` with Qt: `qt`, `ctk`, `slicer.qMRML...` and the base classes of modules."""
     pytest.importorskip("PySide6", reason='PySide6 is absent: pip install -e ".[slicer-test]"')
     pytest.importorskip("Qt", reason='Qt.py is absent: pip install -e ".[slicer-test]"')
-    from harness import application
+    from harness.program import application
 
     app = application.start()
     yield app
@@ -162,7 +162,7 @@ def slicerApp(scene: Any) -> Iterator[Any]:
 @pytest.fixture
 def loadModule(slicerApp: Any) -> Iterator[Callable[[Path], Any]]:
     """Loads a scripted module: loadModule(path).widgetRepresentation() is its panel."""
-    from harness import modules
+    from harness.program import modules
 
     names: list[str] = []
 
@@ -179,7 +179,7 @@ def loadModule(slicerApp: Any) -> Iterator[Callable[[Path], Any]]:
 @pytest.fixture
 def mainWindow(slicerApp: Any) -> Iterator[Any]:
     """What `slicer.util.mainWindow()` finds: status bar, and `slicer.util.selectModule(name)`."""
-    from harness.main_window import qSlicerMainWindow
+    from harness.program.main_window import qSlicerMainWindow
 
     window = qSlicerMainWindow()
     window.show()
@@ -189,9 +189,9 @@ def mainWindow(slicerApp: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def dicomDatabase(slicerApp: Any, tmp_path: Path) -> Iterator[Any]:
-    """`slicer.dicomDatabase`, empty; harness.ctk_dicom_database.indexFolder() fills it."""
+    """`slicer.dicomDatabase`, empty; harness.storage.ctk_dicom_database.indexFolder() fills it."""
     import slicer
-    from harness.ctk_dicom_database import ctkDICOMDatabase
+    from harness.storage.ctk_dicom_database import ctkDICOMDatabase
 
     slicer.dicomDatabase = ctkDICOMDatabase(tmp_path / "DICOM")
     yield slicer.dicomDatabase

@@ -1,4 +1,4 @@
-"""Workers around the fake model of `Testing/pumit/server`, for tests of what uses them."""
+"""Workers around the fake model of `Testing/pumit/server/fixtures`, for tests of what uses them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from PUMITSlicerLib.computing.settings import ComputeSettings
 
 bare_slicer.prepare()
 
-_SCRIPT = Path(__file__).parent / "pumit" / "server" / "fake_worker.py"
+_SCRIPT = Path(__file__).parent / "pumit" / "server" / "fixtures" / "fake_worker.py"
 
 
 class FakeWorkers:

@@ -107,7 +107,7 @@ def test_steps_on_another_grid_cannot_be_taken_back(made: LogicScene) -> None:
 
 def test_closing_leaves_no_observer_and_ends_what_computes(slicerApp: Any) -> None:
     import slicer
-    from harness.scene_state import countPythonObservers
+    from harness.program.scene_state import countPythonObservers
 
     scene = slicer.mrmlScene
     before = countPythonObservers(scene)

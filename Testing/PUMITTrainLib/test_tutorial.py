@@ -81,7 +81,7 @@ class Walk:
     def picture(self, name: str, views: Any = None, panel: Any = None) -> None:
         """What a user would see now."""
         import slicer
-        from harness.picture import compose
+        from harness.views.picture import compose
         from PIL import Image
 
         for _ in range(3):
@@ -179,7 +179,7 @@ def test_tutorial_on_a_real_training(
 ) -> None:
     pytest.importorskip("torch")
     import slicer
-    from harness.plot_view import PlotView
+    from harness.views.plot_view import PlotView
 
     monkeypatch.setenv("PUMIT_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))

@@ -53,7 +53,7 @@ class TrainModule(TrainScene, ShownPanel):
 
     def reopen(self) -> None:
         """Close the module, and open it again in the same Slicer: the runs go on."""
-        from harness.modules import unloadModule
+        from harness.program.modules import unloadModule
         from PUMITSlicerLib.computing.background import Background
 
         self.gui.exit()

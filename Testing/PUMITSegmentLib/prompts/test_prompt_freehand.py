@@ -63,7 +63,7 @@ def test_clicks_with_an_unsteady_hand_stay_clicks(prompted, view) -> None:
 
 
 def test_after_strokes_the_mouse_does_what_it_did(prompted, view) -> None:
-    from harness.scene_state import countPythonObservers
+    from harness.program.scene_state import countPythonObservers
 
     before = countPythonObservers(view.interactor)
     prompted.place("SCRIBBLE")

@@ -64,7 +64,7 @@ def test_removing_the_segmentation_removes_all_prompts_while_placing(prompted, a
 @pytest.mark.parametrize("kind", ["POINT", "BOX_3D", "BOX_2D", "SCRIBBLE", "LASSO"])
 def test_closing_the_scene_while_placing_leaves_nothing(prompted, axial, kind) -> None:
     import slicer
-    from harness.scene_state import countPythonObservers
+    from harness.program.scene_state import countPythonObservers
 
     observers = countPythonObservers(slicer.mrmlScene)
     prompted.placeOneOfEach(axial)
@@ -78,7 +78,7 @@ def test_closing_the_scene_while_placing_leaves_nothing(prompted, axial, kind) -
 
 def test_close_leaves_no_observer(prompted, axial) -> None:
     import slicer
-    from harness.scene_state import countPythonObservers
+    from harness.program.scene_state import countPythonObservers
 
     prompted.placeOneOfEach(axial)
     prompted.prompts.close()

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "pumit" / "server"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "pumit" / "server" / "fixtures"))
 
 from fake_engine import FakeEngine
 from pumit.client.http_client import Client

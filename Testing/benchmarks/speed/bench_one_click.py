@@ -76,8 +76,8 @@ class Counts:
 @contextmanager
 def serving(tree: Path) -> Iterator[str]:
     """The painting model in a process of its own; its address."""
-    command = [sys.executable, str(tree / "Testing/pumit/server/fake_worker.py")]
-    paths = [str(tree / "PUMITSegment"), str(tree / "Testing/pumit/server")]
+    command = [sys.executable, str(tree / "Testing/pumit/server/fixtures/fake_worker.py")]
+    paths = [str(tree / "PUMITSegment"), str(tree / "Testing/pumit/server/fixtures")]
     environment = {**os.environ, "PUMIT_TOKEN": TOKEN, "PYTHONPATH": os.pathsep.join(paths)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, text=True, env=environment, **pipes) as worker:  # type: ignore
@@ -110,14 +110,14 @@ def measure(tree: Path, count: int) -> dict[str, object]:
     from bench_slicer import _VIEWS, SPACING_DHW, body, clicks_around, turn
 
     # After the import: the folders of the checkout come first.
-    folders = ("Testing", "Testing/pumit/server", "PUMITSegment")
+    folders = ("Testing", "Testing/pumit/server/fixtures", "PUMITSegment")
     sys.path[:0] = [str(tree / folder) for folder in folders]
-    from harness import application, core_application, modules
+    from harness.program import application, core_application, modules
 
     core_application.start()
     application.start()
     import slicer
-    from harness.slice_view import SliceView
+    from harness.views.slice_view import SliceView
 
     array = body()
     volume_node = slicer.util.addVolumeFromArray(array)

@@ -108,12 +108,12 @@ def clicks_around(middle_ras: np.ndarray, count: int) -> list[tuple[float, ...]]
 
 def through_slicer(scan: Path | None, count: int) -> dict[str, object]:
     """Click in the panel; seconds of each click, of holding up, and the prompts for the core."""
-    from harness import application, core_application, modules
+    from harness.program import application, core_application, modules
 
     core_application.start()
     application.start()
     import slicer
-    from harness.slice_view import SliceView
+    from harness.views.slice_view import SliceView
 
     if scan is not None:
         volumeNode = slicer.util.loadVolume(str(scan), {})

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import importlib
 
-from harness import stand_ins as _stand_ins
+from harness.binding import stand_ins as _stand_ins
 
 # Gives Qt PythonQt's manners, and registers the stand-ins.
-for _name in ("qt", "harness.ctk_buttons", "harness.ctk_inputs", "harness.ctk_numbers"):
+for _name in (
+    "qt",
+    "harness.widgets.ctk_buttons",
+    "harness.widgets.ctk_inputs",
+    "harness.widgets.ctk_numbers",
+):
     importlib.import_module(_name)
 globals().update({n: kind for n, kind in _stand_ins.classes.items() if n.startswith("ctk")})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 
-from harness import pythonqt
-from harness.ui_loader import QUiLoader as _QUiLoader
+from harness.binding import pythonqt
+from harness.binding.ui_loader import QUiLoader as _QUiLoader
 
 pythonqt.install()
 for _name in ("QtCore", "QtGui", "QtWidgets", "QtNetwork", "QtSvg"):

@@ -158,7 +158,7 @@ def test_a_killed_client_leaves_no_process_behind():
         time.sleep(600)
         """
     )
-    fake = Path(__file__).parents[1] / "server" / "fake_worker.py"
+    fake = Path(__file__).parents[1] / "server" / "fixtures" / "fake_worker.py"
     command = [sys.executable, "-c", script, str(fake)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None

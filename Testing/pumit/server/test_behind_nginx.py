@@ -108,7 +108,7 @@ def site(tmp_path_factory):
     made = []
 
     def make_worker(*options):
-        script = str(Path(__file__).with_name("fake_worker.py"))
+        script = str(Path(__file__).parent / "fixtures" / "fake_worker.py")
         made.append(LocalWorker(command=[sys.executable, script, *options]))
         return made[-1]
 

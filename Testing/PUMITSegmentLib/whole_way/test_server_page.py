@@ -1,0 +1,133 @@
+"""Does what the page on servers says of Slicer, with a real server over TLS, and makes its picture.
+
+`PUMIT_SCREENSHOTS=Resources/server` writes it where the page shows it; else it goes to a temporary
+folder. The scan may be shown: STS_001 of the TCIA collection Soft-tissue-Sarcoma, CC BY.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+CASE = "cases/ct_sts001"
+TUMOUR = (-69.3, -9.8, -796.3)  # RAS mm
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate of this machine's loopback that signs itself, as the page makes one."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run(command, check=True, capture_output=True)
+    return certificate, key
+
+
+@contextlib.contextmanager
+def serving(folder: Path, token: str) -> Iterator[tuple[str, Path]]:
+    """`pumit serve` over TLS: its address, and the certificate that viewers need."""
+    certificate, key = make_certificate(folder)
+    token_file = folder / "token"
+    token_file.write_text(token)
+    command = [sys.executable, "-m", "pumit", "serve", "--json", "--token-file", str(token_file)]
+    command += ["--certfile", str(certificate), "--keyfile", str(key), "--device", "cpu"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "PUMITSegment")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
+        try:
+            assert server.stdout is not None
+            yield json.loads(server.stdout.readline())["url"], certificate
+        finally:
+            server.terminate()
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 120.0) -> None:
+    import slicer
+
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        slicer.app.processEvents()
+        time.sleep(0.002)
+
+
+@pytest.mark.slow
+def test_a_click_in_slicer_is_answered_by_a_server_over_tls(
+    loadModule: Any, sliceView: Any, shared_data: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    import slicer
+    from harness.views.picture import compose
+    from PIL import Image
+    from Qt import QtCore, QtTest
+
+    scan = shared_data / CASE / "image.nii.gz"
+    if not scan.is_file():
+        pytest.skip("the page's scan is absent")
+    frame = loadModule(ROOT / "PUMITSegment" / "PUMITSegment.py").widgetRepresentation()
+    gui = slicer.util.getModuleWidget("PUMITSegment")
+    ui, logic = gui.panel.ui, gui.logic
+    logic.compute._whyNotInstalled = lambda mode: ""
+    volumeNode = slicer.util.loadVolume(str(scan), {"name": "Thigh CT"})
+    display = volumeNode.GetDisplayNode()
+    display.SetAutoWindowLevel(False)
+    display.SetWindowLevel(350, 50)
+    placed = (("Red", "Axial"), ("Green", "Coronal"))
+    views = [sliceView(name, orientation) for name, orientation in placed]
+    for view in views:
+        view.show(volumeNode)
+        view.jumpTo(TUMOUR)
+    frame.show()
+    gui.enter()
+
+    def press(widget: Any) -> None:
+        QtTest.QTest.mouseClick(widget, QtCore.Qt.LeftButton)
+
+    token = secrets.token_hex(32)
+    with serving(tmp_path, token) as (url, certificate):
+        ui.computeSection.collapsed = False
+        ui.computeWhereSelector.currentIndex = 1
+        ui.remoteUrlEdit.text = url
+        ui.remoteTokenEdit.text = token
+        ui.remoteTokenEdit.editingFinished.emit()
+        press(ui.testButton)
+        wait_for(lambda: "not trusted" in ui.statusLabel.text)
+        ui.certificateEdit.currentPath = str(certificate)
+        press(ui.testButton)
+        wait_for(lambda: "computes with model default" in ui.statusLabel.text)
+        press(ui.newSegmentButton)
+        press(ui.pointButton)
+        views[0].clickAt(TUMOUR)
+        wait_for(lambda: not logic.isComputing)
+        found = logic.maskOf(logic.segmentID)
+        expert = slicer.util.loadLabelVolume(str(shared_data / CASE / "label.nii.gz"))
+        truth = slicer.util.arrayFromVolume(expert) > 0
+        slicer.mrmlScene.RemoveNode(expert)
+        assert 2 * np.sum(found & truth) / (np.sum(found) + np.sum(truth)) > 0.5
+        # What is shown is an address of a machine that is none.
+        for section in (ui.inputSection, ui.exportSection):
+            section.collapsed = True
+        ui.remoteUrlEdit.text = "https://gpu.example.org"
+        ui.certificateEdit.blockSignals(True)
+        ui.certificateEdit.currentPath = "cert.pem"
+        file = Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path)) / "slicer.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        compose(frame, views, file)
+        Image.open(file).quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
+        logic.compute.stop()
+    gui.exit()

@@ -1,0 +1,1 @@
+"""The application: its start, main window, modules and layout, and what it leaves behind."""

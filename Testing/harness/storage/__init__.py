@@ -1,0 +1,1 @@
+"""Files, the subject hierarchy and the DICOM database."""

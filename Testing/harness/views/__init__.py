@@ -1,0 +1,1 @@
+"""Slice, 3D and plot views offscreen, driven by mouse and keys."""

@@ -1,0 +1,1 @@
+"""Stand-ins of CTK's and Slicer's widgets."""

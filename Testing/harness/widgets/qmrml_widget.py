@@ -1,0 +1,99 @@
+"""What every widget of Slicer that shows a scene has in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import slicer
+from Qt import QtCore, QtWidgets
+
+from harness.binding.stand_ins import standIn, stored
+from harness.widgets import ctk_buttons, ctk_numbers
+from harness.widgets.observers import Observers
+
+Signal = QtCore.Signal
+SCENE_CHANGED = "mrmlSceneChanged(vtkMRMLScene*)"
+
+
+class SceneWidget:
+    """Holds a scene, and tells when it, or what it holds, changes."""
+
+    _scene: Any = None
+    _sceneObservers: Observers | None = None
+
+    def mrmlScene(self) -> Any:
+        """The scene."""
+        return self._scene
+
+    def setMRMLScene(self, scene: Any) -> None:
+        """Set the scene."""
+        if scene is self._scene:
+            return
+        if self._sceneObservers is not None:
+            self._sceneObservers.clear()
+        self._scene = scene
+        self._sceneObservers = Observers(self)
+        if scene is not None:
+            kind = slicer.vtkMRMLScene
+            for event in (
+                kind.NodeAddedEvent,
+                kind.NodeRemovedEvent,
+                kind.EndCloseEvent,
+                kind.EndImportEvent,
+                kind.EndBatchProcessEvent,
+            ):
+                self._sceneObservers.add(scene, event, self._onSceneChanged)
+        self._onSceneChanged()
+        self.mrmlSceneChanged.emit(scene)
+
+    def _onSceneChanged(self) -> None:
+        """Follow a change of the scene."""
+
+
+@standIn(SCENE_CHANGED)
+class qMRMLWidget(SceneWidget, QtWidgets.QWidget):
+    """A widget with a scene."""
+
+    mrmlSceneChanged = Signal(object)
+
+    def __init__(self, parent: QtWidgets.QWidget | None = None) -> None:
+        QtWidgets.QWidget.__init__(self, parent)
+
+
+@standIn(SCENE_CHANGED)
+class qSlicerWidget(qMRMLWidget):
+    """The root of a module's panel."""
+
+
+@standIn(SCENE_CHANGED)
+class qMRMLCollapsibleButton(SceneWidget, ctk_buttons.ctkCollapsibleButton):
+    """A collapsible button with a scene."""
+
+    mrmlSceneChanged = Signal(object)
+
+
+@standIn(SCENE_CHANGED)
+class qMRMLSliderWidget(SceneWidget, ctk_numbers.ctkSliderWidget):
+    """A slider in the units of the scene."""
+
+    mrmlSceneChanged = Signal(object)
+    quantity = stored(str, "quantity", "")
+    unitAwareProperties = stored(int, "unitAwareProperties", 0)
+
+
+@standIn(SCENE_CHANGED)
+class qMRMLSpinBox(SceneWidget, ctk_numbers.ctkDoubleSpinBox):
+    """A spin box in the units of the scene."""
+
+    mrmlSceneChanged = Signal(object)
+    quantity = stored(str, "quantity", "")
+    unitAwareProperties = stored(int, "unitAwareProperties", 0)
+
+
+@standIn(SCENE_CHANGED)
+class qMRMLRangeWidget(SceneWidget, ctk_numbers.ctkRangeWidget):
+    """A range in the units of the scene."""
+
+    mrmlSceneChanged = Signal(object)
+    quantity = stored(str, "quantity", "")
+    unitAwareProperties = stored(int, "unitAwareProperties", 0)

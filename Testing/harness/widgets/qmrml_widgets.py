@@ -1,0 +1,23 @@
+"""Brings every stand-in of Slicer's own widgets into `slicer`."""
+
+from __future__ import annotations
+
+import slicer
+
+from harness.binding import stand_ins
+from harness.widgets import (
+    markups_widgets,
+    node_combo_box,
+    qmrml_widget,
+    segment_selector,
+    segments_widgets,
+)
+
+ALL = (markups_widgets, node_combo_box, qmrml_widget, segment_selector, segments_widgets)
+
+
+def install() -> None:
+    """Set the widgets as attributes of `slicer`."""
+    for name, kind in stand_ins.classes.items():
+        if name.startswith("q"):
+            setattr(slicer, name, kind)

@@ -1,0 +1,227 @@
+"""The table of a segmentation's segments, and the button that shows them in 3D."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import slicer
+from Qt import QtCore, QtGui, QtWidgets
+
+from harness.binding.stand_ins import standIn, stored
+from harness.widgets.ctk_buttons import ctkMenuButton
+from harness.widgets.observers import Observers
+from harness.widgets.qmrml_widget import SCENE_CHANGED, SceneWidget
+
+Property, Signal = QtCore.Property, QtCore.Signal
+_VISIBLE, _COLOR, _NAME = range(3)
+_SURFACE = "Closed surface"
+
+
+@standIn(
+    SCENE_CHANGED,
+    "selectionChanged(QItemSelection,QItemSelection)",
+    "segmentAboutToBeModified(QString)",
+)
+class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
+    """Lists segments with visibility, colour and name."""
+
+    mrmlSceneChanged = Signal(object)
+    selectionChanged = Signal(QtCore.QItemSelection, QtCore.QItemSelection)
+    segmentAboutToBeModified = Signal(str)
+    headerVisible = stored(bool, "headerVisible", True, "_showColumns")
+    visibilityColumnVisible = stored(bool, "visibilityColumnVisible", True, "_showColumns")
+    colorColumnVisible = stored(bool, "colorColumnVisible", True, "_showColumns")
+    opacityColumnVisible = stored(bool, "opacityColumnVisible", True)
+    statusColumnVisible = stored(bool, "statusColumnVisible", False)
+    layerColumnVisible = stored(bool, "layerColumnVisible", False)
+    useTerminologySelector = stored(bool, "useTerminologySelector", True)
+    terminologySelectorOptionVisible = stored(bool, "terminologySelectorOptionVisible", True)
+    terminologySelectorAutoDisable = stored(bool, "terminologySelectorAutoDisable", True)
+    selectionMode = stored(int, "selectionMode", 3, "_onSelectionMode")
+    readOnly = stored(bool, "readOnly", False, "_fill")
+    filterBarVisible = stored(bool, "filterBarVisible", False)
+    textFilter = stored(str, "textFilter", "", "_fill")
+    jumpToSelectedSegmentEnabled = stored(bool, "jumpToSelectedSegmentEnabled", False)
+
+    def __init__(self, parent: QtWidgets.QWidget | None = None) -> None:
+        QtWidgets.QWidget.__init__(self, parent)
+        self._table = QtWidgets.QTableWidget(0, 3)
+        self._table.setHorizontalHeaderLabels(["", "", "Name"])
+        self._table.setSelectionBehavior(QtWidgets.QAbstractItemView.SelectRows)
+        self._table.verticalHeader().hide()
+        self._table.horizontalHeader().setStretchLastSection(True)
+        for column in (_VISIBLE, _COLOR):
+            self._table.setColumnWidth(column, 28)
+        layout = QtWidgets.QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._table)
+        self._node: Any = None
+        self._ids: list[str] = []
+        self._hidden: list[str] = []
+        self._observers = Observers(self)
+        self._table.selectionModel().selectionChanged.connect(self.selectionChanged)
+        self._table.itemChanged.connect(self._onEdited)
+
+    def tableWidget(self) -> QtWidgets.QTableWidget:
+        """The table."""
+        return self._table
+
+    def segmentationNode(self) -> Any:
+        """The segmentation."""
+        return self._node
+
+    def setSegmentationNode(self, node: Any) -> None:
+        """Set the segmentation."""
+        self._observers.clear()
+        self._node = node
+        if node is not None:
+            kind = slicer.vtkSegmentation
+            for event in (
+                kind.SegmentAdded,
+                kind.SegmentRemoved,
+                kind.SegmentModified,
+                kind.SegmentsOrderModified,
+            ):
+                self._observers.add(node, event, self._fill)
+            self._observers.add(
+                node, slicer.vtkMRMLDisplayableNode.DisplayModifiedEvent, self._fill
+            )
+        self._fill()
+
+    def setSelectionMode(self, mode: int) -> None:
+        """Set how many rows can be selected, as QAbstractItemView::SelectionMode."""
+        self.selectionMode = int(getattr(mode, "value", mode))
+
+    def selectedSegmentIDs(self) -> list[str]:
+        """IDs of the selected segments."""
+        rows = sorted(index.row() for index in self._table.selectionModel().selectedRows())
+        return [self._ids[row] for row in rows if row < len(self._ids)]
+
+    def setSelectedSegmentIDs(self, segmentIDs: list[str]) -> None:
+        """Select segments."""
+        flags = QtCore.QItemSelectionModel
+        self._table.clearSelection()
+        for segmentID in segmentIDs:
+            if segmentID in self._ids:
+                index = self._table.model().index(self._ids.index(segmentID), 0)
+                self._table.selectionModel().select(index, flags.Select | flags.Rows)
+
+    def clearSelection(self) -> None:
+        """Select none."""
+        self._table.clearSelection()
+
+    @Property(int)
+    def segmentCount(self) -> int:
+        """How many segments are listed."""
+        return len(self._ids)
+
+    def setHideSegments(self, segmentIDs: list[str]) -> None:
+        """Leave segments out of the list."""
+        self._hidden = list(segmentIDs)
+        self._fill()
+
+    def hideSegments(self) -> list[str]:
+        """IDs of the segments that are left out."""
+        return list(self._hidden)
+
+    def displayedSegmentIDs(self) -> list[str]:
+        """IDs of the listed segments."""
+        return list(self._ids)
+
+    def rowForSegmentID(self, segmentID: str) -> int:
+        """The row of a segment, or -1."""
+        return self._ids.index(segmentID) if segmentID in self._ids else -1
+
+    def segmentIDForRow(self, row: int) -> str:
+        """The segment of a row."""
+        return self._ids[row] if 0 <= row < len(self._ids) else ""
+
+    def _onSelectionMode(self) -> None:
+        modes = QtWidgets.QAbstractItemView.SelectionMode
+        self._table.setSelectionMode(modes(self.selectionMode))
+
+    def _showColumns(self) -> None:
+        self._table.horizontalHeader().setVisible(self.headerVisible)
+        self._table.setColumnHidden(_VISIBLE, not self.visibilityColumnVisible)
+        self._table.setColumnHidden(_COLOR, not self.colorColumnVisible)
+
+    def _fill(self) -> None:
+        selected = self.selectedSegmentIDs()
+        blocked = self._table.blockSignals(True)
+        segmentation = self._node.GetSegmentation() if self._node is not None else None
+        ids = list(segmentation.GetSegmentIDs()) if segmentation is not None else []
+        ids = [segmentID for segmentID in ids if segmentID not in self._hidden]
+        wanted = self.textFilter.lower()
+        self._ids = [i for i in ids if wanted in segmentation.GetSegment(i).GetName().lower()]
+        self._table.setRowCount(len(self._ids))
+        for row, segmentID in enumerate(self._ids):
+            self._fillRow(row, segmentID, segmentation.GetSegment(segmentID))
+        self._table.blockSignals(blocked)
+        if selected != self.selectedSegmentIDs():
+            self.setSelectedSegmentIDs(selected)
+
+    def _fillRow(self, row: int, segmentID: str, segment: Any) -> None:
+        display = self._node.GetDisplayNode()
+        isVisible = display is None or display.GetSegmentVisibility(segmentID)
+        visible = QtWidgets.QTableWidgetItem()
+        visible.setCheckState(QtCore.Qt.Checked if isVisible else QtCore.Qt.Unchecked)
+        color = QtWidgets.QTableWidgetItem()
+        color.setBackground(QtGui.QColor.fromRgbF(*segment.GetColor()))
+        color.setToolTip(segment.GetTerminology() if hasattr(segment, "GetTerminology") else "")
+        name = QtWidgets.QTableWidgetItem(segment.GetName())
+        if self.readOnly:
+            name.setFlags(name.flags() & ~QtCore.Qt.ItemIsEditable)
+        for column, item in ((_VISIBLE, visible), (_COLOR, color), (_NAME, name)):
+            self._table.setItem(row, column, item)
+
+    def _onEdited(self, item: QtWidgets.QTableWidgetItem) -> None:
+        segmentID = self._ids[item.row()]
+        if item.column() == _NAME:
+            self.segmentAboutToBeModified.emit(segmentID)
+            self._node.GetSegmentation().GetSegment(segmentID).SetName(item.text())
+        elif item.column() == _VISIBLE and self._node.GetDisplayNode() is not None:
+            checked = item.checkState() == QtCore.Qt.Checked
+            self._node.GetDisplayNode().SetSegmentVisibility(segmentID, checked)
+
+
+@standIn()
+class qMRMLSegmentationShow3DButton(ctkMenuButton):
+    """Makes and removes the surfaces of a segmentation."""
+
+    locked = stored(bool, "locked", False)
+
+    def __init__(self, parent: QtWidgets.QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setCheckable(True)
+        self.setEnabled(False)
+        self._node: Any = None
+        self._observers = Observers(self)
+        self.toggled.connect(self._onToggled)
+
+    def segmentationNode(self) -> Any:
+        """The segmentation."""
+        return self._node
+
+    def setSegmentationNode(self, node: Any) -> None:
+        """Set the segmentation; without one the button is disabled."""
+        self._observers.clear()
+        self._node = node
+        if node is not None:
+            event = slicer.vtkSegmentation.ContainedRepresentationNamesModified
+            self._observers.add(node, event, self._onRepresentations)
+        self._onRepresentations()
+
+    def _onRepresentations(self) -> None:
+        blocked = self.blockSignals(True)
+        self.setChecked(self._node is not None and self._hasSurface())
+        self.setEnabled(self._node is not None)
+        self.blockSignals(blocked)
+
+    def _hasSurface(self) -> bool:
+        return self._node.GetSegmentation().ContainsRepresentation(_SURFACE)
+
+    def _onToggled(self, isOn: bool) -> None:
+        if isOn and not self._hasSurface():
+            self._node.CreateClosedSurfaceRepresentation()
+        elif not isOn and self._hasSurface():
+            self._node.RemoveClosedSurfaceRepresentation()
