@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -205,12 +206,10 @@ def test_the_packages_of_the_training_build_on_each_other() -> None:
 
 
 def test_packages_have_sixteen_modules_at_most(repository: Path) -> None:
-    folders: dict[str, int] = {}
-    for file in tracked_files(repository):
-        path = file.relative_to(repository)
-        is_ours = path.parts[0] in ("PUMITSegment", "PUMITTrain")
-        if is_ours and path.suffix == ".py" and path.name != "__init__.py":
-            folders[path.parent.as_posix()] = folders.get(path.parent.as_posix(), 0) + 1
+    """Folders of tests and scripts, too."""
+    paths = [file.relative_to(repository) for file in tracked_files(repository)]
+    modules = [path for path in paths if path.suffix == ".py" and path.name != "__init__.py"]
+    folders = Counter(path.parent.as_posix() for path in modules)
     assert not {folder: count for folder, count in folders.items() if count > MOST_MODULES}
 
 
