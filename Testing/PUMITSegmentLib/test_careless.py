@@ -8,22 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from found_structures import found
 from panel_scene import Panel
 from scripted_worker import LogicScene, box
 
 A, B = box((5, 5, 5), (12, 12, 12)), box((8, 8, 8), (16, 16, 16))
-
-
-def found(*masks: np.ndarray) -> Any:
-    """What an automatic model found."""
-    from PUMITSegmentLib.automatic import FoundStructure, FoundStructures
-    from PUMITSegmentLib.segments.writer import prepare
-
-    structures = tuple(
-        FoundStructure(f"Organ {i}", "", (0.5, 0.5, 0.5), prepare(mask), int(mask.sum()))
-        for i, mask in enumerate(masks)
-    )
-    return FoundStructures(structures, (), "model", "1")
 
 
 def isShown(node: Any) -> bool:

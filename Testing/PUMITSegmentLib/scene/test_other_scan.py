@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from found_structures import found
 from panel_scene import Panel
 from scripted_worker import box
 
@@ -327,8 +328,6 @@ def test_the_segmentation_of_a_deleted_scan_is_asked_about_too(
 def test_what_a_model_finds_is_not_added_to_another_scans_segmentation(
     patients: TwoPatients, no: Questions
 ) -> None:
-    from test_careless import found
-
     onTheFirstOnes(patients)
     patients.logic.addFound(found(B))
     assert len(no.asked) == 1
