@@ -99,8 +99,9 @@ def test_cmake_says_the_same(entry: dict, name: str, cmake: str) -> None:
 
 
 def test_torch_comes_through_slicers_extension(entry: dict, repository: Path) -> None:
-    requirements = repository / "PUMITSegment" / "Resources" / "requirements.txt"
-    lines = requirements.read_text(encoding="utf-8").splitlines()
+    resources = repository / "PUMITSegment" / "Resources"
+    files = [resources / name for name in ("requirements.txt", "requirements-train.txt")]
+    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     assert "PyTorch" in entry["build_dependencies"]
     assert not [line for line in lines if re.match(r"torch\b", line)]
 

@@ -59,7 +59,7 @@ def localCollaborators() -> Collaborators:
         CheckerProgram(background),
         QtTimer,
         slicer_settings(),
-        lambda: why_not_installed(ComputeMode.LOCAL),
+        lambda: why_not_installed(ComputeMode.LOCAL, withTorch=True),
         read_availability,
         runs_folder(),
     )

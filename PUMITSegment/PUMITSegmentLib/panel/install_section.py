@@ -7,6 +7,7 @@ from dataclasses import replace
 import ctk
 from pumit.errors import PumitError
 from PUMITSlicerLib.computing.compute import ComputeState
+from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.installing.dependencies import TORCH
 from PUMITSlicerLib.installing.installation import InstallationPlan, Installer, has_torch_extension
 from slicer.i18n import tr as _
@@ -36,6 +37,8 @@ class InstallSection:
         ui.setupDetailsButton.connect("clicked()", self._onDetails)
         ui.wheelFolderEdit.connect("currentPathChanged(QString)", self._onWheelFolder)
         ui.torchFromIndexCheckBox.connect("toggled(bool)", self.refresh)
+        ui.withTorchCheckBox.checked = self._compute.settings.wantsTorch
+        ui.withTorchCheckBox.connect("toggled(bool)", self._onWithTorch)
         ui.computeSection.connect("contentsCollapsed(bool)", self._show)
         self._compute.onStateChanged.append(self.refresh)
         ui.setupFrame.hide()
@@ -56,30 +59,33 @@ class InstallSection:
         isMissing = self._compute.state is ComputeState.NOT_INSTALLED
         settings = self._compute.settings
         allows = self._ui.torchFromIndexCheckBox.checked
-        wanted = (isMissing, settings.mode, settings.wheelFolder, allows)
-        if not isMissing:
+        withTorch = settings.wantsTorch and settings.mode is ComputeMode.LOCAL
+        wanted = (isMissing, settings.mode, withTorch, settings.wheelFolder, allows)
+        if not isMissing and not withTorch:
             self._plan = None
         elif wanted != self._planned and not self.installer.isRunning:
             self.installer.plan(
                 settings.mode,
-                self._onPlan,
+                lambda plan: self._onPlan(plan, wanted),
                 self._logic.sayError,
+                withTorch=withTorch,
                 wheelFolder=settings.wheelFolder,
                 allowsTorchFromIndex=allows,
             )
         self._planned = wanted
         self._show()
 
-    def _onPlan(self, plan: InstallationPlan) -> None:
-        self._plan = plan
-        self._show()
+    def _onPlan(self, plan: InstallationPlan, wanted: tuple) -> None:
+        if wanted == self._planned:  # not one of earlier choices
+            self._plan = plan
+            self._show()
 
     def _show(self, *_arguments) -> None:
         ui, plan = self._ui, self._plan
         isRunning = self.installer.isRunning
         isMissing = self._compute.state is ComputeState.NOT_INSTALLED
         text = self._compute.sentence if isMissing else _("Everything needed is installed.")
-        if plan is not None and isMissing and (plan.needs or plan.problems):
+        if plan is not None and (plan.needs or plan.problems):
             text = "\n".join([plan.explanation, *plan.problems])
         ui.setupFrame.visible = isMissing and not isRunning
         ui.setupLabel.text = _("Before the first segment: {what}").format(what=text)
@@ -91,6 +97,7 @@ class InstallSection:
         for button in (ui.setupInstallButton, ui.installButton):
             button.enabled = canInstall
             button.toolTip = why
+        ui.withTorchCheckBox.visible = self._compute.settings.mode is ComputeMode.LOCAL
         isTorch = plan is not None and any(need.name == TORCH for need in plan.needs)
         ui.torchFromIndexCheckBox.visible = isTorch and not has_torch_extension()
         ui.logView.visible = bool(self.installer.log)
@@ -121,7 +128,8 @@ class InstallSection:
     def _onInstalled(self) -> None:
         self._logic.status.done(_("Installed. Choose a kind of prompt and click in a slice view."))
         self._planned = ()
-        self._show()
+        # A worker that runs has not seen what is new; the next prompt starts another.
+        self._compute.stop()
         self._compute.checkInstalled()
 
     def _onFailed(self, error: Exception) -> None:
@@ -132,6 +140,10 @@ class InstallSection:
 
     def _onDetails(self) -> None:
         self._ui.computeSection.collapsed = False
+
+    def _onWithTorch(self, isWanted: bool) -> None:
+        self._compute.changeSettings(replace(self._compute.settings, withTorch=isWanted))
+        self.refresh()
 
     def _onWheelFolder(self, path: str) -> None:
         settings = self._compute.settings

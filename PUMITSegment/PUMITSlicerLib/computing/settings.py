@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from pumit.system.gpu_driver import has_cuda_driver
+
 _PREFIX = "PUMIT/"
 
 
@@ -31,6 +33,8 @@ class ComputeSettings:
             authorities that the system trusts.
         allowUnencrypted: Whether the scan may go to a server without https, in the clear.
         wheelFolder: Folder of Python packages for a machine without network; "" for none.
+        withTorch: Whether PyTorch is installed, too, for GPUs, automatic models and training; None
+            where the user has not chosen.
     """
 
     mode: ComputeMode = ComputeMode.LOCAL
@@ -42,6 +46,12 @@ class ComputeSettings:
     certificateFile: str = ""
     allowUnencrypted: bool = False
     wheelFolder: str = ""
+    withTorch: bool | None = None
+
+    @property
+    def wantsTorch(self) -> bool:
+        """What the user chose, or whether there is a GPU that only PyTorch computes on."""
+        return has_cuda_driver() if self.withTorch is None else self.withTorch
 
     def isSameComputer(self, other: ComputeSettings) -> bool:
         """Whether a worker or connection made for one of the two serves the other as well."""
@@ -107,6 +117,7 @@ def load_settings(store: SettingsStore) -> ComputeSettings:
     modes = {mode.value: mode for mode in ComputeMode}
     mode = modes.get(str(store.value(_PREFIX + "mode", "")), defaults.mode)
     remember = flag("rememberToken")
+    isChosen = store.value(_PREFIX + "withTorch") is not None
     texts = {name: text(name) for name in ("model", "device", "url", "certificateFile")}
     return ComputeSettings(
         mode=mode,
@@ -114,6 +125,7 @@ def load_settings(store: SettingsStore) -> ComputeSettings:
         rememberToken=remember,
         allowUnencrypted=flag("allowUnencrypted"),
         wheelFolder=text("wheelFolder"),
+        withTorch=flag("withTorch") if isChosen else None,
         **texts,
     )
 
@@ -126,6 +138,8 @@ def save_settings(store: SettingsStore, settings: ComputeSettings) -> None:
     # As text: some stores give a boolean back as text, others as a boolean.
     for name in ("rememberToken", "allowUnencrypted"):
         store.setValue(_PREFIX + name, "true" if getattr(settings, name) else "false")
+    if settings.withTorch is not None:
+        store.setValue(_PREFIX + "withTorch", "true" if settings.withTorch else "false")
     if settings.rememberToken and settings.token:
         store.setValue(_PREFIX + "token", settings.token)
     else:

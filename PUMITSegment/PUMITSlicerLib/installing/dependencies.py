@@ -16,7 +16,7 @@ from PUMITSlicerLib.computing.settings import ComputeMode
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-REQUIREMENTS = Path(__file__).resolve().parents[2] / "Resources" / "requirements.txt"
+RESOURCES = Path(__file__).resolve().parents[2] / "Resources"
 TORCH = "torch"
 TORCH_REQUIREMENT = "torch>=2.4"
 # What talks to a server; the server brings the rest.
@@ -32,22 +32,22 @@ BUNDLED = {
     "pillow": "PIL",
     "vtk": "vtk",
 }
-# Rough sizes to download with what each brings along, MB.
+# Sizes to download with what each brings along, MB.
 _MEGABYTES = {
     TORCH: 250,
-    "matplotlib": 20,
-    "scikit-image": 25,
-    "scipy": 40,
+    "matplotlib": 17,
+    "scikit-image": 17,
+    "scipy": 36,
     "simpleitk": 50,
-    "numpy": 20,
-    "highdicom": 15,
-    "fastapi": 5,
-    "blosc2": 10,
+    "numpy": 17,
+    "highdicom": 4,
+    "pydantic": 3,
+    "blosc2": 9,
     "pillow": 7,
-    "openvino": 60,
+    "openvino": 59,
 }
 _TORCH_WITH_CUDA_MEGABYTES = 2800
-_OTHER_MEGABYTES = 2
+_OTHER_MEGABYTES = 0.4
 
 VersionOf = Callable[[str], str | None]
 
@@ -86,22 +86,30 @@ def installed_version(name: str) -> str | None:
         return "0" if module and importlib.util.find_spec(module) else None
 
 
-def requirements(mode: ComputeMode, file: Path = REQUIREMENTS) -> list[Requirement]:
-    """What a mode needs, torch first."""
+def requirements(mode: ComputeMode, *, withTorch: bool = False) -> list[Requirement]:
+    """What a mode needs, torch first.
+
+    Args:
+        mode: What has to work.
+        withTorch: Also what training, automatic models and GPUs need of this machine.
+    """
+    if mode is ComputeMode.REMOTE:
+        return [line for line in _read("requirements.txt") if line.name in _REMOTE]
+    if not withTorch:
+        return _read("requirements.txt")
     from packaging.requirements import Requirement
 
-    lines = (line.partition("#")[0].strip() for line in file.read_text("utf-8").splitlines())
-    listed = [Requirement(line) for line in lines if line]
-    if mode is ComputeMode.REMOTE:
-        return [requirement for requirement in listed if requirement.name in _REMOTE]
-    return [Requirement(TORCH_REQUIREMENT), *listed]
+    train = _read("requirements-train.txt")
+    return [Requirement(TORCH_REQUIREMENT), *train, *_read("requirements.txt")]
 
 
-def missing(mode: ComputeMode, version_of: VersionOf = installed_version) -> list[Need]:
-    """What a mode needs and has not, torch first."""
+def missing(
+    mode: ComputeMode, version_of: VersionOf = installed_version, *, withTorch: bool = False
+) -> list[Need]:
+    """What a mode needs and has not, torch first; see `requirements`."""
     importlib.invalidate_caches()
     needs = []
-    for requirement in requirements(mode):
+    for requirement in requirements(mode, withTorch=withTorch):
         version = version_of(requirement.name)
         # Slicer's own, of which nobody knows the version, is taken as it is.
         isThere = version == "0" and _canonical(requirement.name) in BUNDLED
@@ -113,9 +121,11 @@ def missing(mode: ComputeMode, version_of: VersionOf = installed_version) -> lis
     return needs
 
 
-def why_not_installed(mode: ComputeMode, version_of: VersionOf = installed_version) -> str:
-    """What is missing, in one sentence; "" where nothing is."""
-    needs = missing(mode, version_of)
+def why_not_installed(
+    mode: ComputeMode, version_of: VersionOf = installed_version, *, withTorch: bool = False
+) -> str:
+    """What is missing, in one sentence; "" where nothing is; see `requirements`."""
+    needs = missing(mode, version_of, withTorch=withTorch)
     if not needs:
         return ""
     tooOld = too_old(needs)
@@ -126,6 +136,8 @@ def why_not_installed(mode: ComputeMode, version_of: VersionOf = installed_versi
         return _("To talk to a server, {names} must be installed into Slicer's Python.").format(
             names=names
         )
+    if withTorch:
+        return _("To train, {names} must be installed into Slicer's Python.").format(names=names)
     return _("To compute on this machine, {names} must be installed into Slicer's Python.").format(
         names=names
     )
@@ -145,11 +157,11 @@ def too_old(needs: Iterable[Need]) -> list[str]:
 
 def megabytes(needs: Iterable[Need], *, hasCuda: bool) -> int:
     """Roughly what has to be downloaded."""
-    total = 0
+    total = 0.0
     for need in needs:
         size = _MEGABYTES.get(_canonical(need.name), _OTHER_MEGABYTES)
         total += _TORCH_WITH_CUDA_MEGABYTES if hasCuda and need.name == TORCH else size
-    return total
+    return max(1, round(total))
 
 
 def constraints(needs: Iterable[Need]) -> str:
@@ -177,6 +189,14 @@ def listed(names: list[str]) -> str:
     if len(names) < 2:
         return "".join(names)
     return _("{names} and {last}").format(names=", ".join(names[:-1]), last=names[-1])
+
+
+def _read(name: str) -> list[Requirement]:
+    from packaging.requirements import Requirement
+
+    lines = (RESOURCES / name).read_text("utf-8").splitlines()
+    asked = (line.partition("#")[0].strip() for line in lines)
+    return [Requirement(line) for line in asked if line]
 
 
 def _canonical(name: str) -> str:

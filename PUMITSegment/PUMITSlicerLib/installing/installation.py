@@ -29,6 +29,10 @@ _SAYS_NO_NETWORK = re.compile(
     r"NewConnectionError|Temporary failure in name resolution|getaddrinfo|ProxyError"
     r"|ConnectTimeout|Max retries exceeded|Network is unreachable|SSLError"
 )
+_SAYS_WHAT_CONFLICTS = re.compile(r"Cannot install (.+?) because these package versions")
+_SAYS_WHAT_COMES = re.compile(
+    r"\s*(?:Collecting |Processing \S*[/\\])([A-Za-z][\w.]*(?:-[A-Za-z][\w.]*)*)"
+)
 _SAYS_NO_VERSION = re.compile(r"No matching distribution found for (\S+)")
 
 
@@ -57,6 +61,7 @@ class InstallationPlan:
 def make_plan(
     mode: ComputeMode,
     *,
+    withTorch: bool = False,
     wheelFolder: str = "",
     hasTorchExtension: bool = False,
     allowsTorchFromIndex: bool = False,
@@ -66,13 +71,14 @@ def make_plan(
 
     Args:
         mode: What has to work.
+        withTorch: Whether also training, automatic models and GPUs.
         wheelFolder: Folder to install from instead of the network.
         hasTorchExtension: Whether Slicer has the PyTorch extension, which knows which torch fits
             this machine's graphics card.
         allowsTorchFromIndex: Whether the user wants torch as the package index has it.
         version_of: Tells what is installed.
     """
-    needs = dependencies.missing(mode, version_of)
+    needs = dependencies.missing(mode, version_of, withTorch=withTorch)
     problems = dependencies.too_old(needs)
     wanted = [need.requirement for need in needs if not need.isBundled]
     options: tuple[str, ...] = ()
@@ -87,6 +93,7 @@ def make_plan(
         if version_of(_LTT) is None:
             steps.append(Step(_LTT, "pip", ("install", _LTT_REQUIREMENT)))
         steps.append(Step(TORCH, "light_the_torch", ("install", wanted.pop(0))))
+        isTorchMissing = False
     elif isTorchMissing and not allowsTorchFromIndex:
         problems.append(
             _(
@@ -94,9 +101,19 @@ def make_plan(
                 "start Slicer again, or allow to take PyTorch from the package index."
             )
         )
-    names = {need.requirement: need.name for need in needs}
-    steps += [Step(names[line], "pip", ("install", *options, line)) for line in wanted]
+    if isTorchMissing:
+        steps.append(Step(TORCH, "pip", ("install", *options, wanted.pop(0))))
+    if wanted:
+        # In one call: one for each takes five times as long.
+        names = [need.name for need in needs if need.requirement in wanted]
+        what = names[0] if len(names) == 1 else _("{count} packages").format(count=len(names))
+        steps.append(Step(what, "pip", ("install", *options, *wanted)))
     explanation = _explain(needs, wheelFolder)
+    if needs and mode is ComputeMode.LOCAL and not withTorch and version_of(TORCH) is None:
+        explanation += " " + _(
+            "Clicking needs no PyTorch; training, automatic models and GPUs do: With PyTorch in "
+            "section Compute adds it, now or later."
+        )
     return InstallationPlan(tuple(needs), tuple(steps), explanation, tuple(problems))
 
 
@@ -144,6 +161,7 @@ class Installer:
         onDone: Callable[[InstallationPlan], None],
         onError: Callable[[PumitError], None],
         *,
+        withTorch: bool = False,
         wheelFolder: str = "",
         allowsTorchFromIndex: bool = False,
     ) -> None:
@@ -152,6 +170,7 @@ class Installer:
         self._background.submit(
             lambda: make_plan(
                 mode,
+                withTorch=withTorch,
                 wheelFolder=wheelFolder,
                 hasTorchExtension=hasExtension,
                 allowsTorchFromIndex=allowsTorchFromIndex,
@@ -193,9 +212,14 @@ class Installer:
         self._isRunning, self._isCancelled = True, False
         self.log = []
 
+        done = 0
+
         def take(line: str) -> None:
             self.log.append(line)
             onLine(line)
+            if comes := _SAYS_WHAT_COMES.match(line):
+                text = _("Installing {name}").format(name=comes.group(1))
+                onProgress(text, done / len(plan.steps))
 
         def end(error: PumitError | None) -> None:
             folder.cleanup()
@@ -206,6 +230,8 @@ class Installer:
                 onError(error)
 
         def run(place: int) -> None:
+            nonlocal done
+            done = place
             if self._isCancelled:
                 end(Cancelled(_("The installation was cancelled; what is installed stays.")))
                 return
@@ -266,12 +292,20 @@ def _explain(needs: Sequence[Need], wheelFolder: str) -> str:
         sentences.append(_("They are taken from the folder of packages; no network is used."))
     else:
         sentences.append(_size(needs))
-    sentences.append(
-        _(
-            "Packages that are installed already keep their versions. It takes some minutes, in "
-            "which you can go on working."
+    if any(need.name == TORCH for need in needs):
+        sentences.append(
+            _(
+                "Packages that are installed already keep their versions. It takes some minutes, "
+                "in which you can go on working."
+            )
         )
-    )
+    else:
+        sentences.append(
+            _(
+                "Packages that are installed already keep their versions. It takes about a "
+                "minute, in which you can go on working."
+            )
+        )
     return " ".join(sentences)
 
 
@@ -297,11 +331,13 @@ def _failure(step: Step, status: int, lines: Sequence[str]) -> PumitError:
             )
         )
     if "ResolutionImpossible" in text or "conflicting dependencies" in text:
+        conflict = _SAYS_WHAT_CONFLICTS.search(text)
+        isOfSeveral = conflict is not None and step.name not in conflict.group(1)
         return ServiceError(
             _(
                 "{name} is not compatible with the installed packages, which are not replaced; "
                 "the log names the conflict."
-            ).format(name=step.name)
+            ).format(name=conflict.group(1) if conflict and isOfSeveral else step.name)
         )
     absent = _SAYS_NO_VERSION.search(text)
     if absent:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 
-# What the drivers of GPUs put there, of NVIDIA, of AMD, and of Windows for its Linux.
-_LINUX_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+from pumit.system.gpu_driver import has_gpu_driver
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ def torch_sees_gpu() -> bool:
 
     Loading PyTorch takes seconds, and is left out where no driver of a GPU is.
     """
-    if not has_torch() or ("torch" not in sys.modules and not _has_gpu_driver()):
+    if not has_torch() or ("torch" not in sys.modules and not has_gpu_driver()):
         return False
     import torch
 
@@ -59,11 +56,3 @@ def list_devices() -> list[Device]:
         if torch.backends.mps.is_available():
             devices.append(Device("mps"))
     return [*devices, Device("cpu")]
-
-
-def _has_gpu_driver() -> bool:
-    if sys.platform.startswith("linux"):
-        return any(Path(name).exists() for name in _LINUX_DRIVERS)
-    if sys.platform == "win32":
-        return (Path(os.environ.get("SYSTEMROOT", "C:/Windows")) / "System32/nvcuda.dll").exists()
-    return False

@@ -13,4 +13,7 @@ def what_is_missing(error: BaseException) -> str:
     package = error.name.partition(".")[0]
     if package not in _OF_TRAINING:
         return ""
-    return f"This needs {_OF_TRAINING[package]}: pip install 'pumit[train]'."
+    return (
+        f"This needs {_OF_TRAINING[package]}: pip install 'pumit[train]'; in Slicer, With PyTorch "
+        "in section Compute."
+    )

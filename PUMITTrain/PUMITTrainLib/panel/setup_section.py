@@ -37,7 +37,7 @@ class SetupSection:
         ui, setup = self._ui, self._logic.setup
         if setup.isMissing and not self._isPlanned and not self.installer.isRunning:
             self._isPlanned = True
-            self.installer.plan(ComputeMode.LOCAL, self._onPlan, self._onError)
+            self.installer.plan(ComputeMode.LOCAL, self._onPlan, self._onError, withTorch=True)
         if not setup.isMissing:
             self._isPlanned, self._plan = False, None
         ui.setupFrame.visible = setup.isMissing and not self.installer.isRunning
@@ -88,4 +88,6 @@ class SetupSection:
     def _onDetails(self) -> None:
         """Section Compute of PUMITSegment also installs from an offline folder."""
         slicer.util.selectModule("PUMITSegment")
-        slicer.util.getModuleWidget("PUMITSegment").panel.ui.computeSection.collapsed = False
+        ui = slicer.util.getModuleWidget("PUMITSegment").panel.ui
+        ui.withTorchCheckBox.checked = True
+        ui.computeSection.collapsed = False

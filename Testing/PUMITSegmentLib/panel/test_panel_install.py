@@ -29,7 +29,7 @@ class FakeRunner:
 
 
 class FirstRun(Panel):
-    """A panel on a computer where torch is missing."""
+    """A panel on a computer with a CUDA GPU, where torch is missing."""
 
     def __init__(self, loadModule: Any) -> None:
         super().__init__(loadModule)
@@ -42,6 +42,7 @@ class FirstRun(Panel):
         installer = self.panel.installSection.installer
         installer._runner = self.runner
         installer._versionOf = self.version
+        self.ui.withTorchCheckBox.checked = True
         self.logic.compute._whyNotInstalled = lambda mode: (
             "" if self.installed else (TORCH_IS_MISSING)
         )
@@ -145,3 +146,82 @@ def test_without_the_pytorch_extension_it_says_so_and_asks(first: FirstRun) -> N
     first.settle()
     assert first.ui.installButton.enabled
     slicer.modules.pytorchutils = object()
+
+
+class SmallRun(FirstRun):
+    """A panel on a computer without a CUDA GPU, where openvino is missing."""
+
+    def __init__(self, loadModule: Any) -> None:
+        super().__init__(loadModule)
+        self.ui.withTorchCheckBox.checked = False
+        self.settle()
+
+    def version(self, name: str) -> str | None:
+        if name in ("torch", "monai", "einops", "light-the-torch"):
+            return "9999" if "torch" in self.names else None
+        if name == "openvino":
+            return "9999" if self.installed else None
+        return super().version(name)
+
+    @property
+    def names(self) -> list[str]:
+        return [step.name for step in self.runner.ran]
+
+
+@pytest.fixture
+def small(loadModule: Any) -> Iterator[SmallRun]:
+    small = SmallRun(loadModule)
+    yield small
+    small.close()
+
+
+@pytest.mark.parametrize("has_driver", [True, False])
+def test_torch_is_offered_first_where_a_cuda_gpu_is(
+    loadModule: Any, monkeypatch: pytest.MonkeyPatch, has_driver: bool
+) -> None:
+    from PUMITSlicerLib.computing import settings
+
+    monkeypatch.setattr(settings, "has_cuda_driver", lambda: has_driver)
+    panel = Panel(loadModule)
+    assert panel.ui.withTorchCheckBox.checked is has_driver
+    panel.close()
+
+
+def test_the_small_installation_has_no_torch_and_makes_it_ready(small: SmallRun) -> None:
+    said = small.ui.setupLabel.text
+    assert "openvino will be installed" in said
+    assert "a minute" in said
+    assert "59 MB" in said
+    small.press(small.ui.setupInstallButton)
+    small.installed = True
+    small.runner.finish()
+    small.settle()
+    assert small.names == ["openvino"]
+    assert not small.ui.setupFrame.isVisible()
+    assert "Installed" in small.ui.statusLabel.text
+
+
+def test_torch_can_be_added_later_while_clicks_go_on(small: SmallRun) -> None:
+    small.installed = True
+    small.logic.compute.checkInstalled()
+    small.settle()
+    small.ui.computeSection.collapsed = False
+    assert not small.ui.installButton.enabled
+    small.ui.withTorchCheckBox.checked = True
+    small.settle()
+    assert not small.ui.setupFrame.isVisible()
+    assert "torch" in small.ui.installLabel.text
+    assert "GB for an NVIDIA card" in small.ui.installLabel.text
+    small.press(small.ui.installButton)
+    small.runner.finish()
+    small.runner.finish()
+    small.runner.finish()
+    small.settle()
+    assert small.names == ["light-the-torch", "torch", "2 packages"]
+    assert not small.ui.installButton.enabled
+
+
+def test_the_choice_is_remembered(small: SmallRun) -> None:
+    from PUMITSlicerLib.computing.settings import load_settings
+
+    assert load_settings(small.logic.compute._store).withTorch is False

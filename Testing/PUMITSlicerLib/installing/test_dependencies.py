@@ -28,7 +28,9 @@ def test_the_requirements_name_what_the_core_is_packaged_with(repository):
     project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]
     train = project["optional-dependencies"]["train"]
     packaged = {str(Requirement(line)) for line in [*project["dependencies"], *train]}
-    assert {str(line) for line in dependencies.requirements(LOCAL)} == packaged
+    assert {str(line) for line in dependencies.requirements(LOCAL, withTorch=True)} == packaged
+    small = {str(Requirement(line)) for line in project["dependencies"]}
+    assert {str(line) for line in dependencies.requirements(LOCAL)} == small
 
 
 def test_nothing_is_missing_where_everything_is_there():
@@ -37,19 +39,34 @@ def test_nothing_is_missing_where_everything_is_there():
 
 
 def test_what_is_absent_or_too_old_is_missing():
-    needs = missing(LOCAL, having(torch=None, monai="1.0", rich=None))
+    needs = missing(LOCAL, having(torch=None, monai="1.0", rich=None), withTorch=True)
     assert needs == [
         Need("torch", ">=2.4"),
         Need("monai", ">=1.4", "1.0"),
         Need("rich", ">=13"),
     ]
-    assert why_not_installed(LOCAL, having(torch=None, monai="1.0", rich=None)) == (
-        "To compute on this machine, torch, monai and rich must be installed into Slicer's Python."
+    version_of = having(torch=None, monai="1.0", rich=None)
+    assert why_not_installed(LOCAL, version_of, withTorch=True) == (
+        "To train, torch, monai and rich must be installed into Slicer's Python."
     )
 
 
+def test_clicking_needs_no_torch():
+    assert missing(LOCAL, having(torch=None, monai=None, einops=None)) == []
+    assert why_not_installed(LOCAL, having(torch=None, rich=None)) == (
+        "To compute on this machine, rich must be installed into Slicer's Python."
+    )
+
+
+def test_the_small_installation_is_as_small_as_is_said():
+    """112 MB were measured, without what Slicer brings."""
+    bundled = dict.fromkeys(("numpy", "scipy", "SimpleITK", "requests", "pydicom"), "9999")
+    needs = missing(LOCAL, lambda name: {**bundled, "pillow": "9999"}.get(name))
+    assert 100 <= dependencies.megabytes(needs, hasCuda=True) <= 125
+
+
 def test_a_local_or_development_version_will_do():
-    assert missing(LOCAL, having(torch="2.13.0+cu128", monai="1.6.0.dev3")) == []
+    assert missing(LOCAL, having(torch="2.13.0+cu128", monai="1.6.0.dev3"), withTorch=True) == []
 
 
 def test_a_server_needs_hardly_anything_here():
@@ -73,7 +90,7 @@ def test_what_slicer_brings_without_an_entry_for_pip_is_there(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", absent)
     assert dependencies.installed_version("SimpleITK") == "0"
     assert dependencies.installed_version("monai") is None
-    names = [need.name for need in missing(LOCAL)]
+    names = [need.name for need in missing(LOCAL, withTorch=True)]
     assert "SimpleITK" not in names
     assert "monai" in names
 
@@ -110,7 +127,7 @@ def test_looking_imports_nothing_heavy():
         "dependencies.missing(ComputeMode.LOCAL)\n"
         "print(*{'torch', 'monai', 'numpy', 'SimpleITK', 'scipy', 'blosc2'} & set(sys.modules))\n"
     )
-    folder = dependencies.REQUIREMENTS.parent.parent
+    folder = dependencies.RESOURCES.parent
     told = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
     )

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from fake_compute import wait_for
@@ -15,16 +13,10 @@ from made_wheels import make_wheel
 from packaging.requirements import Requirement
 from pumit.errors import Cancelled, ServiceError
 from PUMITSlicerLib.computing.settings import ComputeMode
-from PUMITSlicerLib.installing import dependencies
-from PUMITSlicerLib.installing import steps as installation_steps
+from PUMITSlicerLib.installing import dependencies, installation
 from PUMITSlicerLib.installing.installation import InstallationPlan, Installer, make_plan
 from PUMITSlicerLib.installing.python_executable import program_environment
-from PUMITSlicerLib.installing.steps import (
-    PackagingRunner,
-    ProgramRunner,
-    Step,
-    find_runner,
-)
+from PUMITSlicerLib.installing.steps import ProgramRunner, Step
 
 LOCAL = ComputeMode.LOCAL
 
@@ -38,6 +30,7 @@ def having(**versions):
 def test_torch_comes_through_the_extension_where_there_is_one():
     plan = make_plan(
         LOCAL,
+        withTorch=True,
         hasTorchExtension=True,
         version_of=having(torch=None, light_the_torch=None, monai=None),
     )
@@ -48,28 +41,51 @@ def test_torch_comes_through_the_extension_where_there_is_one():
         Step("monai", "pip", ("install", "monai>=1.4")),
     )
     assert plan.explanation == (
-        "torch and monai will be installed into Slicer's own Python. About 252 MB are downloaded, "
+        "torch and monai will be installed into Slicer's own Python. About 250 MB are downloaded, "
         "or 2.8 GB for an NVIDIA card. Packages that are installed already keep their versions. It "
         "takes some minutes, in which you can go on working."
     )
 
 
+def test_without_torch_everything_comes_in_one_call():
+    absent = having(torch=None, monai=None, openvino=None, rich=None)
+    plan = make_plan(LOCAL, hasTorchExtension=True, version_of=absent)
+    assert plan.isPossible
+    assert plan.steps == (Step("2 packages", "pip", ("install", "openvino>=2025.1", "rich>=13")),)
+    assert plan.explanation == (
+        "openvino and rich will be installed into Slicer's own Python. About 59 MB are "
+        "downloaded. Packages that are installed already keep their versions. It takes about a "
+        "minute, in which you can go on working. Clicking needs no PyTorch; training, automatic "
+        "models and GPUs do: With PyTorch in section Compute adds it, now or later."
+    )
+
+
+def test_what_conflicts_is_named():
+    says = "ERROR: Cannot install rich>=13 and a==1 because these package versions have conflicting"
+    error = installation._failure(Step("9 packages", "pip", ()), 1, [f"{says} dependencies."])
+    assert str(error).startswith("rich>=13 and a==1 is not compatible with the installed")
+
+
 def test_without_the_extension_one_sentence_says_how_to_get_torch():
-    plan = make_plan(LOCAL, version_of=having(torch=None))
+    plan = make_plan(LOCAL, withTorch=True, version_of=having(torch=None))
     assert not plan.isPossible
     assert len(plan.problems) == 1
     assert "Extensions Manager" in plan.problems[0]
 
 
 def test_torch_comes_from_the_index_where_the_user_allows_it():
-    plan = make_plan(LOCAL, allowsTorchFromIndex=True, version_of=having(torch=None))
+    plan = make_plan(
+        LOCAL, withTorch=True, allowsTorchFromIndex=True, version_of=having(torch=None)
+    )
     assert plan.isPossible
     assert plan.steps == (Step("torch", "pip", ("install", "torch>=2.4")),)
 
 
 def test_a_folder_of_wheels_needs_neither_network_nor_extension(tmp_path):
     make_wheel(tmp_path, "torch", "2.9")
-    plan = make_plan(LOCAL, wheelFolder=str(tmp_path), version_of=having(torch=None))
+    plan = make_plan(
+        LOCAL, withTorch=True, wheelFolder=str(tmp_path), version_of=having(torch=None)
+    )
     assert plan.isPossible
     offline = ("install", "--no-index", "--find-links", str(tmp_path), "torch>=2.4")
     assert plan.steps == (Step("torch", "pip", offline),)
@@ -78,7 +94,12 @@ def test_a_folder_of_wheels_needs_neither_network_nor_extension(tmp_path):
 
 def test_a_folder_that_lacks_something_is_refused_before(tmp_path):
     make_wheel(tmp_path, "torch", "1.0")
-    plan = make_plan(LOCAL, wheelFolder=str(tmp_path), version_of=having(torch=None, monai=None))
+    plan = make_plan(
+        LOCAL,
+        withTorch=True,
+        wheelFolder=str(tmp_path),
+        version_of=having(torch=None, monai=None),
+    )
     assert not plan.isPossible
     assert plan.problems == (
         "torch>=2.4 is needed, but the folder has 1.0.",
@@ -88,7 +109,10 @@ def test_a_folder_that_lacks_something_is_refused_before(tmp_path):
 
 def test_what_slicer_brings_is_never_in_a_step():
     plan = make_plan(
-        LOCAL, allowsTorchFromIndex=True, version_of=having(pydicom="2.4.4", monai=None)
+        LOCAL,
+        withTorch=True,
+        allowsTorchFromIndex=True,
+        version_of=having(pydicom="2.4.4", monai=None),
     )
     assert not plan.isPossible
     assert "pydicom" in plan.problems[0]
@@ -125,7 +149,9 @@ class PipTarget:
         self.wheels.mkdir()
         lines = ["torch>=2.4", "pumit-test-beta>=1"]
         monkeypatch.setattr(
-            dependencies, "requirements", lambda mode: [Requirement(line) for line in lines]
+            dependencies,
+            "requirements",
+            lambda mode, withTorch: [Requirement(line) for line in lines],
         )
         environment = {**program_environment(), "PIP_TARGET": str(self.folder)}
         environment |= {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
@@ -162,7 +188,10 @@ def test_pip_installs_from_the_folder_and_tells_what_it_does(target, background)
         target.installer.install(plan, print, print)
     assert wait_for(background, lambda: told.ends, 120)
     assert told.ends == ["done"]
-    assert told.progress == [("Installing torch", 0.0), ("Installing pumit-test-beta", 0.5)]
+    assert [told.progress[0], told.progress[-1]] == [
+        ("Installing torch", 0.0),
+        ("Installing pumit_test_gamma", 0.5),
+    ]
     assert any("Successfully installed torch-2.9" in line for line in told.lines)
     assert told.lines == target.installer.log
     assert target.version("pumit-test-gamma") == "3.0"
@@ -209,7 +238,12 @@ class SlowRunner:
         return end if self.canEnd else None
 
 
-PLAN = make_plan(LOCAL, allowsTorchFromIndex=True, version_of=having(torch=None, monai=None))
+PLAN = make_plan(
+    LOCAL,
+    withTorch=True,
+    allowsTorchFromIndex=True,
+    version_of=having(torch=None, monai=None),
+)
 
 
 def test_cancelling_ends_the_step_that_runs(background):
@@ -306,67 +340,3 @@ def test_a_program_is_ended_with_all_it_started(background, tmp_path):
     # Its output ends only when nobody holds it any more, so the child is gone too.
     assert wait_for(background, lambda: statuses)
     assert statuses[0] != 0
-
-
-class Packaging:
-    """`slicer.packaging` as Slicer has it."""
-
-    def __init__(self):
-        self.calls = []
-
-    def pip_install(
-        self,
-        requirements,
-        constraints=None,
-        blocking=True,
-        show_progress=True,
-        requester=None,
-        logCallback=None,
-        completedCallback=None,
-    ):
-        assert threading.current_thread() is threading.main_thread()
-        assert not blocking
-        assert not show_progress
-        self.calls.append(requirements)
-        logCallback("Collecting")
-        completedCallback(0)
-
-
-def test_pip_runs_through_slicers_own_installer(background):
-    packaging, programs, lines, ends = Packaging(), SlowRunner(), [], []
-    runner = PackagingRunner(packaging, programs)
-    runner.run(Step("monai", "pip", ("install", "monai", "-c", "x")), lines.append, ends.append)
-    assert packaging.calls == [["monai", "-c", "x"]]
-    assert (lines, ends) == (["Collecting"], [0])
-    runner.run(Step("torch", "light_the_torch", ("install", "torch")), lines.append, ends.append)
-    assert [step.module for step in programs.steps] == ["light_the_torch"]
-
-
-@pytest.mark.parametrize(
-    ("modules", "testing", "kind"),
-    [
-        ({"slicer.packaging": Packaging()}, False, PackagingRunner),
-        ({"slicer.pydeps": Packaging()}, False, PackagingRunner),
-        ({"slicer.packaging": Packaging()}, True, ProgramRunner),
-        (
-            {"slicer.packaging": SimpleNamespace(pip_install=lambda requirements: 0)},
-            False,
-            ProgramRunner,
-        ),
-        ({}, False, ProgramRunner),
-    ],
-)
-def test_slicers_installer_is_used_where_it_can_work_beside_the_gui(
-    background, monkeypatch, modules, testing, kind
-):
-    import slicer
-
-    def find(name):
-        if name not in modules:
-            raise ImportError(name)
-        return modules[name]
-
-    app = SimpleNamespace(testingEnabled=lambda: testing)
-    monkeypatch.setattr(slicer, "app", app, raising=False)
-    monkeypatch.setattr(installation_steps, "import_module", find)
-    assert type(find_runner(background)) is kind
