@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from bare_slicer import prepare
+
+# Texts go through Slicer's translation, also in tests that ask for no scene.
+prepare()
 
 
 @pytest.fixture

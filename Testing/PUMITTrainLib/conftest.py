@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bare_slicer import prepare
+
+# Texts go through Slicer's translation, also in tests that ask for no scene.
+prepare()
 
 
 @pytest.fixture

@@ -6,14 +6,10 @@ import sys
 import time
 from typing import Any
 
-import bare_slicer
 import pytest
-
-bare_slicer.prepare()
-
-from PUMITTrainLib.plan.recipe_checker import CheckerProgram  # noqa: E402
-from PUMITTrainLib.runs.launching import OUTPUT, DetachedLauncher, last_words  # noqa: E402
-from PUMITTrainLib.runs.programs import CorePrograms  # noqa: E402
+from PUMITTrainLib.plan.recipe_checker import CheckerProgram
+from PUMITTrainLib.runs.launching import OUTPUT, DetachedLauncher, last_words
+from PUMITTrainLib.runs.programs import CorePrograms
 
 
 def run(background: Any, *arguments: str) -> tuple[list[str], tuple[int, str]]:

@@ -246,9 +246,6 @@ def test_log_for_a_person_is_shown_to_its_end(train: Any) -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 30.0])
 def test_fraction_counts_time_where_it_ends_a_run(seconds: float) -> None:
-    import bare_slicer
-
-    bare_slicer.prepare()
     from PUMITTrainLib.runs.run_view import viewOf
 
     status = RunStatus("training", step=10, steps=100, seconds=seconds, left_seconds=30.0)
