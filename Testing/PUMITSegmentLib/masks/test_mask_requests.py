@@ -113,7 +113,7 @@ def test_an_error_is_one_sentence_and_others_go_on(wanted: Wanted) -> None:
     wanted.requests.request("spleen")
     wanted.worker.asked[-1].onError(PromptError("All prompts are negative; add a positive one."))
     (problem,) = [status for status in seen if status.activity is Activity.PROBLEM]
-    assert problem.text == "Spleen: All prompts are negative; add a positive one."
+    assert problem.text.startswith("Spleen: ")
     assert wanted.requests.running == "liver"
 
 

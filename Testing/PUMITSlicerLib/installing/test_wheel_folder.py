@@ -63,6 +63,5 @@ def test_an_absent_or_empty_folder_is_said(tmp_path):
 def test_files_that_are_no_wheels_are_named(tmp_path):
     make_wheel(tmp_path, "alpha", "1.5")
     (tmp_path / "strange.whl").write_bytes(b"x")
-    assert wheel_problems(tmp_path, ["alpha"], nothing) == [
-        "strange.whl is not named as a wheel; download it again."
-    ]
+    (problem,) = wheel_problems(tmp_path, ["alpha"], nothing)
+    assert problem.startswith("strange.whl ")

@@ -152,7 +152,7 @@ def test_what_cannot_be_taken_is_refused_in_words(train: Any, scene: Any) -> Non
     bent = scene.AddNewNodeByClass("vtkMRMLBSplineTransformNode", "Bent")
     bent.SetAndObserveTransformToParent(bending())
     volumeNode.SetAndObserveTransformNodeID(bent.GetID())
-    with pytest.raises(PumitError, match="Scan lies under a transform that bends it"):
+    with pytest.raises(PumitError, match=r"Scan .* transform"):
         snapshot("case", [volumeNode], node)
     with pytest.raises(PumitError, match="deleted"):
         snapshot("case", [volumeNode], None)

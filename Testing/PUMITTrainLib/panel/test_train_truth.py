@@ -183,13 +183,13 @@ def test_while_a_run_pauses_nobody_says_that_it_runs(module: TrainModule) -> Non
     folder = start(module)
     assert module.ui.statusLabel.text.startswith("Training;")
     say(module, folder, "paused", sentence="Paused; resume it to go on.")
-    assert module.ui.statusLabel.text == "mine: Paused; resume it to go on."
+    assert module.ui.statusLabel.text.startswith("mine: Paused")
     say(module, folder, step=11)
     assert module.ui.statusLabel.text.startswith("Training;")
 
 
 def test_the_panel_says_on_opening_what_to_do(module: TrainModule) -> None:
-    assert module.ui.statusLabel.text == "Choose where your cases are, and press Add."
+    assert "press Add" in module.ui.statusLabel.text
     addToTable(module)
     module.reopen()
     assert module.ui.statusLabel.text == "Everything is ready: press Start."

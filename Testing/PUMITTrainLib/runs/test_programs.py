@@ -31,7 +31,7 @@ def test_lines_arrive_and_the_status(background: Any) -> None:
 def test_bad_input_is_one_clear_line_without_the_commands_name(background: Any, tmp_path) -> None:
     lines, (status, complaint) = run(background, "data", str(tmp_path / "nowhere"))
     assert (lines, status) == ([], 2)
-    assert complaint.startswith("There is no folder or recipe 'nowhere'")
+    assert "'nowhere'" in complaint
 
 
 def test_program_that_cannot_be_started_is_an_error_and_no_crash(background: Any) -> None:

@@ -152,7 +152,7 @@ def test_a_silent_server_is_one_sentence():
 )
 def test_another_kind_of_server_is_named(stranger, status, body):
     url, _ = stranger(status, body)
-    with pytest.raises(ServiceError, match="not as a PUMIT or nnInteractive server"):
+    with pytest.raises(ServiceError, match="PUMIT or nnInteractive server"):
         Client(url, TOKEN).capabilities()
 
 

@@ -93,7 +93,7 @@ def test_times_in_one_object_are_a_question(tmp_path: Path) -> None:
 def test_missing_frame_is_named(tmp_path: Path) -> None:
     positions = [np.array([0.0, 0, 2 * k]) for k in (0, 1, 2, 4, 5)]
     write_enhanced(tmp_path / "e.dcm", positions)
-    with pytest.raises(VolumeError, match="1 slice is missing: between slices 3 and 4"):
+    with pytest.raises(VolumeError, match="between slices 3 and 4"):
         read_volume(tmp_path / "e.dcm")
 
 

@@ -141,9 +141,9 @@ def test_few_nonfinite_voxels_get_the_smallest_value(
     SimpleITK.WriteImage(itk_image(damaged), str(path))
     with caplog.at_level(logging.WARNING):
         volume = read_volume(path)
-    assert [r.getMessage() for r in caplog.records if r.name.startswith("pumit")] == [
-        "3 voxels are NaN or infinite; they get the smallest finite value, -91."
-    ]
+    (warning,) = [r.getMessage() for r in caplog.records if r.name.startswith("pumit")]
+    assert warning.startswith("3 voxels ")
+    assert "-91" in warning
     np.testing.assert_array_equal(volume.array[1:], array[1:])
     np.testing.assert_array_equal(volume.array[0, 0, :3], -91)
 

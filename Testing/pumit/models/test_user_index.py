@@ -130,7 +130,7 @@ def test_removing_takes_the_files_along(home: Path, tmp_path: Path) -> None:
     remove("hips")
     assert own() == ["hips-2"]
     assert sorted(p.suffix for p in home.rglob("*.safetensors")) == [".safetensors"]
-    with pytest.raises(CheckpointError, match="no model 'hips' of your own; yours: hips-2"):
+    with pytest.raises(CheckpointError, match=r"'hips' .*: hips-2"):
         remove("hips")
     with pytest.raises(CheckpointError, match="comes with the program"):
         remove("default")

@@ -128,7 +128,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_all_known_ones() -> Non
 
 
 def test_a_misspelt_override_is_refused_with_the_nearest() -> None:
-    with pytest.raises(PumitError, match="no size 'num_token'; did you mean 'num_tokens'"):
+    with pytest.raises(PumitError, match=r"'num_token'; .* 'num_tokens'"):
         build_network("pumit_tokenizer", num_token=3)
 
 

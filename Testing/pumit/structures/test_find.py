@@ -115,7 +115,7 @@ def test_a_model_of_another_modality_is_told_before_it_runs(tmp_path: Path) -> N
     volume = two_balls()
     write_dicom_series(replace(volume, array=volume.array.astype(np.int16)), series, patient_id="X")
     scan = Volume.read(series)
-    with pytest.raises(StructureError, match="organs-mr learnt from MR, and this scan is CT"):
+    with pytest.raises(StructureError, match=r"organs-mr .* MR, .* CT"):
         find_structure(scan, "left kidney", device="cpu")
     searches: list[Search] = []
     found = find_structure(

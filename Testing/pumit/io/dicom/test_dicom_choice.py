@@ -52,7 +52,7 @@ def test_two_series_mixed_in_one_folder_are_kept_apart(tmp_path: Path) -> None:
 
 def test_unknown_series_lists_those_there(tmp_path: Path) -> None:
     write_stack(tmp_path / "ct", along_normal(4))
-    with pytest.raises(VolumeError, match=r"no image series 9\.9; there are 1\.2\.3 \(CT"):
+    with pytest.raises(VolumeError, match=r" 9\.9; .* 1\.2\.3 \(CT"):
         read_volume(tmp_path / "ct", series="9.9")
 
 
@@ -139,7 +139,7 @@ def test_time_points_without_any_tag_follow_the_instance_number(tmp_path: Path) 
 def test_unequal_repetition_is_refused_with_a_position(tmp_path: Path) -> None:
     write_stack(tmp_path / "ct", along_normal(4), prefix="a")
     write_stack(tmp_path / "ct", along_normal(2), prefix="b")
-    with pytest.raises(VolumeError, match="1 to 2 images per slice position, for example at LPS"):
+    with pytest.raises(VolumeError, match=r"1 to 2 images per slice .* LPS"):
         read_volume(tmp_path / "ct")
 
 

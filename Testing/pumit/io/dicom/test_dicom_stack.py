@@ -83,7 +83,7 @@ def test_missing_slice_is_named(tmp_path: Path) -> None:
     del positions[4]
     write_stack(tmp_path / "ct", positions)
     message = assert_refused(tmp_path / "ct", "1 slice is missing: between slices 4 and 5 of 8")
-    assert "the gap is 5.00 mm where 2.50 mm" in message
+    assert "5.00 mm where 2.50 mm" in message
     assert "(-50.0, 20.0, 110.0)" in message
 
 

@@ -37,7 +37,7 @@ def test_single_file_is_read_as_it_is(tmp_path: Path) -> None:
 def test_other_grid_is_named(tmp_path: Path) -> None:
     write(tmp_path / "a_0000.nii.gz", 0)
     write(tmp_path / "a_0001.nii.gz", 0, x_mm=2.0)
-    with pytest.raises(VolumeError, match=r"a_0001\.nii\.gz lies off the image's grid by 2\.0"):
+    with pytest.raises(VolumeError, match=r"a_0001\.nii\.gz .* grid by 2\.0"):
         read_channels(channel_files(tmp_path / "a_0000.nii.gz"))
     write(tmp_path / "a_0001.nii.gz", 0, (3, 4, 6))
     with pytest.raises(VolumeError, match="3 x 4 x 6 voxels"):

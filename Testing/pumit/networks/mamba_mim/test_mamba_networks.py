@@ -68,7 +68,7 @@ def test_places_far_away_change_the_answer_after_them(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_field_smaller_than_the_stride_is_refused(name: str) -> None:
-    with pytest.raises(PumitError, match="8 x 16 x 16 voxels is smaller than the 16 x 16 x 16"):
+    with pytest.raises(PumitError, match=r"8 x 16 x 16 .* 16 x 16 x 16"):
         tiny(name)(torch.zeros(1, 1, 8, 16, 16))
 
 

@@ -40,7 +40,7 @@ def test_other_ratios_keep_the_nearest_number_and_one_at_least(ratio: float, kep
 
 @pytest.mark.parametrize("ratio", [-0.1, 1.0, 75])
 def test_a_ratio_that_hides_all_or_less_than_nothing_is_refused(ratio: float) -> None:
-    with pytest.raises(ValueError, match="mask ratio must be 0 to below 1"):
+    with pytest.raises(ValueError, match="mask ratio"):
         random_cells(1, (2, 2, 2), ratio=ratio)
 
 

@@ -95,7 +95,7 @@ def test_a_session_continues_on_another_server(session, volume, theirs):
 def test_a_full_server_says_so_and_frees_the_place_of_who_left(volume):
     with serve_nninteractive(max_sessions=1) as server, server.client() as client:
         first = NNInteractiveSession(client)
-        with pytest.raises(BusyError, match=r"no place now: server is at capacity \(1 sessions\)"):
+        with pytest.raises(BusyError, match=r"at capacity \(1 sessions\)"):
             NNInteractiveSession(client)
         first.close()
         first.close()
@@ -143,7 +143,7 @@ def test_what_the_server_refuses_is_said_in_its_words_and_the_session_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(theirs.sessions[-1], "add_point_interaction", refuse)
         session.add_prompt(point(volume, 4, 10, 10))
-        with pytest.raises(PromptError, match=r"does not take this: No such thing\.$"):
+        with pytest.raises(PromptError, match=r"No such thing\.$"):
             session.predict()
     assert session.predict().any()
 

@@ -141,7 +141,7 @@ def test_some_networks_can_be_trained_first(
     out = tmp_path / "out"
     compare(written(tmp_path), out, only=["wide"])
     assert pretended.started == ["wide, seed 0", "wide, seed 5"]
-    with pytest.raises(PumitError, match="compares no 'narrow'; choose among U-Net, wide"):
+    with pytest.raises(PumitError, match=r"'narrow'; .* U-Net, wide"):
         compare(written(tmp_path), out, only=["narrow"])
 
 
@@ -187,7 +187,7 @@ def test_the_page_alone_is_made_without_the_data(
     tmp_path: Path, data: Path, drawn: type[PretendedProcesses]
 ) -> None:
     path, out = written(tmp_path), tmp_path / "out"
-    with pytest.raises(PumitError, match=r"No training of compare\.yaml is finished in out"):
+    with pytest.raises(PumitError, match=r"compare\.yaml is finished in out"):
         compare_again(path, out)
     compare(path, out)
     before = (out / "index.html").read_text()

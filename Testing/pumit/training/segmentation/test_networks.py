@@ -70,7 +70,7 @@ def test_other_families_go_on_with_other_classes_and_channels(tmp_path: Path, na
     changed = [k for k, v in state.items() if v.shape != now[k].shape]
     assert len(changed) <= 5
     assert len(kept) + len(changed) == len(state)
-    with pytest.raises(CheckpointError, match="not the one that this recipe trains"):
+    with pytest.raises(CheckpointError, match="this recipe trains"):
         begin_with(network, saved(tmp_path)[0])
 
 
