@@ -34,7 +34,7 @@ _CORNERS = tuple(product((0, 1), repeat=3))
 
 
 @dataclass(frozen=True)
-class Scene:
+class DisturbedScan:
     """What the model gets, and what the user sees.
 
     Attributes:
@@ -61,7 +61,7 @@ class Disturbance:
     """
 
     name: str
-    scene_of: Callable[[Volume, Mask, Random], Scene | None]
+    scene_of: Callable[[Volume, Mask, Random], DisturbedScan | None]
     jitter_mm: float = 0.0
 
 
@@ -75,7 +75,9 @@ class DisturbedSession:
         rng: For the jitter.
     """
 
-    def __init__(self, segmenter: Segmenter, scene: Scene, jitter_mm: float, rng: Random) -> None:
+    def __init__(
+        self, segmenter: Segmenter, scene: DisturbedScan, jitter_mm: float, rng: Random
+    ) -> None:
         self._scene, self._jitter_mm, self._rng = scene, jitter_mm, rng
         self._session = InteractiveSession(segmenter)
         self._session.set_volume(scene.given)
@@ -128,43 +130,43 @@ class DisturbedSession:
         return BoxPrompt(tuple((x, y, z) for x, y, z in moved))
 
 
-def as_it_is(volume: Volume, target: Mask, _: Random) -> Scene:
+def as_it_is(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
     """Disturb nothing."""
-    return Scene(volume, volume, target, np.asarray)
+    return DisturbedScan(volume, volume, target, np.asarray)
 
 
-def rescaled(volume: Volume, target: Mask, _: Random) -> Scene:
+def rescaled(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
     """Other units of intensity."""
     array = volume.array.astype(np.float32) * 3.7 - 200
-    return Scene(replace(volume, array=array), volume, target, np.asarray)
+    return DisturbedScan(replace(volume, array=array), volume, target, np.asarray)
 
 
-def with_gamma(gamma: float) -> Callable[[Volume, Mask, Random], Scene]:
+def with_gamma(gamma: float) -> Callable[[Volume, Mask, Random], DisturbedScan]:
     """Another contrast curve, monotonic; below the 0.5th percentile it is mirrored."""
 
-    def scene_of(volume: Volume, target: Mask, _: Random) -> Scene:
+    def scene_of(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
         low, high = np.percentile(volume.array, (0.5, 99.5))
         part = (volume.array.astype(np.float32) - low) / max(float(high - low), 1e-12)
         array = (np.sign(part) * np.abs(part) ** gamma).astype(np.float32)
-        return Scene(replace(volume, array=array), volume, target, np.asarray)
+        return DisturbedScan(replace(volume, array=array), volume, target, np.asarray)
 
     return scene_of
 
 
-def noisy(volume: Volume, target: Mask, rng: Random) -> Scene:
+def noisy(volume: Volume, target: Mask, rng: Random) -> DisturbedScan:
     """Gaussian noise, small against the contrasts about the target."""
     window = ndimage.find_objects(target.astype(np.uint8))[0]
     around = tuple(slice(max(s.start - 10, 0), s.stop + 10) for s in window)
     low, high = np.percentile(volume.array[around], (5, 95))
     noise = rng.normal(0, NOISE_SHARE * float(high - low), volume.shape)
     array = (volume.array + noise).astype(np.float32)
-    return Scene(replace(volume, array=array), volume, target, np.asarray)
+    return DisturbedScan(replace(volume, array=array), volume, target, np.asarray)
 
 
-def flipped(axis: int) -> Callable[[Volume, Mask, Random], Scene]:
+def flipped(axis: int) -> Callable[[Volume, Mask, Random], DisturbedScan]:
     """The array runs the other way along an axis; every voxel stays where it is in the world."""
 
-    def scene_of(volume: Volume, target: Mask, _: Random) -> Scene:
+    def scene_of(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
         corner = np.zeros(3)
         corner[axis] = volume.shape[axis] - 1
         sign = np.ones(3)
@@ -176,15 +178,15 @@ def flipped(axis: int) -> Callable[[Volume, Mask, Random], Scene]:
             direction=volume.direction * sign,
             source=None,
         )
-        return Scene(given, volume, target, lambda mask: np.flip(mask, axis))
+        return DisturbedScan(given, volume, target, lambda mask: np.flip(mask, axis))
 
     return scene_of
 
 
-def permuted(order: tuple[int, int, int]) -> Callable[[Volume, Mask, Random], Scene]:
+def permuted(order: tuple[int, int, int]) -> Callable[[Volume, Mask, Random], DisturbedScan]:
     """The array's axes in another order; every voxel stays where it is in the world."""
 
-    def scene_of(volume: Volume, target: Mask, _: Random) -> Scene:
+    def scene_of(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
         d, h, w = (volume.spacing_mm[a] for a in order)
         given = replace(
             volume,
@@ -193,12 +195,12 @@ def permuted(order: tuple[int, int, int]) -> Callable[[Volume, Mask, Random], Sc
             direction=volume.direction[:, ::-1][:, list(order)][:, ::-1],
             source=None,
         )
-        return Scene(given, volume, target, lambda mask: mask.transpose(np.argsort(order)))
+        return DisturbedScan(given, volume, target, lambda mask: mask.transpose(np.argsort(order)))
 
     return scene_of
 
 
-def cropped(volume: Volume, target: Mask, _: Random) -> Scene:
+def cropped(volume: Volume, target: Mask, _: Random) -> DisturbedScan:
     """Half of the volume, around the target; never less than the target and a rim."""
     box = ndimage.find_objects(target.astype(np.uint8))[0]
     window = []
@@ -216,17 +218,17 @@ def cropped(volume: Volume, target: Mask, _: Random) -> Scene:
         whole[place] = mask
         return whole
 
-    return Scene(given, volume, target, back)
+    return DisturbedScan(given, volume, target, back)
 
 
-def with_slices(slice_mm: float) -> Callable[[Volume, Mask, Random], Scene | None]:
+def with_slices(slice_mm: float) -> Callable[[Volume, Mask, Random], DisturbedScan | None]:
     """Slices as thick as given, averaged from thinner ones; the user sees them, too.
 
     Nothing where the slices are about as thick already, and where fewer than `MIN_SLICES` would
     show the target.
     """
 
-    def scene_of(volume: Volume, target: Mask, _: Random) -> Scene | None:
+    def scene_of(volume: Volume, target: Mask, _: Random) -> DisturbedScan | None:
         axis = depth_first(volume.spacing_mm, volume.shape)[0]
         if volume.is_planar or volume.spacing_mm[axis] > slice_mm / 1.3:
             return None
@@ -248,7 +250,7 @@ def with_slices(slice_mm: float) -> Callable[[Volume, Mask, Random], Scene | Non
         )
         thick = averaged(target.astype(np.float32)) > 0.5
         slices = int(np.moveaxis(thick, axis, 0).any(axis=(1, 2)).sum())
-        return Scene(given, given, thick, np.asarray) if slices >= MIN_SLICES else None
+        return DisturbedScan(given, given, thick, np.asarray) if slices >= MIN_SLICES else None
 
     return scene_of
 

@@ -70,7 +70,7 @@ class EverythingSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _MaskBox:
     """A mask on a box of the volume's grid, depth first."""
 
     start: npt.NDArray[np.int64]
@@ -96,14 +96,14 @@ class _Found:
             return False
         return bool(self.mask[tuple(at)])
 
-    def shared(self, other: _Found) -> int:
+    def shared(self, other: _MaskBox) -> int:
         start = np.maximum(self.start, other.start)
         stop = np.minimum(self.stop, other.stop)
         if (stop <= start).any():
             return 0
         return int((self.window(start, stop) & other.window(start, stop)).sum())
 
-    def repeats(self, better: _Found, settings: EverythingSettings) -> bool:
+    def repeats(self, better: _MaskBox, settings: EverythingSettings) -> bool:
         """Whether a better mask says the same already."""
         both, size = self.shared(better), self.size
         is_same = both / (size + better.size - both) >= settings.max_overlap
@@ -152,9 +152,9 @@ def segment_everything(
     levels = [_points(solver, target, mm, chosen) for mm in _spacings(solver, chosen)]
     total = sum(len(points) for level in levels for points in level.values())
     asked = 0
-    found: list[_Found] = []
+    found: list[_MaskBox] = []
     for level in levels:
-        own: list[_Found] = []
+        own: list[_MaskBox] = []
         for where, points in level.items():
             for point in points:
                 if cancelled is not None and cancelled():
@@ -226,7 +226,7 @@ def _ask(
     point: npt.NDArray[np.int64],
     settings: EverythingSettings,
     most: float,
-) -> list[_Found]:
+) -> list[_MaskBox]:
     """The answers to one click that can be trusted."""
     d, h, w = (float(i) for i in point)
     batch = in_field(IndexPrompts([(d, h, w, True)]), where, None)
@@ -242,7 +242,7 @@ def _ask(
             continue
         # The estimate alone ranks: on real scans stability said nothing of the quality.
         score = estimate - _CONTACT_PENALTY * contact
-        mask = _Found(np.array(patch.start), patch.logits > 0, score)
+        mask = _MaskBox(np.array(patch.start), patch.logits > 0, score)
         if settings.min_voxels <= mask.size <= most and mask.holds(point):
             found.append(mask)
     return found
@@ -254,16 +254,16 @@ def stability(logits: Floats, offset: float = 1.0) -> float:
     return int((logits > offset).sum()) / loose if loose else 0.0
 
 
-def _distinct(found: list[_Found], settings: EverythingSettings) -> list[_Found]:
+def _distinct(found: list[_MaskBox], settings: EverythingSettings) -> list[_MaskBox]:
     """Non-maximum suppression: the best first, without those that repeat a better one."""
-    kept: list[_Found] = []
+    kept: list[_MaskBox] = []
     for mask in sorted(found, key=lambda m: -m.score):
         if not any(mask.repeats(better, settings) for better in kept):
             kept.append(mask)
     return kept
 
 
-def _painted(found: list[_Found], wanted: Mask, min_voxels: int) -> npt.NDArray[Any]:
+def _painted(found: list[_MaskBox], wanted: Mask, min_voxels: int) -> npt.NDArray[Any]:
     """Labels from 1 on, the largest first; smaller ones lie on top, crumbs are left out."""
     labels = np.zeros(wanted.shape, dtype=np.uint16)
     for number, mask in enumerate(sorted(found, key=lambda m: -m.size), start=1):

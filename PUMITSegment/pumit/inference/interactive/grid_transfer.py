@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass
-class Patch:
+class LogitBox:
     """Logits on a box of the volume's own grid.
 
     Attributes:
@@ -33,7 +33,7 @@ class Patch:
         return (d, h, w)
 
 
-def to_volume(logits: Floats, field: Field, shape: tuple[int, int, int]) -> Patch | None:
+def to_volume(logits: Floats, field: Field, shape: tuple[int, int, int]) -> LogitBox | None:
     """Bring a field's logits (d, h, w) to the volume's grid, where they are foreground.
 
     Only the box around the foreground is computed: the cost follows the segment, not the volume.
@@ -60,10 +60,10 @@ def to_volume(logits: Floats, field: Field, shape: tuple[int, int, int]) -> Patc
             return None
         starts.append(start)
         axes.append((np.arange(start, stop) - centre) / step + (field.shape[axis] - 1) / 2)
-    return Patch((starts[0], starts[1], starts[2]), resampled(logits, axes))
+    return LogitBox((starts[0], starts[1], starts[2]), resampled(logits, axes))
 
 
-def to_volume_box(values: Floats, field: Field, shape: tuple[int, int, int]) -> Patch | None:
+def to_volume_box(values: Floats, field: Field, shape: tuple[int, int, int]) -> LogitBox | None:
     """Bring all of a field's values (d, h, w) to the volume's grid.
 
     Returns:
@@ -79,10 +79,10 @@ def to_volume_box(values: Floats, field: Field, shape: tuple[int, int, int]) -> 
         offset = (np.arange(start, stop) - field.centre_index[axis]) / field.step[axis]
         axes.append(offset + (field.shape[axis] - 1) / 2)
         starts.append(start)
-    return Patch((starts[0], starts[1], starts[2]), resampled(values, axes))
+    return LogitBox((starts[0], starts[1], starts[2]), resampled(values, axes))
 
 
-def to_field(patch: Patch | None, field: Field) -> Floats:
+def to_field(patch: LogitBox | None, field: Field) -> Floats:
     """Foreground probability of a patch on a field's grid, (d, h, w); 0 outside of the patch."""
     if patch is None:
         return np.zeros(field.shape, dtype=np.float32)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from pumit.inference.interactive.grid_transfer import Floats, Patch, to_volume_box
+from pumit.inference.interactive.grid_transfer import Floats, LogitBox, to_volume_box
 from pumit.preprocessing.fields import Field
 
 Mask = npt.NDArray[np.bool_]
@@ -60,8 +60,8 @@ def change_at(
 
 
 def take_over(
-    patch: Patch, after: Floats, change: Mask, where: Field, shape: tuple[int, int, int]
-) -> Patch:
+    patch: LogitBox, after: Floats, change: Mask, where: Field, shape: tuple[int, int, int]
+) -> LogitBox:
     """The earlier answer with the change at the click in it.
 
     Args:
@@ -94,7 +94,7 @@ def take_over(
     size = tuple(b - a for a, b in zip(starts, stops, strict=True))
     whole: Floats = np.full(size, _OUTSIDE, dtype=np.float32)
 
-    def place(of: Patch) -> Floats:
+    def place(of: LogitBox) -> Floats:
         return whole[
             tuple(
                 slice(a - s, a - s + n)
@@ -104,7 +104,7 @@ def take_over(
 
     place(patch)[:] = patch.logits
     np.copyto(place(values), values.logits, where=inside.logits > 0.5)
-    return Patch((starts[0], starts[1], starts[2]), whole)
+    return LogitBox((starts[0], starts[1], starts[2]), whole)
 
 
 def crop(where: Field, window: tuple[slice, ...]) -> Field:
@@ -115,15 +115,15 @@ def crop(where: Field, window: tuple[slice, ...]) -> Field:
     return replace(where, centre_index=(d, h, w), shape=(a, b, c))
 
 
-def patch_of(mask: Mask) -> Patch:
+def patch_of(mask: Mask) -> LogitBox:
     """A mask, bool (D, H, W) and not empty, as an answer that is sure of each voxel."""
     window = ndimage.find_objects(mask.astype(np.uint8))[0]
     values = np.where(mask[window], _INSIDE, _OUTSIDE).astype(np.float32)
     d, h, w = (s.start for s in window)
-    return Patch((d, h, w), values)
+    return LogitBox((d, h, w), values)
 
 
-def is_inside(patch: Patch, place: Sequence[float]) -> bool:
+def is_inside(patch: LogitBox, place: Sequence[float]) -> bool:
     """Whether a patch is foreground at a volume index."""
     index = [round(p) - s for p, s in zip(place, patch.start, strict=True)]
     if any(not 0 <= i < n for i, n in zip(index, patch.logits.shape, strict=True)):
@@ -132,11 +132,11 @@ def is_inside(patch: Patch, place: Sequence[float]) -> bool:
 
 
 def changed_at(
-    before: Patch,
-    after: Patch | None,
+    before: LogitBox,
+    after: LogitBox | None,
     places: Sequence[Sequence[float]],
     spacing_mm: Sequence[float],
-) -> Patch:
+) -> LogitBox:
     """The earlier answer with what of a new one hangs together with some places.
 
     Args:
@@ -149,7 +149,7 @@ def changed_at(
         `before` itself where nothing changed at the places.
     """
     if after is None:
-        after = Patch(before.start, np.full(before.logits.shape, _OUTSIDE, np.float32))
+        after = LogitBox(before.start, np.full(before.logits.shape, _OUTSIDE, np.float32))
     # 1. Both on a box that holds both.
     start = np.minimum(before.start, after.start)
     ends = [np.add(patch.start, patch.logits.shape) for patch in (before, after)]
@@ -165,10 +165,10 @@ def changed_at(
     # 3. With a rim, so that the border is the new one.
     taken = ndimage.binary_dilation(np.isin(labels, touched), _NEIGHBOURS)
     d, h, w = start.tolist()
-    return Patch((d, h, w), np.where(taken, new, old))
+    return LogitBox((d, h, w), np.where(taken, new, old))
 
 
-def _on(patch: Patch, start: npt.NDArray[np.int_], shape: tuple[int, ...]) -> Floats:
+def _on(patch: LogitBox, start: npt.NDArray[np.int_], shape: tuple[int, ...]) -> Floats:
     whole = np.full(shape, _OUTSIDE, dtype=np.float32)
     window = [slice(a, a + n) for a, n in zip(patch.start - start, patch.logits.shape, strict=True)]
     whole[tuple(window)] = patch.logits

@@ -22,7 +22,7 @@ from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.field_prompts import in_field
 from pumit.inference.interactive.grid_transfer import (
     Floats,
-    Patch,
+    LogitBox,
     logit,
     sigmoid,
     to_field,
@@ -57,7 +57,7 @@ class FieldAnswer:
 
     Attributes:
         field: Where.
-        logits: Answer (D, H, W), or None.
+        logits: SolverState (D, H, W), or None.
         score: How far the answer is to be trusted.
         iou: The model's estimate of its IoU.
     """
@@ -69,21 +69,21 @@ class FieldAnswer:
 
 
 @dataclass
-class Answer:
+class SolverState:
     """The state after some prompts.
 
     Attributes:
         views: The fields that were tried, each with its answer.
         chosen: Index of the most trusted one.
         patch: The answer on the volume's grid, or None where nothing is foreground.
-        iou: The model's estimate for the chosen answer, before it was candidates at more finely.
+        iou: The model's estimate for the chosen answer, before it was refined.
         box: The box it answers, or None.
         num_points: How many points it answers.
     """
 
     views: list[FieldAnswer] = field(default_factory=list)
     chosen: int = 0
-    patch: Patch | None = None
+    patch: LogitBox | None = None
     iou: float = 0.0
     box: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
     num_points: int = 0
@@ -133,9 +133,9 @@ class PromptSolver:
     def answer(
         self,
         prompts: IndexPrompts,
-        before: Answer | None,
+        before: SolverState | None,
         cancelled: Callable[[], bool] | None = None,
-    ) -> Answer:
+    ) -> SolverState:
         """Answer prompts, going on from the answer to all but the newest of them.
 
         Args:
@@ -160,7 +160,7 @@ class PromptSolver:
                 raise Cancelled("The prediction was cancelled.")
             candidates.append(self._ask(view, prompts))
         # 2. The most trusted answer of each field, then the most trusted field.
-        out = Answer(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
+        out = SolverState(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
         best = -np.inf
         for i, new in enumerate(self._best(candidates, prompts)):
             score = new.score
@@ -189,9 +189,9 @@ class PromptSolver:
     def _corrected(
         self,
         prompts: IndexPrompts,
-        before: Answer,
+        before: SolverState,
         cancelled: Callable[[], bool] | None,
-    ) -> Answer | None:
+    ) -> SolverState | None:
         """The earlier answer with what its newest click changes around it, or None.
 
         None where a click asks for a change and there is none: every field is asked then.
@@ -211,7 +211,9 @@ class PromptSolver:
             return self._changed(prompts, before, moved)
         return self._with_part(prompts, before, cancelled) if is_positive else None
 
-    def _changed(self, prompts: IndexPrompts, before: Answer, where: Field) -> Answer | None:
+    def _changed(
+        self, prompts: IndexPrompts, before: SolverState, where: Field
+    ) -> SolverState | None:
         """The earlier answer with what the newest click changes in a field, or None."""
         assert before.patch is not None
         *place, is_positive = prompts.points[-1]
@@ -230,14 +232,14 @@ class PromptSolver:
             return None
         views = [replace(v, logits=None) for v in before.views]
         views[before.chosen] = replace(new, logits=new.logits.copy())
-        return Answer(views, before.chosen, patch, new.iou, prompts.box, len(prompts.points))
+        return SolverState(views, before.chosen, patch, new.iou, prompts.box, len(prompts.points))
 
     def _with_part(
         self,
         prompts: IndexPrompts,
-        before: Answer,
+        before: SolverState,
         cancelled: Callable[[], bool] | None,
-    ) -> Answer | None:
+    ) -> SolverState | None:
         """The earlier answer and a part of its own around a click far from it, or None.
 
         A second lesion is answered as by a first click, and joined.
@@ -251,7 +253,7 @@ class PromptSolver:
             return None
         return replace(part, patch=patch, box=prompts.box, num_points=len(prompts.points))
 
-    def _fitting(self, shown: Field, patch: Patch, place: Sequence[float]) -> Field:
+    def _fitting(self, shown: Field, patch: LogitBox, place: Sequence[float]) -> Field:
         """The field for a corrective click: that of the answer, unless it is too coarse for it.
 
         A first click is answered in a field of any size; once its answer tells how large the
@@ -268,11 +270,11 @@ class PromptSolver:
 
     def _refined(
         self,
-        patch: Patch,
+        patch: LogitBox,
         chosen: FieldAnswer,
         prompts: IndexPrompts,
         cancelled: Callable[[], bool] | None,
-    ) -> Patch:
+    ) -> LogitBox:
         """Look again at twice the resolution where the border is uncertain."""
         in_plane = chosen.field.step[1] * self.planner.spacing_mm[1]
         if in_plane < 1.5 * self.planner.finest_mm:
@@ -291,7 +293,7 @@ class PromptSolver:
                 windows.append(Window(where, logits[0]))
         return merge(patch, windows, self.shape) if windows else patch
 
-    def _views(self, prompts: IndexPrompts, before: Answer | None) -> list[FieldAnswer]:
+    def _views(self, prompts: IndexPrompts, before: SolverState | None) -> list[FieldAnswer]:
         """The fields to look at, each with the answer it starts from."""
         if before is None or not is_same_box(prompts.box, before.box):
             # A first prompt, a mask to start from, or another box: what was shown does not count.
@@ -326,7 +328,7 @@ class PromptSolver:
         """The prior mask in a field, as logits, or None without one."""
         if prompts.mask is None:
             return None
-        whole = Patch((0, 0, 0), np.where(prompts.mask, np.float32(4), np.float32(-4)))
+        whole = LogitBox((0, 0, 0), np.where(prompts.mask, np.float32(4), np.float32(-4)))
         return logit(to_field(whole, where))
 
     def _fresh_fields(self, prompts: IndexPrompts) -> list[Field]:
@@ -349,7 +351,7 @@ class PromptSolver:
         prior = None if view.logits is None else sigmoid(view.logits)
         batch = in_field(prompts, view.field, prior)
         logits, iou = self.segmenter.decode(embedding, batch)
-        # One click or one box may mean several structures: each answer is candidates at.
+        # One click or one box may mean several structures: each answer is a candidate.
         is_ambiguous = prior is None and len(prompts.points) + (prompts.box is not None) == 1
         answers = []
         for i in range(len(iou) if is_ambiguous else 1):

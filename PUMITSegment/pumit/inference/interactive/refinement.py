@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pumit.inference.interactive.grid_transfer import Floats, Patch, to_volume_box
+from pumit.inference.interactive.grid_transfer import Floats, LogitBox, to_volume_box
 from pumit.preprocessing.fields import Field
 from pumit.preprocessing.interpolation import interpolate
 
@@ -29,7 +29,7 @@ class Window:
 
 
 def uncertain_windows(
-    patch: Patch, candidates: list[Field], *, most: int, band: float = 2.0
+    patch: LogitBox, candidates: list[Field], *, most: int, band: float = 2.0
 ) -> list[Field]:
     """Choose the windows that see most of the uncertain border, greedily.
 
@@ -74,7 +74,7 @@ def agreement(a: Floats, b: Floats) -> float:
     return 1.0 if union == 0 else int((x & y).sum()) / union
 
 
-def merge(coarse: Patch, windows: list[Window], shape: tuple[int, int, int]) -> Patch:
+def merge(coarse: LogitBox, windows: list[Window], shape: tuple[int, int, int]) -> LogitBox:
     """Blend window answers into the coarse one, on the volume's grid.
 
     A window counts fully in its middle and not at all at its rim, so there are no seams.
@@ -115,10 +115,10 @@ def merge(coarse: Patch, windows: list[Window], shape: tuple[int, int, int]) -> 
         total[here] += values
         weights[here] += weight
     total /= weights
-    return Patch((starts[0], starts[1], starts[2]), total)
+    return LogitBox((starts[0], starts[1], starts[2]), total)
 
 
-def joined(a: Patch, b: Patch) -> Patch:
+def joined(a: LogitBox, b: LogitBox) -> LogitBox:
     """What either of two answers says is foreground, on a box that holds both."""
     start = [min(i, j) for i, j in zip(a.start, b.start, strict=True)]
     ends = [
@@ -129,17 +129,17 @@ def joined(a: Patch, b: Patch) -> Patch:
     for patch in (a, b):
         here = total[_window_of(patch, start)]
         np.maximum(here, patch.logits, out=here)
-    return Patch((start[0], start[1], start[2]), total)
+    return LogitBox((start[0], start[1], start[2]), total)
 
 
-def _window_of(patch: Patch, starts: list[int]) -> tuple[slice, ...]:
+def _window_of(patch: LogitBox, starts: list[int]) -> tuple[slice, ...]:
     return tuple(
         slice(a - s, a - s + n)
         for a, s, n in zip(patch.start, starts, patch.logits.shape, strict=True)
     )
 
 
-def _weight(where: Field, part: Patch) -> Floats:
+def _weight(where: Field, part: LogitBox) -> Floats:
     """Weight of a window's answer on the volume's grid: 1 in the middle, 0 at the rim."""
     weights = []
     for axis, (n, start, length) in enumerate(

@@ -11,7 +11,7 @@ from pumit.errors import PromptError, VolumeError
 from pumit.inference.interactive.index_prompts import check_prompt, to_index
 from pumit.inference.interactive.packed_mask import packed
 from pumit.inference.interactive.prompt_history import PromptHistory
-from pumit.inference.interactive.prompt_solver import Answer, PromptSolver
+from pumit.inference.interactive.prompt_solver import PromptSolver, SolverState
 from pumit.inference.interactive.prompted_session import PromptedSession
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.solver_settings import SolverSettings
@@ -62,7 +62,7 @@ class InteractiveSession(PromptedSession):
         self._threads = FittingThreads()
         self._scan: OpenScan | None = None
         self._solver: PromptSolver | None = None
-        self._answers: dict[tuple[Prompt, ...], Answer] = {}
+        self._answers: dict[tuple[Prompt, ...], SolverState] = {}
 
     def set_volume(self, volume: Volume, *, channel: int = 0) -> None:
         """Start on a volume; prompts of an earlier one are gone.
@@ -232,13 +232,13 @@ class InteractiveSession(PromptedSession):
         """
         return self._places(self._answer(self.prompts(segment), None, None), count)
 
-    def _mask(self, answer: Answer) -> npt.NDArray[np.bool_]:
+    def _mask(self, answer: SolverState) -> npt.NDArray[np.bool_]:
         mask = np.zeros(tuple(self.volume.shape[a] for a in self.order), dtype=bool)
         if answer.patch is not None:
             mask[answer.patch.window] = answer.patch.logits > 0
         return mask.transpose(np.argsort(self.order))
 
-    def _iou(self, answer: Answer) -> float:
+    def _iou(self, answer: SolverState) -> float:
         estimate = float(np.clip(answer.iou, 0, 1))
         return estimate if self._calibration is None else self._calibration(estimate)
 
@@ -257,7 +257,7 @@ class InteractiveSession(PromptedSession):
         d, h, w = (self.volume.spacing_mm[a] for a in self.order)
         return evidence_of(answer, before, self.solver.shape, (d, h, w))
 
-    def _places(self, answer: Answer, count: int) -> list[UncertainRegion]:
+    def _places(self, answer: SolverState, count: int) -> list[UncertainRegion]:
         volume = self.volume
         d, h, w = (volume.spacing_mm[a] for a in self.order)
         places = []
@@ -274,7 +274,7 @@ class InteractiveSession(PromptedSession):
         given: Sequence[Prompt],
         cancelled: Callable[[], bool] | None,
         progress: Callable[[float], None] | None,
-    ) -> Answer:
+    ) -> SolverState:
         volume, solver, prompts = self.volume, self.solver, tuple(given)
         if not prompts:
             raise PromptError("There is no prompt yet; click a point or draw a box.")
@@ -286,7 +286,7 @@ class InteractiveSession(PromptedSession):
             check_prompt(prompt, volume)
         if not to_index(prompts, volume, self.order).is_answerable:
             raise PromptError("There are only negative points; add one inside the structure.")
-        answer: Answer | None = None
+        answer: SolverState | None = None
         if known:
             answer = self._answers.pop(prompts[:known])
             self._answers[prompts[:known]] = answer  # the latest used is forgotten last

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from pumit.inference.interactive.grid_transfer import Floats, Patch, sigmoid
-from pumit.inference.interactive.prompt_solver import Answer
+from pumit.inference.interactive.grid_transfer import Floats, LogitBox, sigmoid
+from pumit.inference.interactive.prompt_solver import SolverState
 from pumit.models.overlap import Evidence
 from pumit.preprocessing.fields import Field, box_of
 from pumit.preprocessing.interpolation import resampled
@@ -70,7 +70,7 @@ class _Lattice:
 
 
 def uncertain_regions(
-    answer: Answer,
+    answer: SolverState,
     shape: tuple[int, int, int],
     spacing_mm: tuple[float, float, float],
     *,
@@ -125,8 +125,8 @@ def uncertain_regions(
 
 
 def evidence_of(
-    answer: Answer,
-    before: Answer | None,
+    answer: SolverState,
+    before: SolverState | None,
     shape: tuple[int, int, int],
     spacing_mm: tuple[float, float, float],
 ) -> Evidence | None:
@@ -164,7 +164,7 @@ def evidence_of(
 
 
 def _lattice(
-    patch: Patch, shape: tuple[int, int, int], spacing_mm: tuple[float, float, float]
+    patch: LogitBox, shape: tuple[int, int, int], spacing_mm: tuple[float, float, float]
 ) -> _Lattice:
     """A lattice over a patch, about as dense along each axis, of few enough points."""
     spacing = np.asarray(spacing_mm)
@@ -183,7 +183,7 @@ def _lattice(
 
 
 def _at_border(
-    patch: Patch, index: npt.NDArray[np.int64], step: npt.NDArray[np.int64]
+    patch: LogitBox, index: npt.NDArray[np.int64], step: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """The border voxel nearest to a point of a lattice that skips voxels."""
     if (step == 1).all():
@@ -207,7 +207,7 @@ def _on_lattice(logits: Floats, start: tuple[int, int, int], lattice: _Lattice) 
     return out
 
 
-def _mean_opinion(own: Floats, answer: Answer, lattice: _Lattice) -> Floats:
+def _mean_opinion(own: Floats, answer: SolverState, lattice: _Lattice) -> Floats:
     """Mean foreground probability of the answer and of each field, where a field reaches."""
     mine = (1 / (1 + np.exp(-own))).astype(np.float32)
     total = mine.copy()

@@ -11,7 +11,7 @@ from pumit.networks.mamba_mim.masking import hide
 NORM_EPS = 1e-6
 
 
-class ChannelNorm(nn.LayerNorm):
+class ChannelLayerNorm(nn.LayerNorm):
     """Layer norm over the channels of each place: what is hidden elsewhere does not matter.
 
     Args:
@@ -78,7 +78,7 @@ class MedNextStage(nn.Module):
         return x
 
 
-class ResidualBlock(nn.Module):
+class MedNeXtBlock(nn.Module):
     """Two 3^3 convolutions with channel norms, around which the features pass.
 
     MONAI's `UnetResBlock` of equal channels, with a norm that it does not offer.
@@ -90,9 +90,9 @@ class ResidualBlock(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv3d(channels, channels, 3, padding=1, bias=False)
-        self.norm1 = ChannelNorm(channels)
+        self.norm1 = ChannelLayerNorm(channels)
         self.conv2 = nn.Conv3d(channels, channels, 3, padding=1, bias=False)
-        self.norm2 = ChannelNorm(channels)
+        self.norm2 = ChannelLayerNorm(channels)
 
     def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
         """Map features (B, C, D, H, W), zero where not visible (B, 1, D, H, W), to the same."""

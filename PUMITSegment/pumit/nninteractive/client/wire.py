@@ -40,7 +40,7 @@ class Claimed:
 
 
 @dataclass(frozen=True, eq=False)
-class Patch:
+class MaskChange:
     """What changed in the server's mask.
 
     Attributes:
@@ -110,7 +110,7 @@ class NNInteractiveWire:
         except RequestRejected as error:
             raise VolumeError(str(error)) from None
 
-    def add(self, interaction: Interaction) -> Patch:
+    def add(self, interaction: Interaction) -> MaskChange:
         """Add an interaction and have it answered.
 
         Raises:
@@ -126,7 +126,7 @@ class NNInteractiveWire:
             raise PromptError(str(error)) from None
         return self._read(answer)
 
-    def undo(self) -> Patch:
+    def undo(self) -> MaskChange:
         """Take back the last interaction; nothing has run where there was none."""
         return self._read(self._post(protocol.PATH_VIEWER_UNDO, {}, _PREDICT_TIMEOUT_S))
 
@@ -159,12 +159,12 @@ class NNInteractiveWire:
         except UnexpectedResponse as error:
             raise _failed(error) from None
 
-    def _read(self, response: requests.Response) -> Patch:
+    def _read(self, response: requests.Response) -> MaskChange:
         try:
             meta: dict[str, Any] = json.loads(response.headers[protocol.META_HEADER])
             has_run, box = bool(meta["ran_prediction"]), meta["bbox"]
             if not has_run or box is None:
-                return Patch(has_run)
+                return MaskChange(has_run)
             bounds = [(int(start), int(stop)) for start, stop in box]
             if not all(
                 0 <= start < stop <= size
@@ -179,7 +179,7 @@ class NNInteractiveWire:
         except (KeyError, TypeError, ValueError) as error:
             raise _unreadable(error) from None
         (a, b), (c, d), (e, f) = bounds
-        return Patch(True, (slice(a, b), slice(c, d), slice(e, f)), inside != 0)
+        return MaskChange(True, (slice(a, b), slice(c, d), slice(e, f)), inside != 0)
 
 
 def _unreadable(error: Exception) -> ServiceError:

@@ -36,7 +36,7 @@ from pumit.server.sessions.engine import PromptSession
 from pumit.server.sessions.fair_queue import Job
 from pumit.server.sessions.leases import Lease
 from pumit.server.sessions.state import ServerState, no_volume
-from pumit.server.sessions.viewer_object import PackedMask, ViewerObject, change
+from pumit.server.sessions.viewer_object import ObjectMask, ViewerObject, change
 from pumit.volume import Volume
 from pumit.wire import protocol
 from pumit.wire.arrays import pack_array, unpack_array
@@ -183,7 +183,7 @@ async def add_initial_seg(
             raise PromptError(
                 f"The segmentation needs the image's grid {lease.shape}, got {drawn.shape}."
             )
-        viewer, packed = _viewer(lease), PackedMask.of(drawn)
+        viewer, packed = _viewer(lease), ObjectMask.of(drawn)
         prior = [] if packed.box is None else [MaskPrompt(drawn)]
         earlier = session.prompts(SEGMENT)
         if earlier:
@@ -310,11 +310,11 @@ def _predict(session: PromptSession, viewer: ViewerObject, job: Job) -> Response
     prompts = session.prompts(SEGMENT)
     if any(map(_says_where, prompts)):
         mask = session.predict(SEGMENT, cancelled=lambda: job.is_cancelled, progress=job.report)
-        after = PackedMask.of(np.asarray(mask, dtype=bool))
+        after = ObjectMask.of(np.asarray(mask, dtype=bool))
         if job.is_cancelled:  # a client that has gone must not miss a change of its buffer
             raise Cancelled("The prediction was cancelled.")
     else:
-        after = PackedMask()  # the protocol answers clicks outside with nothing inside
+        after = ObjectMask()  # the protocol answers clicks outside with nothing inside
     before = viewer.mask
     viewer.settle(after, prompts)
     return _answer(viewer, change(before, after), has_run=True)

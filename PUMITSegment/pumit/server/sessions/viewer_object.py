@@ -23,7 +23,7 @@ _KEPT_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
-class PackedMask:
+class ObjectMask:
     """A mask as the bits of its bounding box.
 
     Attributes:
@@ -35,10 +35,10 @@ class PackedMask:
     bits: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
 
     @staticmethod
-    def of(mask: Mask) -> PackedMask:
+    def of(mask: Mask) -> ObjectMask:
         """Pack a mask, shape (D, H, W)."""
         box = bounding_box(mask)
-        return PackedMask() if box is None else PackedMask(box, np.packbits(mask[_slices(box)]))
+        return ObjectMask() if box is None else ObjectMask(box, np.packbits(mask[_slices(box)]))
 
     def within(self, box: BoundingBox) -> Mask:
         """The mask in a box that holds all of it."""
@@ -50,7 +50,7 @@ class PackedMask:
         return out
 
 
-def change(before: PackedMask, after: PackedMask) -> tuple[BoundingBox, Mask] | None:
+def change(before: ObjectMask, after: ObjectMask) -> tuple[BoundingBox, Mask] | None:
     """Where two masks on one grid differ.
 
     Returns:
@@ -79,7 +79,7 @@ _Mark = Prompt | weakref.ref[MaskPrompt]
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    mask: PackedMask
+    mask: ObjectMask
     answered: tuple[_Mark, ...]
     prompts: tuple[_Mark, ...]
     changes: int
@@ -98,7 +98,7 @@ class ViewerObject:
 
     def __init__(self, dtype: np.dtype[np.generic]) -> None:
         self.dtype = dtype
-        self.mask = PackedMask()
+        self.mask = ObjectMask()
         self._answered: tuple[_Mark, ...] = ()
         self._steps: list[_Step] = []
 
@@ -124,7 +124,7 @@ class ViewerObject:
         while self.nbytes > _KEPT_BYTES and len(self._steps) > 1:
             del self._steps[0]
 
-    def settle(self, mask: PackedMask, prompts: Sequence[Prompt]) -> None:
+    def settle(self, mask: ObjectMask, prompts: Sequence[Prompt]) -> None:
         """Take the answer to prompts."""
         self.mask, self._answered = mask, _marks(prompts)
 
@@ -152,11 +152,11 @@ class ViewerObject:
 
     def renew(self, dtype: np.dtype[np.generic]) -> None:
         """Go on with another buffer, in which nothing is written yet."""
-        self.dtype, self.mask = dtype, PackedMask()
+        self.dtype, self.mask = dtype, ObjectMask()
 
     def clear(self) -> None:
         """Begin a new object: an empty mask, and nothing to take back."""
-        self.mask, self._answered = PackedMask(), ()
+        self.mask, self._answered = ObjectMask(), ()
         self._steps.clear()
 
 

@@ -56,7 +56,7 @@ TITLES = {"dice": "Dice", "hd95_mm": "HD95, mm", "assd_mm": "ASSD, mm"}
 
 
 @dataclass(frozen=True)
-class Found:
+class PageData:
     """All that the page is made of.
 
     Attributes:
@@ -94,13 +94,13 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
     if not rows:
         return None
     facts = json.loads((output / FACTS).read_text(encoding="utf-8"))
-    found = Found(comparison, facts, rows, scores_of(rows, names), runs)
+    found = PageData(comparison, facts, rows, scores_of(rows, names), runs)
     title = comparison.recipe.title or f"{len(names)} networks compared"
     write_page(output / PAGE, title, blocks_of(found))
     return output / PAGE
 
 
-def blocks_of(found: Found) -> list[Block]:
+def blocks_of(found: PageData) -> list[Block]:
     """The page from top to bottom."""
     blocks: list[Block] = [Paragraph(text) for text in lead(found.comparison, found.facts)]
     blocks += _unfinished(found)
@@ -117,7 +117,7 @@ def blocks_of(found: Found) -> list[Block]:
     return blocks
 
 
-def _unfinished(found: Found) -> list[Block]:
+def _unfinished(found: PageData) -> list[Block]:
     done = {(row.name, row.seed) for row in found.rows}
     missing = [
         f"{network.name}, seed {seed}"
@@ -130,7 +130,7 @@ def _unfinished(found: Found) -> list[Block]:
     return [Paragraph(f"Not finished, and not on this page: {'; '.join(missing)}.")]
 
 
-def _quality(found: Found) -> Table:
+def _quality(found: PageData) -> Table:
     labels = class_names(found.rows)
     several = labels if len(labels) > 1 else []
     head = ["Network", "Dice", *(f"Dice, {label}" for label in several)]
@@ -153,7 +153,7 @@ def _mean_cell(mean: CrossedMean, digits: int, *, without: int = 0) -> Cell:
     return Cell(number_words(mean.mean, digits), below)
 
 
-def _quality_notes(found: Found) -> list[Block]:
+def _quality_notes(found: PageData) -> list[Block]:
     blocks: list[Block] = [
         Paragraph(bootstrap_words(len(found.comparison.recipe.seeds)), is_note=True)
     ]
@@ -167,7 +167,7 @@ def _quality_notes(found: Found) -> list[Block]:
     return [*blocks, Paragraph(about + told, is_note=True)]
 
 
-def _points(found: Found) -> list[Block]:
+def _points(found: PageData) -> list[Block]:
     seeds = sorted({row.seed for row in found.rows})
     blocks: list[Block] = []
     for metric in METRICS:
@@ -196,7 +196,7 @@ def _points(found: Found) -> list[Block]:
     return blocks
 
 
-def _differences(found: Found) -> list[Block]:
+def _differences(found: PageData) -> list[Block]:
     if len(found.scores) < 2:
         return []
     first = found.scores[0].name
@@ -237,7 +237,7 @@ def _difference_cell(difference: Difference, metric: str) -> Cell:
     return Cell(f"{mean.mean:+.{digits}f}", below)
 
 
-def _costs(found: Found) -> Table:
+def _costs(found: PageData) -> Table:
     is_processor = found.comparison.schedule["clock"] == "processor"
     head = ["Network", "Parameters", "Trainings", "Steps", "Time", "Processor time", "Memory, GiB"]
     head += ["Processor seconds a case" if is_processor else "Seconds a case"]
@@ -275,7 +275,7 @@ def _range(numbers: Sequence[int]) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _curves(found: Found) -> list[Block]:
+def _curves(found: PageData) -> list[Block]:
     unit = "processor time" if found.comparison.schedule["clock"] == "processor" else "time"
     curves = []
     for network in found.comparison.recipe.networks:
@@ -292,7 +292,7 @@ def _curves(found: Found) -> list[Block]:
     return [Drawing(svg, alt, caption)]
 
 
-def _worst(found: Found) -> list[Block]:
+def _worst(found: PageData) -> list[Block]:
     if not found.comparison.recipe.pictures:
         return []
     blocks: list[Block] = []

@@ -21,7 +21,7 @@ _OPPOSITES = ({"left", "right"}, {"l", "r"}, {"upper", "lower"}, {"anterior", "p
 
 
 @dataclass
-class _Found:
+class _ProposedClass:
     """A class so far."""
 
     value: int
@@ -38,7 +38,7 @@ class ClassProposal:
     """
 
     def __init__(self) -> None:
-        self._found: dict[str, _Found] = {}
+        self._found: dict[str, _ProposedClass] = {}
         self._cases: dict[str, set[str]] = {}
 
     def add(self, case: str, segments: Iterable[LabelledSegment]) -> None:
@@ -51,7 +51,7 @@ class ClassProposal:
             key = plain_name(segment.name) if segment.name else self._key_of(segment.value)
             if key not in self._found:
                 value = self._free(segment.value)
-                self._found[key] = _Found(value, is_named=bool(segment.name))
+                self._found[key] = _ProposedClass(value, is_named=bool(segment.name))
                 if len(self._found) > MOST_CLASSES:
                     raise PumitError(
                         f"The labels hold more than {MOST_CLASSES} classes; name those to learn "

@@ -22,7 +22,7 @@ from pumit.networks.pumit.segmentation_network import SegmentationNetwork
 from pumit.networks.pumit.transfer import load_universal_weights
 from pumit.networks.swin_unetr import SwinUnetr
 from pumit.training.loop.initial_encoder import begin_with_encoder
-from pumit.training.segmentation.network_families import FAMILIES, Encoder, Family
+from pumit.training.segmentation.network_families import FAMILIES, Family, PretrainedEncoder
 from pumit.training.segmentation.networks import class_of, family_of
 
 logger = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ def _load_vit(network: SegmentationNetwork, state: Mapping[str, Tensor], file: s
 
 
 def _take_encoder(
-    network: nn.Module, given: Mapping[str, Tensor], encoder: Encoder, file: str
+    network: nn.Module, given: Mapping[str, Tensor], encoder: PretrainedEncoder, file: str
 ) -> None:
     """The weights of a pre-trained encoder; all else begins anew.
 

@@ -21,7 +21,7 @@ MOST_FLAT = 2  # halvings of that, for its depth where slices are far apart
 
 
 @dataclass(frozen=True)
-class Encoder:
+class PretrainedEncoder:
     """Which pre-training begins a network, and where its weights go.
 
     Attributes:
@@ -60,7 +60,7 @@ class Family:
     follows: tuple[str, ...] = ()
     fit: Callable[[Sizes, SeenField], dict[str, Any]] = lambda sizes, field: {}
     fit_patch: Callable[[Sizes, Shape], dict[str, Any]] = lambda sizes, patch: {}
-    encoder: Encoder | None = None
+    encoder: PretrainedEncoder | None = None
     alike: tuple[str, ...] = ()
 
 
@@ -177,7 +177,7 @@ FAMILIES: dict[str, Family] = {
         ("network.out.",),
         follows=("spatial_dims",),
         fit=_monai_fit(32),
-        encoder=Encoder("swin_ssl", "swinViT.", "network.swinViT."),
+        encoder=PretrainedEncoder("swin_ssl", "swinViT.", "network.swinViT."),
         alike=("merging",),
     ),
     "NnFormer": Family(
@@ -196,7 +196,7 @@ FAMILIES: dict[str, Family] = {
         ("head.",),
         follows=("poolings",),
         fit=_hymamba_fit,
-        encoder=Encoder("mamba_mim", "encoder.", "encoder."),
+        encoder=PretrainedEncoder("mamba_mim", "encoder.", "encoder."),
     ),
     "UnetrMamba": Family(
         "UNETR-Mamba",
@@ -205,6 +205,6 @@ FAMILIES: dict[str, Family] = {
         ("head.",),
         follows=("patch",),
         fit=_unetr_mamba_fit,
-        encoder=Encoder("mamba_mim", "encoder.", "encoder."),
+        encoder=PretrainedEncoder("mamba_mim", "encoder.", "encoder."),
     ),
 }

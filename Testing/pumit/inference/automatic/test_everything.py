@@ -11,7 +11,7 @@ from pumit.errors import Cancelled
 from pumit.inference.automatic.everything import (
     EverythingSettings,
     _distinct,
-    _Found,
+    _MaskBox,
     _painted,
     body_of,
     segment_everything,
@@ -110,23 +110,23 @@ def test_stability_compares_a_stricter_and_a_looser_cut() -> None:
 
 
 def test_of_masks_that_overlap_much_the_better_stays() -> None:
-    def found(start: int, score: float) -> _Found:
-        return _Found(np.array([start, 0, 0]), np.ones((10, 10, 10), dtype=bool), score)
+    def found(start: int, score: float) -> _MaskBox:
+        return _MaskBox(np.array([start, 0, 0]), np.ones((10, 10, 10), dtype=bool), score)
 
     good, same, other = found(0, 0.9), found(2, 0.8), found(8, 0.7)
     assert good.shared(same) == 800
     assert good.shared(found(20, 0.1)) == 0
     assert _distinct([other, same, good], SETTINGS) == [good, other]
-    part = _Found(np.array([1, 1, 1]), np.ones((4, 4, 4), dtype=bool), 0.5)
+    part = _MaskBox(np.array([1, 1, 1]), np.ones((4, 4, 4), dtype=bool), 0.5)
     assert _distinct([good, part], SETTINGS) == [good]
     assert _distinct([good, part], replace(SETTINGS, max_inside=1.0)) == [good, part]
 
 
 def test_a_smaller_segment_lies_on_top_and_crumbs_vanish() -> None:
     wanted = np.ones((10, 10, 10), dtype=bool)
-    whole = _Found(np.array([0, 0, 0]), np.ones((6, 6, 6), dtype=bool), 0.5)
-    part = _Found(np.array([1, 1, 1]), np.ones((3, 3, 3), dtype=bool), 0.9)
-    crumb = _Found(np.array([9, 9, 9]), np.ones((1, 1, 1), dtype=bool), 0.9)
+    whole = _MaskBox(np.array([0, 0, 0]), np.ones((6, 6, 6), dtype=bool), 0.5)
+    part = _MaskBox(np.array([1, 1, 1]), np.ones((3, 3, 3), dtype=bool), 0.9)
+    crumb = _MaskBox(np.array([9, 9, 9]), np.ones((1, 1, 1), dtype=bool), 0.9)
     labels = _painted([crumb, part, whole], wanted, min_voxels=5)
     assert labels.max() == 2
     assert (labels == 2).sum() == 27

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ball_scan import BALL, SHAPE, ball
-from pumit.inference.interactive.grid_transfer import Patch
+from pumit.inference.interactive.grid_transfer import LogitBox
 from pumit.inference.interactive.index_prompts import IndexPrompts
 from pumit.inference.interactive.local_change import changed_at, is_inside, patch_of
-from pumit.inference.interactive.prompt_solver import Answer, PromptSolver
+from pumit.inference.interactive.prompt_solver import PromptSolver, SolverState
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.prompts import MaskPrompt, PointPrompt
@@ -27,7 +27,7 @@ def mask(*blocks: tuple[slice, ...]) -> np.ndarray:
     return out
 
 
-def voxels(patch: Patch | None, shape: tuple[int, ...] = GRID) -> np.ndarray:
+def voxels(patch: LogitBox | None, shape: tuple[int, ...] = GRID) -> np.ndarray:
     out = np.zeros(shape, dtype=bool)
     if patch is not None:
         out[patch.window] = np.asarray(patch.logits) > 0
@@ -92,7 +92,7 @@ LIVER_CLICK = (10.0, 14.0, 14.0, True)
 def test_an_outside_where_nothing_is_segmented_changes_nothing(solver: PromptSolver) -> None:
     liver = patch_of(mask(LIVER))
     first = solver.answer(IndexPrompts([LIVER_CLICK]), None)
-    before = Answer(first.views, first.chosen, liver, first.iou, None, 1)
+    before = SolverState(first.views, first.chosen, liver, first.iou, None, 1)
     after = solver.answer(IndexPrompts([LIVER_CLICK, (10.0, 50.0, 50.0, False)]), before)
     assert after.patch is not None
     np.testing.assert_array_equal(voxels(after.patch), mask(LIVER))
@@ -104,7 +104,7 @@ def test_an_inside_in_another_organ_adds_that_and_keeps_the_first(solver: Prompt
     cut = mask(LIVER)
     cut[4:16, 4:14, 4:24] = False
     first = solver.answer(IndexPrompts([LIVER_CLICK]), None)
-    before = Answer(first.views, first.chosen, patch_of(cut), first.iou, None, 1)
+    before = SolverState(first.views, first.chosen, patch_of(cut), first.iou, None, 1)
     after = solver.answer(IndexPrompts([LIVER_CLICK, (10.0, 68.0, 68.0, True)]), before)
     found = voxels(after.patch)
     np.testing.assert_array_equal(found[LIVER], cut[LIVER])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.grid_transfer import Patch, to_field, to_volume, to_volume_box
+from pumit.inference.interactive.grid_transfer import LogitBox, to_field, to_volume, to_volume_box
 from pumit.preprocessing.fields import Field
 from scipy import ndimage
 
@@ -85,7 +85,7 @@ def test_a_field_beyond_the_volume_gives_no_patch() -> None:
 def test_probabilities_in_a_field_equal_trilinear_look_up(field: Field) -> None:
     start = (3, 5, 7)
     logits = logits_of((10, 25, 20), seed=1)
-    out = to_field(Patch(start, logits), field)
+    out = to_field(LogitBox(start, logits), field)
     index = np.stack(np.indices(field.shape), axis=-1)
     at = field.to_volume(index) - np.array(start)
     values = ndimage.map_coordinates(logits, at.reshape(-1, 3).T, order=1, mode="nearest").reshape(
@@ -118,5 +118,5 @@ def test_there_and_back_keeps_the_answer(name: str) -> None:
 
 
 def test_the_window_is_where_the_patch_lies() -> None:
-    patch = Patch((1, 2, 3), np.zeros((4, 5, 6), np.float32))
+    patch = LogitBox((1, 2, 3), np.zeros((4, 5, 6), np.float32))
     assert patch.window == (slice(1, 5), slice(2, 7), slice(3, 9))

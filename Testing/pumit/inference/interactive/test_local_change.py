@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.grid_transfer import Patch
+from pumit.inference.interactive.grid_transfer import LogitBox
 from pumit.inference.interactive.local_change import change_at, crop, take_over
 from pumit.preprocessing.fields import Field
 
@@ -57,7 +57,7 @@ def test_depth_does_not_count_in_one_slice() -> None:
 
 def test_the_rest_of_the_answer_stays_bit_by_bit() -> None:
     noise = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
-    patch = Patch((0, 0, 0), noise.copy())
+    patch = LogitBox((0, 0, 0), noise.copy())
     after = logits(WIDER)
     change = np.zeros((12, 20, 20), bool)
     change[2:8, 2:8, 8:11] = True
@@ -72,7 +72,7 @@ def test_the_rest_of_the_answer_stays_bit_by_bit() -> None:
 
 
 def test_an_answer_grows_where_the_change_lies_beyond_it() -> None:
-    patch = Patch((2, 4, 4), np.full((4, 6, 6), 2.0, np.float32))
+    patch = LogitBox((2, 4, 4), np.full((4, 6, 6), 2.0, np.float32))
     change = np.zeros((12, 20, 20), bool)
     change[2:8, 14:17, 14:17] = True
     merged = take_over(patch, logits(FAR), change, FIELD, SHAPE)

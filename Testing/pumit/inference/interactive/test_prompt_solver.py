@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ball_scan import BALL, scan
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.prompt_solver import Answer, PromptSolver
+from pumit.inference.interactive.prompt_solver import PromptSolver, SolverState
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.solver_settings import SolverSettings
@@ -132,7 +132,7 @@ def fine_solver(bright_segmenter: Segmenter) -> PromptSolver:
     return session.solver
 
 
-def whole(solver: PromptSolver, answer: Answer) -> np.ndarray:
+def whole(solver: PromptSolver, answer: SolverState) -> np.ndarray:
     mask = np.zeros(solver.shape, dtype=bool)
     assert answer.patch is not None
     mask[answer.patch.window] = np.asarray(answer.patch.logits > 0)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from ball_scan import BALL, OBLIQUE, at, scan
 from pumit.errors import PromptError
-from pumit.inference.interactive.grid_transfer import Patch
-from pumit.inference.interactive.prompt_solver import Answer, FieldAnswer
+from pumit.inference.interactive.grid_transfer import LogitBox
+from pumit.inference.interactive.prompt_solver import FieldAnswer, SolverState
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
 from pumit.inference.interactive.uncertainty import SAMPLED_VOXELS, uncertain_regions
@@ -29,9 +29,9 @@ def ball_logits(sharpness: np.ndarray | float = 4.0) -> np.ndarray:
     return np.asarray((14 - distance(SHAPE, (11.5, 19.5, 19.5))) * sharpness)
 
 
-def answer_of(logits: np.ndarray, views: list[FieldAnswer] | None = None) -> Answer:
-    patch = Patch((0, 0, 0), logits.astype(np.float32))
-    return Answer(views or [], 0, patch, 0.8)
+def answer_of(logits: np.ndarray, views: list[FieldAnswer] | None = None) -> SolverState:
+    patch = LogitBox((0, 0, 0), logits.astype(np.float32))
+    return SolverState(views or [], 0, patch, 0.8)
 
 
 def is_on_border(mask: np.ndarray, index: np.ndarray) -> bool:
@@ -79,7 +79,7 @@ def test_a_field_that_disagrees_puts_its_side_uncertain() -> None:
 
 
 def test_an_empty_answer_has_no_uncertain_region() -> None:
-    assert uncertain_regions(Answer(), SHAPE, SPACING) == []
+    assert uncertain_regions(SolverState(), SHAPE, SPACING) == []
     assert uncertain_regions(answer_of(np.full(SHAPE, -3.0)), SHAPE, SPACING) == []
 
 

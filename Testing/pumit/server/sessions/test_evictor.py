@@ -11,7 +11,7 @@ from pumit.server.sessions.evictor import MemoryUsage, SessionEvictor
 from pumit.server.sessions.fair_queue import Deferred
 from pumit.server.sessions.leases import Lease
 from pumit.server.sessions.memory import MemoryFull
-from pumit.server.sessions.viewer_object import PackedMask, ViewerObject
+from pumit.server.sessions.viewer_object import ObjectMask, ViewerObject
 from pumit.volume import Volume
 from pumit.wire.protocol import BusyError
 
@@ -197,7 +197,7 @@ def test_what_a_viewer_can_undo_counts():
     before = sessions.evictor.held.scan_bytes
     with sessions.evictor.using(lease):
         lease.viewer = ViewerObject(np.dtype("uint8"))
-        lease.viewer.settle(PackedMask.of(np.ones((10, 10, 8), bool)), [])
+        lease.viewer.settle(ObjectMask.of(np.ones((10, 10, 8), bool)), [])
     assert sessions.evictor.held.scan_bytes == before + 100
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from pumit.prompts import MaskPrompt, PointPrompt
 from pumit.server.sessions import viewer_object
-from pumit.server.sessions.viewer_object import PackedMask, ViewerObject
+from pumit.server.sessions.viewer_object import ObjectMask, ViewerObject
 
 FIRST, SECOND = PointPrompt((1, 1, 1)), PointPrompt((2, 2, 2))
 UINT8 = np.dtype("uint8")
 
 
-def mask_of(size: int) -> PackedMask:
+def mask_of(size: int) -> ObjectMask:
     """A cube, `size` cubed over 8 bytes when it is packed."""
-    return PackedMask.of(np.ones((size, size, size), bool))
+    return ObjectMask.of(np.ones((size, size, size), bool))
 
 
 def test_masks_that_can_come_back_are_bounded_in_bytes(monkeypatch):
