@@ -110,10 +110,10 @@ def _print(reports: list[CaseReport], summary: SetReport) -> None:
         count = summary.in_cases[name]
         cases = "1 case" if count == 1 else f"{count} cases"
         print(f"  {name}: {summary.voxels[name]:,} voxels in {cases}")
-    told = {f"{r.case}: {text}" for r in reports for text in (*r.problems, *r.doubts)}
+    earlier = {f"{r.case}: {text}" for r in reports for text in (*r.problems, *r.doubts)}
     for mark, texts in (("!", summary.problems), ("?", summary.doubts)):
         for text in texts:
-            if text not in told:
+            if text not in earlier:
                 print(f"  {mark} {text}")
 
 

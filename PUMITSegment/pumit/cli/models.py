@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
     if args.action in work:
         if args.name is None:
             raise PumitError(f"Say what to {args.action}: `pumit models {args.action} NAME`.")
-        told = work[args.action](args)
-        print(json.dumps(told) if args.json else told["sentence"])
+        result = work[args.action](args)
+        print(json.dumps(result) if args.json else result["sentence"])
         return 0
     rows = _look(args)
     if args.json:

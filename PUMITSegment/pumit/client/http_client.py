@@ -174,16 +174,16 @@ class Client:
             ServiceError: If it is another kind of server, or of a version that is not known.
         """
         answer = self.raw_capabilities()
-        told = answer.get(PUMIT)
-        if not isinstance(told, dict):
+        capabilities = answer.get(PUMIT)
+        if not isinstance(capabilities, dict):
             return read_remote_capabilities(answer, self._url).capabilities()
-        if told.get("api_version") != API_VERSION:
+        if capabilities.get("api_version") != API_VERSION:
             raise ServiceError(
-                f"The server (pumit {told.get('version')}) speaks version "
-                f"{told.get('api_version')} of the API, this program (pumit {__version__}) "
+                f"The server (pumit {capabilities.get('version')}) speaks version "
+                f"{capabilities.get('api_version')} of the API, this program (pumit {__version__}) "
                 f"version {API_VERSION}; update the older of the two."
             )
-        return {**told, "kind": PUMIT}
+        return {**capabilities, "kind": PUMIT}
 
     def call_json(
         self,
@@ -271,14 +271,14 @@ class Client:
     def _refused(self, response: requests.Response) -> PumitError:
         status = response.status_code
         try:
-            told = response.json()
-            detail = told["detail"]
+            body = response.json()
+            detail = body["detail"]
         except (ValueError, KeyError, TypeError):
             return self._unexpected(status)
-        if isinstance(told.get("error"), str) and (
+        if isinstance(body.get("error"), str) and (
             self._has_token or status != HTTPStatus.UNAUTHORIZED
         ):
-            return error_from_name(told["error"], str(detail), status)
+            return error_from_name(body["error"], str(detail), status)
         return self._refused_elsewhere(status, detail)
 
     def _refused_elsewhere(self, status: int, detail: object) -> PumitError:

@@ -190,12 +190,12 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
             self._is_in_doubt = False
 
     def _claim(self) -> None:
-        told = self._client.capabilities()
-        if told["kind"] != PUMIT:
+        capabilities = self._client.capabilities()
+        if capabilities["kind"] != PUMIT:
             raise ServiceError(
                 f"{self._client.url} is an nnInteractive server: an NNInteractiveSession."
             )
-        limits = told.get("limits", {})
+        limits = capabilities.get("limits", {})
         self._max_array_bytes = int(limits.get("max_array_bytes", 1 << 31))
         self._lease = str(self._client.call_json("POST", protocol.PATH_CLAIM)["lease_token"])
         self._heartbeat = Heartbeat(self._client, self._lease, interval_s=self._heartbeat_s)
@@ -293,6 +293,6 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
 
     def _fraction(self) -> float | None:
         with contextlib.suppress(ServiceError):
-            told = self._client.call_json("GET", protocol.PATH_PROGRESS, lease=self._lease)
-            return float(told["fraction"]) if told.get("running") else None
+            status = self._client.call_json("GET", protocol.PATH_PROGRESS, lease=self._lease)
+            return float(status["fraction"]) if status.get("running") else None
         return None

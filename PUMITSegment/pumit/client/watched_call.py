@@ -54,9 +54,9 @@ def call_watched(
         if not is_alive():
             raise ServiceError("The server has gone; start it again, your prompts are kept.")
         if progress is not None and time.monotonic() - asked_at > _ASK_S:
-            told, asked_at = fraction(), time.monotonic()
-            if told is not None:
-                progress(told)
+            share, asked_at = fraction(), time.monotonic()
+            if share is not None:
+                progress(share)
     answer = future.result()
     if progress is not None:
         progress(1.0)

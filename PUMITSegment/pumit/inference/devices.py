@@ -48,8 +48,8 @@ def list_devices() -> list[Device]:
         import torch
 
         for index in range(torch.cuda.device_count()):
-            told = torch.cuda.get_device_properties(index)
-            devices.append(Device(f"cuda:{index}", told.name, told.total_memory))
+            properties = torch.cuda.get_device_properties(index)
+            devices.append(Device(f"cuda:{index}", properties.name, properties.total_memory))
     if has_torch() and (sys.platform == "darwin" or "torch" in sys.modules):
         import torch
 

@@ -94,8 +94,8 @@ def modality_of(recipe: Mapping[str, Any]) -> str:
     The recipe's own key `modality`, else a word of its name: `abdomen-ct`, `heart-mr`.
     """
     words = re.findall(r"[a-z]+", str(recipe.get("name", "")).lower())
-    told = str(recipe.get("modality") or next((w for w in words if w in MODALITIES), ""))
-    return MODALITIES.get(told.lower(), told.upper())
+    modality = str(recipe.get("modality") or next((w for w in words if w in MODALITIES), ""))
+    return MODALITIES.get(modality.lower(), modality.upper())
 
 
 def classes_of(recipe: Mapping[str, Any]) -> tuple[ClassLabel, ...]:

@@ -65,11 +65,11 @@ def load_eva02(network: nn.Module, path: Path) -> Eva02Report:
         raise TypeError(f"EVA-02's weights are for a universal ViT, got {type(network).__name__}.")
     public = read_public_weights(path, instead=PUBLIC_FILE)
     weights = convert_eva02(public, vit.patch_embedding.kernel_size[-1])
-    wanted = vit.cls_token.shape
-    if weights.mask_token is not None and weights.mask_token.shape != wanted:
+    expected = vit.cls_token.shape
+    if weights.mask_token is not None and weights.mask_token.shape != expected:
         raise CheckpointError(
             f"{path.name} does not fit: its mask token has shape "
-            f"{tuple(weights.mask_token.shape)}, not {tuple(wanted)}. Give {PUBLIC_FILE}."
+            f"{tuple(weights.mask_token.shape)}, not {tuple(expected)}. Give {PUBLIC_FILE}."
         )
     # BA-SAM's slopes are not EVA-02's, and stay.
     slopes = {n: t for n, t in vit.state_dict().items() if n.endswith(".slope")}

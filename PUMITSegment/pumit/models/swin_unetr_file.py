@@ -268,18 +268,18 @@ def _require_sizes(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], fil
     there, here = _sizes(theirs), _sizes(ours)
     other = {k: v for k, v in there.items() if here.get(k) != v}
     if other:
-        wanted = ", ".join(f"{k}: {v}" for k, v in other.items())
+        expected = ", ".join(f"{k}: {v}" for k, v in other.items())
         raise CheckpointError(
-            f"{file} is of another size than this network; set network_sizes: {{{wanted}}}."
+            f"{file} is of another size than this network; set network_sizes: {{{expected}}}."
         )
 
 
-def _of_channels(kernel: Tensor, wanted: Tensor, channels: int) -> Tensor:
+def _of_channels(kernel: Tensor, target: Tensor, channels: int) -> Tensor:
     """A kernel that reads the image, for as many channels as this network sees.
 
     It answers an image that is repeated over the channels as before.
     """
-    if kernel.shape == wanted.shape or kernel.ndim < 4 or wanted.shape[1] != channels:
+    if kernel.shape == target.shape or kernel.ndim < 4 or target.shape[1] != channels:
         return kernel
     mean = kernel.sum(1, keepdim=True) / channels
     return mean.expand(-1, channels, *mean.shape[2:])

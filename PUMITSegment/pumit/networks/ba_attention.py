@@ -170,8 +170,8 @@ class _Chunk:
 
 def _head_groups(batch: int, heads: int, entries: int, blocks: int, threads: int) -> int:
     """How many heads to take at once: work for every thread, but bounded memory."""
-    wanted = max(_CHUNK_ENTRIES // entries, math.ceil(threads / (blocks * batch)), 1)
-    return min(heads, wanted, max(_MAX_CHUNK_ENTRIES // entries, 1))
+    target = max(_CHUNK_ENTRIES // entries, math.ceil(threads / (blocks * batch)), 1)
+    return min(heads, target, max(_MAX_CHUNK_ENTRIES // entries, 1))
 
 
 def _chunks(

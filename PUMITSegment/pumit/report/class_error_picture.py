@@ -73,8 +73,8 @@ def write_class_error_picture(
     present = [c for c in classes if c.has_any]
     if not present:
         raise VolumeError("Neither label nor answer has any class; there is nothing to show.")
-    shown = np.logical_or.reduce([m for c in present for m in (c.truth, c.answer)])
-    window = window_around(shown)
+    union = np.logical_or.reduce([m for c in present for m in (c.truth, c.answer)])
+    window = window_around(union)
     scan = volume.array if volume.array.ndim == 3 else volume.array[0]
     cut = replace(
         volume,
@@ -85,7 +85,7 @@ def write_class_error_picture(
     inside = [replace(c, truth=c.truth[window], answer=c.answer[window]) for c in present]
     through = _place_of_largest_error(inside, cut.spacing_mm)
     views = views_through(cut, through)
-    grey = grey_range(cut.array, shown[window])
+    grey = grey_range(cut.array, union[window])
     lines = 1 + (min(len(inside), _MOST_NAMED) - 1) // _PER_LINE
     figure, axes = _panels(views, cut.shape, lines)
     for panel, view in zip(axes, views, strict=True):

@@ -64,10 +64,10 @@ def write_error_picture(
     Raises:
         ExportError: If the file cannot be written.
     """
-    shown = target.copy()
+    union = target.copy()
     for stage in stages:
-        shown |= stage.mask
-    window = window_around(shown)
+        union |= stage.mask
+    window = window_around(union)
     scan = volume.array if volume.array.ndim == 3 else volume.array[0]
     cut = replace(
         volume,
@@ -76,7 +76,7 @@ def write_error_picture(
         source=None,
     )
     truth = target[window]
-    grey = grey_range(scan[window], shown[window])
+    grey = grey_range(scan[window], union[window])
     columns = 1 if cut.is_planar else 3
     figure = Figure(figsize=(columns * ROW_INCHES * 1.15, len(stages) * ROW_INCHES + 0.4), dpi=DPI)
     FigureCanvasAgg(figure)

@@ -78,8 +78,8 @@ class Search:
     @property
     def sentence(self) -> str:
         """Who looks for what, with every remark."""
-        told = f"{self.candidate.card.name} looks for {self.wanted.text}."
-        return " ".join([told, *self.remarks])
+        sentence = f"{self.candidate.card.name} looks for {self.wanted.text}."
+        return " ".join([sentence, *self.remarks])
 
 
 class ModelSource(Protocol):

@@ -67,14 +67,16 @@ def known_structures(cards: Iterable[ModelCard]) -> list[KnownStructure]:
     return known
 
 
-def candidates_for(wanted: WantedStructure, cards: Iterable[ModelCard]) -> list[Candidate]:
+def candidates_for(requested: WantedStructure, cards: Iterable[ModelCard]) -> list[Candidate]:
     """Models that know all of what is wanted; the user's own before those that ship."""
     found = []
     for card in _automatic(cards):
-        labels = _labels_of(wanted, card)
+        labels = _labels_of(requested, card)
         if labels:
             meanings = class_terminology(card.classes)
-            first = wanted.meanings[0] if len(wanted.meanings) == 1 else meanings[labels[0] - 1]
+            first = (
+                requested.meanings[0] if len(requested.meanings) == 1 else meanings[labels[0] - 1]
+            )
             color = meanings[labels[0] - 1].color_rgb
             found.append(Candidate(card, labels, replace(first, color_rgb=color)))
     return sorted(found, key=lambda candidate: not candidate.card.is_own)
@@ -94,58 +96,59 @@ def who_knows(
         ConsentNeeded: If those that know it have a licence to which nobody has agreed.
         StructureError: If none knows it; with the nearest names that one knows.
     """
-    wanted = wanted_structure(text)
+    requested = wanted_structure(text)
     considered = [card for card in _automatic(cards) if model in (None, card.name)]
     if model is not None and not considered:
         names = ", ".join(card.name for card in _automatic(cards)) or "none is installed"
         raise StructureError(f"There is no automatic model {model!r}; known: {names}.")
-    candidates = candidates_for(wanted, considered)
+    candidates = candidates_for(requested, considered)
     usable = [candidate for candidate in candidates if candidate.card.is_accepted]
     if usable:
-        return wanted, usable
+        return requested, usable
     if candidates:
         names = " or ".join(f"`pumit models accept {c.card.name}`" for c in candidates)
         raise ConsentNeeded(
-            f"{_listed(candidates)} would find {wanted.text!r}, but nobody has agreed to the "
+            f"{_listed(candidates)} would find {requested.text!r}, but nobody has agreed to the "
             f"licence {candidates[0].card.licence}: {names}. {A_CLICK_WORKS}"
         )
-    raise StructureError(_nobody(wanted, considered, model))
+    raise StructureError(_nobody(requested, considered, model))
 
 
-def _nobody(wanted: WantedStructure, cards: Sequence[ModelCard], model: str | None) -> str:
+def _nobody(requested: WantedStructure, cards: Sequence[ModelCard], model: str | None) -> str:
     """Why nobody is asked, with what comes near."""
-    if wanted.is_everything:
+    if requested.is_everything:
         return f"No automatic model is installed; train one, or import it. {A_CLICK_WORKS}"
     nobody = "No installed model knows" if model is None else f"The model {model} does not know"
     known = known_structures(cards)
-    if partly := _known_in_part(wanted, known):
-        return f"{nobody} {wanted.text!r} as such; {partly}. {A_CLICK_WORKS}"
+    if partly := _known_in_part(requested, known):
+        return f"{nobody} {requested.text!r} as such; {partly}. {A_CLICK_WORKS}"
     models = {" ".join(words_of(k.name)): k.model for k in known}
-    near = [] if wanted.meanings else nearest_names(wanted.text, [k.name for k in known])
-    told = ", ".join(f"{name} ({models[name]})" if name in models else name for name in near)
-    return f"{nobody} {wanted.text!r}{f'; near it: {told}' if told else ''}. {A_CLICK_WORKS}"
+    near = [] if requested.meanings else nearest_names(requested.text, [k.name for k in known])
+    neighbours = ", ".join(f"{name} ({models[name]})" if name in models else name for name in near)
+    hint = f"; near it: {neighbours}" if neighbours else ""
+    return f"{nobody} {requested.text!r}{hint}. {A_CLICK_WORKS}"
 
 
-def _known_in_part(wanted: WantedStructure, known: Sequence[KnownStructure]) -> str:
+def _known_in_part(requested: WantedStructure, known: Sequence[KnownStructure]) -> str:
     """Which sides or parts of what is wanted are known; empty where none is."""
-    types = {f"{m.type.scheme}:{m.type.value}" for m in wanted.meanings}
+    types = {f"{m.type.scheme}:{m.type.value}" for m in requested.meanings}
     parts = [f"{k.model} knows {k.name}" for k in known if k.code in types]
     return "; ".join(parts[:3])
 
 
-def _labels_of(wanted: WantedStructure, card: ModelCard) -> tuple[int, ...]:
+def _labels_of(requested: WantedStructure, card: ModelCard) -> tuple[int, ...]:
     """Classes that are together what is wanted; empty where a part is missing."""
     numbers = range(1, len(card.classes) + 1)
-    if wanted.is_everything:
+    if requested.is_everything:
         return tuple(numbers)
     # 1. The model's own name for it.
-    by_name = tuple(n for n in numbers if words_of(card.classes[n - 1].name) == wanted.words)
+    by_name = tuple(n for n in numbers if words_of(card.classes[n - 1].name) == requested.words)
     if by_name:
         return by_name
     # 2. Its code, whatever it is called; of a group each member.
     keys = [meaning_key(meaning) for meaning in class_terminology(card.classes)]
     labels: list[int] = []
-    for meaning in wanted.meanings:
+    for meaning in requested.meanings:
         key = meaning_key(meaning)
         same = [n for n, other in zip(numbers, keys, strict=True) if other == key]
         if not same and not key[1]:

@@ -26,11 +26,13 @@ def modality_of_scan(volume: Volume) -> str:
         from pumit.io.dicom.files import first_value, read_header
 
         try:
-            told = str(first_value(read_header(volume.source.files[0]).header, "Modality") or "")
+            modality = str(
+                first_value(read_header(volume.source.files[0]).header, "Modality") or ""
+            )
         except (PumitError, OSError):
-            told = ""
-        if told:
-            return told.upper()
+            modality = ""
+        if modality:
+            return modality.upper()
     is_signed = volume.array.dtype.kind in "if"
     return "CT" if is_signed and float(volume.array.min()) <= _HOUNSFIELD_AIR else ""
 

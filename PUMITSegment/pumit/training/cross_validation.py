@@ -70,7 +70,7 @@ class CrossValidation:
         return self.folds + self.trains_on_all
 
 
-def asked_for(
+def read_request(
     path: Path,
     folder: Path | None,
     output: Path,
@@ -107,7 +107,7 @@ def asked_for(
     return CrossValidation(read_segmentation(keys, path.name), keys, count, output, resolve, since)
 
 
-def cross_validate(asked: CrossValidation, train_part: TrainPart) -> Path:
+def cross_validate(request: CrossValidation, train_part: TrainPart) -> Path:
     """Train fold after fold; started again, it goes on where it was.
 
     In the output folder: `fold_1` and so on, each a whole run; `cross_validation.json` with the
@@ -115,7 +115,7 @@ def cross_validate(asked: CrossValidation, train_part: TrainPart) -> Path:
     intervals over cases; with `final_model: true` in the recipe, `final`, trained on all cases.
 
     Args:
-        asked: What is to be trained.
+        request: What is to be trained.
         train_part: Trains one of the parts; its last argument says whether the model is to be
             entered in the user's index.
 
@@ -128,30 +128,32 @@ def cross_validate(asked: CrossValidation, train_part: TrainPart) -> Path:
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise PumitError("A cross-validation runs in one process; train its folds one by one.")
-    splits = fold_splits(asked)
-    with run_session(asked.output, since=asked.since) as reporter:
-        _tell_beginning(reporter, asked, splits)
-        whole = with_absolute_paths(asked.keys, asked.resolve)
-        reporter.written(lambda: _write(asked.output / RECIPE, recipe_text(whole)))
+    splits = fold_splits(request)
+    with run_session(request.output, since=request.since) as reporter:
+        _tell_beginning(reporter, request, splits)
+        whole = with_absolute_paths(request.keys, request.resolve)
+        reporter.written(lambda: _write(request.output / RECIPE, recipe_text(whole)))
         made = []
         for number, split in enumerate(splits, start=1):
             data = {"training": list(split.training), "validation": list(split.validation)}
-            made.append(_part(reporter, asked, number, f"fold_{number}", data, train_part))
-        result = pooled([asked.output / f"fold_{n}" for n in range(1, asked.folds + 1)])
-        reporter.written(lambda: _write(asked.output / RESULT, json.dumps(result, indent=1)))
+            made.append(_part(reporter, request, number, f"fold_{number}", data, train_part))
+        result = pooled([request.output / f"fold_{n}" for n in range(1, request.folds + 1)])
+        reporter.written(lambda: _write(request.output / RESULT, json.dumps(result, indent=1)))
         reporter.report({"cross_validation": _short(result)})
         best = made[_best(result)]
-        if asked.trains_on_all:
+        if request.trains_on_all:
             everyone = sorted({*splits[0].training, *splits[0].validation})
             data = {"training": everyone, "validation": []}
-            best = _part(reporter, asked, asked.parts, FINAL, data, train_part)
+            best = _part(reporter, request, request.parts, FINAL, data, train_part)
         if reporter.journal is not None:
-            reporter.journal.tell(model=best.relative_to(asked.output).as_posix(), left_seconds=0.0)
+            reporter.journal.tell(
+                model=best.relative_to(request.output).as_posix(), left_seconds=0.0
+            )
         reporter.state("finished", f"Finished. {_sentence(result)}")
     return best
 
 
-def fold_splits(asked: CrossValidation) -> list[Split]:
+def fold_splits(request: CrossValidation) -> list[Split]:
     """Who trains and who validates in each fold.
 
     Where the recipe names who trains, as a planned one does, all whom it names take part, and
@@ -160,12 +162,12 @@ def fold_splits(asked: CrossValidation) -> list[Split]:
     Raises:
         PumitError: If the recipe holds out by another rule too, or there are too few patients.
     """
-    data = asked.recipe.data
-    if asked.folds < 2:
-        raise PumitError(f"A cross-validation needs at least 2 folds, got {asked.folds}.")
+    data = request.recipe.data
+    if request.folds < 2:
+        raise PumitError(f"A cross-validation needs at least 2 folds, got {request.folds}.")
     if data.fold is not None:
         raise PumitError("Give either folds or data.fold, not both.")
-    found = find_labelled_set(data, asked.resolve)
+    found = find_labelled_set(data, request.resolve)
     names = [case.name for case in found.cases]
     if data.training is not None:
         held = data.validation
@@ -176,10 +178,10 @@ def fold_splits(asked: CrossValidation) -> list[Split]:
         names = [name for name in names if name in named]
     patients = {c.name: p for c in found.cases if (p := getattr(c, "patient", ""))}
     folds = [
-        LabelledData(patient=data.patient, fold=f"{n} of {asked.folds}")
-        for n in range(1, asked.folds + 1)
+        LabelledData(patient=data.patient, fold=f"{n} of {request.folds}")
+        for n in range(1, request.folds + 1)
     ]
-    return [split_cases(names, f, seed=asked.recipe.seed, patients=patients) for f in folds]
+    return [split_cases(names, f, seed=request.recipe.seed, patients=patients) for f in folds]
 
 
 def pooled(folders: Sequence[Path]) -> dict[str, Any]:
@@ -208,21 +210,21 @@ def pooled(folders: Sequence[Path]) -> dict[str, Any]:
 
 def _part(
     reporter: RunReporter,
-    asked: CrossValidation,
+    request: CrossValidation,
     number: int,
     name: str,
     data: Mapping[str, Any],
     train_part: TrainPart,
 ) -> Path:
     """Train one of the parts, or take what an earlier start made of it."""
-    folder = asked.output / name
+    folder = request.output / name
     status = read_status(folder)
     if status is not None and status.state == "finished" and status.model:
         return folder / Path(status.model).name
-    title = f"Fold {number} of {asked.folds}" if name != FINAL else "The model of all cases"
+    title = f"Fold {number} of {request.folds}" if name != FINAL else "The model of all cases"
     reporter.check()
     reporter.event("fold", f"{title} begins.", fold=number)
-    with _Relay(reporter, asked, folder, number, title):
+    with _Relay(reporter, request, folder, number, title):
         return train_part(folder, data, name == FINAL)
 
 
@@ -230,9 +232,9 @@ class _Relay:
     """Passes on what is asked of the whole to the part that trains, and how that goes."""
 
     def __init__(
-        self, reporter: RunReporter, asked: CrossValidation, folder: Path, number: int, title: str
+        self, reporter: RunReporter, request: CrossValidation, folder: Path, number: int, title: str
     ) -> None:
-        self._reporter, self._asked, self._folder = reporter, asked, folder
+        self._reporter, self._request, self._folder = reporter, request, folder
         self._number, self._title = number, title
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pumit-folds", daemon=True)
@@ -259,14 +261,14 @@ class _Relay:
                 logger.debug("%s", error)
 
     def _pass_on(self) -> None:
-        word = read_command(self._asked.output)
+        word = read_command(self._request.output)
         if word is not None:
             send_command(self._folder, word)
             self._reporter.control.clear_request()
         status = read_status(self._folder)
         if status is None or self._reporter.journal is None or not status.is_alive:
             return
-        before, parts = self._number - 1, self._asked.parts
+        before, parts = self._number - 1, self._request.parts
         left = status.left_seconds
         if left is not None:
             left += (parts - self._number) * (status.seconds + left)
@@ -279,9 +281,11 @@ class _Relay:
         )
 
 
-def _tell_beginning(reporter: RunReporter, asked: CrossValidation, splits: Sequence[Split]) -> None:
+def _tell_beginning(
+    reporter: RunReporter, request: CrossValidation, splits: Sequence[Split]
+) -> None:
     if reporter.journal is not None:
-        reporter.journal.tell(name=asked.recipe.name, task=asked.recipe.task)
+        reporter.journal.tell(name=request.recipe.name, task=request.recipe.task)
     names = [list(split.validation) for split in splits]
     reporter.report({"folds": names, "warnings": list(splits[0].warnings)})
 

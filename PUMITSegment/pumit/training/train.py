@@ -14,7 +14,7 @@ import torch.distributed as dist
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
 from pumit.runs import read_status, send_command
-from pumit.training.cross_validation import PARTS, asked_for, cross_validate
+from pumit.training.cross_validation import PARTS, read_request, cross_validate
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.distributed import start_processes
 from pumit.training.loop.fit import TrainingJob, fit
@@ -71,17 +71,17 @@ def finetune(
     since = time.time() if since is None else since
     if finish and not _has_model(output):
         raise PumitError(f"The run in {output.name} has no validated model to finish with.")
-    if changes is None and (asked := asked_for(path, folder, output, data, folds, since)):
+    if changes is None and (request := read_request(path, folder, output, data, folds, since)):
 
         def train_part(below: Path, chosen: Mapping[str, Any], registers: bool) -> Path:
-            more = {"register": registers and asked.recipe.register_}
+            more = {"register": registers and request.recipe.register_}
             merged = {**(data or {}), **chosen}
             alike: dict[str, Any] = {"device": device, "workers": workers, "overrides": overrides}
             return finetune(
                 path, below, folder=folder, data=merged, since=since, changes=more, **alike
             )
 
-        return cross_validate(asked, train_part)
+        return cross_validate(request, train_part)
     with run_session(output, since=since) as reporter:
         if finish and reporter.journal is not None:
             send_command(output, "finish")

@@ -68,13 +68,13 @@ def problem_of(text: str) -> str:
     return ""
 
 
-def answer(given: TextIO, said: TextIO) -> None:
+def answer(given: TextIO, output: TextIO) -> None:
     """Answer line after line until the input ends.
 
     Args:
         given: JSON, a recipe's text in each line.
-        said: Where the answers are written to.
+        output: Where the answers are written to.
     """
     for line in given:
-        said.write(json.dumps({"problem": problem_of(json.loads(line))}) + "\n")
-        said.flush()
+        output.write(json.dumps({"problem": problem_of(json.loads(line))}) + "\n")
+        output.flush()

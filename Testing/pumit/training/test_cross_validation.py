@@ -13,7 +13,7 @@ import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from pumit.errors import PumitError
 from pumit.runs import read_log, read_status, send_command
-from pumit.training.cross_validation import RESULT, asked_for, fold_splits, pooled
+from pumit.training.cross_validation import RESULT, read_request, fold_splits, pooled
 from pumit.training.run.control import RunStopped
 from pumit.training.train import finetune
 
@@ -91,15 +91,15 @@ def test_patients_stay_in_one_fold(tmp_path: Path) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
     path = written(tmp_path, folds=3)
-    asked = asked_for(path, None, tmp_path / "out", None, None, 0.0)
-    assert asked is not None
-    held = [split.validation for split in fold_splits(asked)]
+    request = read_request(path, None, tmp_path / "out", None, None, 0.0)
+    assert request is not None
+    held = [split.validation for split in fold_splits(request)]
     assert sorted(held) == [("p0_0", "p0_1"), ("p1_2", "p1_3"), ("p2_4", "p2_5")]
     # What a planned recipe does not name takes no part.
     named = {**RECIPE["data"], "training": ["p0_0", "p0_1"], "validation": ["p1_2"]}
-    asked = asked_for(written(tmp_path, data=named), None, tmp_path / "out", None, 2, 0.0)
-    assert asked is not None
-    assert sorted(n for s in fold_splits(asked) for n in s.validation) == ["p0_0", "p0_1", "p1_2"]
+    request = read_request(written(tmp_path, data=named), None, tmp_path / "out", None, 2, 0.0)
+    assert request is not None
+    assert sorted(n for s in fold_splits(request) for n in s.validation) == ["p0_0", "p0_1", "p1_2"]
 
 
 def test_folds_of_different_cases_are_pooled_over_cases(tmp_path: Path) -> None:

@@ -139,19 +139,19 @@ def segment_everything(
     """
     chosen = settings or EverythingSettings()
     solver, order = session.solver, session.order
-    wanted = np.ones(session.volume.shape, dtype=bool)
+    region_mask = np.ones(session.volume.shape, dtype=bool)
     if roi_corners_lps is not None:
         region = Region.between(roi_corners_lps, session.volume)
-        wanted[:] = False
+        region_mask[:] = False
         box = tuple(slice(a, b) for a, b in zip(region.start, region.stop, strict=True))
-        wanted[box] = region.inside
-    wanted = wanted.transpose(order)
+        region_mask[box] = region.inside
+    region_mask = region_mask.transpose(order)
     body = body_of(solver)
-    target = body & wanted if (body & wanted).any() else wanted
+    target = body & region_mask if (body & region_mask).any() else region_mask
     most = chosen.max_share * int(body.sum())
     levels = [_points(solver, target, mm, chosen) for mm in _spacings(solver, chosen)]
     total = sum(len(points) for level in levels for points in level.values())
-    asked = 0
+    prompted = 0
     found: list[_MaskBox] = []
     for level in levels:
         own: list[_MaskBox] = []
@@ -160,15 +160,15 @@ def segment_everything(
                 if cancelled is not None and cancelled():
                     raise Cancelled("The segmentation was cancelled.")
                 if progress is not None:
-                    progress(asked / total)
-                asked += 1
+                    progress(prompted / total)
+                prompted += 1
                 if not any(mask.holds(point) for mask in own):
                     own += _ask(solver, where, point, chosen, most)
         found += _distinct(own, chosen)
     if progress is not None:
         progress(1.0)
     kept = _distinct(found, chosen)[: chosen.max_segments]
-    labels = _painted(kept, wanted, chosen.min_voxels)
+    labels = _painted(kept, region_mask, chosen.min_voxels)
     names = tuple(ClassLabel(f"Structure {i + 1}") for i in range(int(labels.max())))
     return LabelMap(labels.transpose(np.argsort(order)), names)
 
@@ -263,13 +263,13 @@ def _distinct(found: list[_MaskBox], settings: EverythingSettings) -> list[_Mask
     return kept
 
 
-def _painted(found: list[_MaskBox], wanted: Mask, min_voxels: int) -> npt.NDArray[Any]:
+def _painted(found: list[_MaskBox], region_mask: Mask, min_voxels: int) -> npt.NDArray[Any]:
     """Labels from 1 on, the largest first; smaller ones lie on top, crumbs are left out."""
-    labels = np.zeros(wanted.shape, dtype=np.uint16)
+    labels = np.zeros(region_mask.shape, dtype=np.uint16)
     for number, mask in enumerate(sorted(found, key=lambda m: -m.size), start=1):
         box = tuple(slice(a, b) for a, b in zip(mask.start, mask.stop, strict=True))
         labels[box][mask.mask] = number
-    labels[~wanted] = 0
+    labels[~region_mask] = 0
     left = np.bincount(labels.ravel(), minlength=len(found) + 1)
     left[0] = 0
     ranked = [number for number in np.argsort(-left, kind="stable") if left[number] >= min_voxels]

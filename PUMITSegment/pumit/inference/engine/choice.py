@@ -35,21 +35,21 @@ def load_engine(path: Path, device: str) -> tuple[Engine, Weights]:
         CheckpointError: If it is damaged, or of another network.
         PumitError: If the device is absent, or what is installed cannot compute on it.
     """
-    asked = os.environ.get(VARIABLE, "auto").lower() or "auto"
-    if asked not in ("auto", "openvino", "torch"):
-        raise PumitError(f"{VARIABLE} is {asked!r}; use auto, openvino or torch.")
+    requested = os.environ.get(VARIABLE, "auto").lower() or "auto"
+    if requested not in ("auto", "openvino", "torch"):
+        raise PumitError(f"{VARIABLE} is {requested!r}; use auto, openvino or torch.")
     is_for_torch = device not in ("auto", "cpu") or (device == "auto" and torch_sees_gpu())
     weights = read_weights(path, "promptable")
     is_cpu = device in ("auto", "cpu")
     is_for_torch = is_for_torch or (is_cpu and has_torch() and multiplies_bfloat16())
-    if asked == "torch" or (is_for_torch and asked == "auto"):
+    if requested == "torch" or (is_for_torch and requested == "auto"):
         return _torch_engine(path, weights, device), weights
     if device not in ("auto", "cpu"):
         raise PumitError(f"OpenVINO computes on the CPU here, not on {device!r}; unset {VARIABLE}.")
     try:
         return _openvino_engine(path, weights), weights
     except PumitError as error:
-        if asked == "openvino" or not has_torch():
+        if requested == "openvino" or not has_torch():
             raise
         logger.warning("%s PyTorch computes instead.", error)
     return _torch_engine(path, weights, device), weights

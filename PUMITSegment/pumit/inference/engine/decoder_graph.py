@@ -131,8 +131,8 @@ def _two_way(
     y = layers.linear(layers.layer_norm(tokens, f"{norm}.2"), f"{name}.mlp.0")
     tokens = ops.add(tokens, layers.linear(ops.gelu(y, "erf"), f"{name}.mlp.2"))
     keys = layers.layer_norm(tokens, f"{norm}.3")
-    told = _cross(layers, heads, placed, ops.add(keys, token_code), keys, f"{name}.to_tokens")
-    return tokens, ops.add(image, told)
+    attended = _cross(layers, heads, placed, ops.add(keys, token_code), keys, f"{name}.to_tokens")
+    return tokens, ops.add(image, attended)
 
 
 def _perceptron(layers: GraphLayers, x: Node, name: str) -> Node:

@@ -122,19 +122,19 @@ class Familiarity:
     @property
     def sentence(self) -> str:
         """One plain sentence or two."""
-        told = f"{self.score:.0f} %"
+        percent = f"{self.score:.0f} %"
         reasons = [p.says for p in self.parts if p.cost >= _WORTH_NAMING][:_MOST_REASONS]
         because = "; ".join(reasons) or "no figure stands out alone"
         if self.score >= FAMILIAR:
-            return f"Familiar ({told}): the model knows images like this one."
+            return f"Familiar ({percent}): the model knows images like this one."
         if self.score >= UNFAMILIAR:
             return (
-                f"Partly familiar ({told}): {because}. Look at the error before relying on what "
+                f"Partly familiar ({percent}): {because}. Look at the error before relying on what "
                 "the model makes of this image."
             )
         return (
-            f"Unfamiliar ({told}): {because}. The model may never have seen the like, or the image "
-            "or its header is damaged."
+            f"Unfamiliar ({percent}): {because}. The model may never have seen the like, or the "
+            "image or its header is damaged."
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -197,11 +197,11 @@ class FamiliarityScale:
     def from_reference(reference: object, num_tokens: int) -> FamiliarityScale | None:
         """Read `reference` of a recipe; None where it holds no scale, or one of other tokens."""
         try:
-            told = reference["familiarity"]  # type: ignore[index]
+            regression = reference["familiarity"]  # type: ignore[index]
             shares = np.asarray(reference["usual_shares"], dtype=np.float64)  # type: ignore[index]
-            bias = float(told["bias"])
+            bias = float(regression["bias"])
             figures = {}
-            for name, row in told["figures"].items():
+            for name, row in regression["figures"].items():
                 low, middle, high = (float(v) for v in row["usual"])
                 below, above = (float(v) for v in row["weight"])
                 if not (low <= middle <= high and min(below, above) >= 0 and name in SAYINGS):

@@ -142,10 +142,10 @@ def _steps(seen: Image, spacing: Spacing) -> dict[str, float]:
         figures["slice_step"] = _across(slices, rows, columns, spacing)
         if spacing[0] > _THICK * math.sqrt(spacing[1] * spacing[2]):
             # The order of axes that fits the spacing best should be the given one.
-            told = figures["row_step"] + abs(figures["slice_step"])
+            anisotropy = figures["row_step"] + abs(figures["slice_step"])
             others = ((rows, slices, columns), (columns, rows, slices))
             best = min(_misfit(*steps, spacing) for steps in others)
-            figures["axis_order"] = max(told - best, 0.0)
+            figures["axis_order"] = max(anisotropy - best, 0.0)
     return figures
 
 

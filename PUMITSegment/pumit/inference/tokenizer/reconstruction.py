@@ -324,12 +324,12 @@ def _sentence(
     judged: Familiarity | None, psnr_db: float, reference: object, *, is_too_small: bool
 ) -> str:
     """How familiar the image is and how well it came back."""
-    told = quality(psnr_db, reference)
+    sentence = quality(psnr_db, reference)
     if judged is not None:
-        return f"{judged.sentence} {told}"
+        return f"{judged.sentence} {sentence}"
     if is_too_small:
-        return f"The image is too small to say how familiar it is. {told}"
-    return told
+        return f"The image is too small to say how familiar it is. {sentence}"
+    return sentence
 
 
 def _ssim(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], span: float) -> float | None:

@@ -126,8 +126,8 @@ def _decode(s: DicomSlice) -> Array:
             raise
         array = _with_gdcm(s.file.path, syntax, error)
     is_colour = s.size[2] > 1
-    wanted = 4 if is_colour else 3
-    return array[None] if array.ndim == wanted - 1 else array
+    expected = 4 if is_colour else 3
+    return array[None] if array.ndim == expected - 1 else array
 
 
 def _complete_meta(ds: FileDataset) -> None:

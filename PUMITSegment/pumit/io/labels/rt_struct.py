@@ -68,10 +68,10 @@ def read_rt_struct(path: Path, image: Volume) -> LabelFile:
             if ignored:
                 text = f"has {ignored} points or open lines, which enclose nothing"
                 doubts.append(f"RTSTRUCT: {segment.name} {text}")
-            mask, told = _filled(planes, image, segment.name)
+            mask, remarks = _filled(planes, image, segment.name)
             has_contours |= bool(planes)
             anything |= bool(mask.any())
-            doubts += told
+            doubts += remarks
             used = np.flatnonzero(mask.any(axis=(1, 2)))
             first, stop = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 1)
             layer = layers.add(segment.value, mask[first:stop], first)

@@ -123,8 +123,8 @@ class RemoteInteractionObject:
         self._can_undo = self._remote.can_undo and len(interactions) == 1
 
 
-def _common(sent: Sequence[Prompt], wanted: Sequence[Prompt]) -> int:
+def _common(sent: Sequence[Prompt], requested: Sequence[Prompt]) -> int:
     """How many prompts both begin with."""
-    pairs = zip(sent, wanted, strict=False)
+    pairs = zip(sent, requested, strict=False)
     different = (i for i, (a, b) in enumerate(pairs) if a != b)
-    return next(different, min(len(sent), len(wanted)))
+    return next(different, min(len(sent), len(requested)))

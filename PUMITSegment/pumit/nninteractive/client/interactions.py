@@ -139,14 +139,14 @@ def _boxes(bounds: Bounds, remote: RemoteCapabilities) -> list[Interaction]:
     takes = remote.interactions
     _expect("bbox2d" in takes or "bbox3d" in takes, "boxes", "points or a scribble")
     is_flat = any(stop - start == 1 for start, stop in bounds)
-    asked = [bounds] if is_flat or "bbox3d" in takes else list(dict.fromkeys(_middles(bounds)))
+    boxes = [bounds] if is_flat or "bbox3d" in takes else list(dict.fromkeys(_middles(bounds)))
     # A flat box is a 3D box too, where the server takes only those.
     return [
         Interaction(
             protocol.PATH_ADD_BBOX,
             {"bbox_coords": [list(pair) for pair in each], **_predicting(True)},
         )
-        for each in asked
+        for each in boxes
     ]
 
 

@@ -221,9 +221,9 @@ class NNInteractiveSession(RecoverableSession):
             self.close()
             self._client = client or self._client
             self._is_in_doubt = True
-            told = self._capabilities
+            capabilities_before = self._capabilities
             self._claim()
-            if self._capabilities != told:
+            if self._capabilities != capabilities_before:
                 self._answers = AnswerCache()  # another model would answer otherwise
             if self._volume is not None and self._image is not None:
                 self._upload(self._volume, self._image)
@@ -270,12 +270,12 @@ class NNInteractiveSession(RecoverableSession):
         with self._lock:
             if self._is_in_doubt:
                 self.rebuild()
-            asked = self._object
+            object_before = self._object
         try:
             return call()
         except LeaseExpired:
             with self._lock:
-                if asked is self._object:  # nobody else has opened it again meanwhile
+                if object_before is self._object:  # nobody else has opened it again meanwhile
                     self.rebuild()
             return call()
         except Unreachable:

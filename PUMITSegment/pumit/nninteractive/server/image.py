@@ -18,35 +18,39 @@ def range_inside(start: int, stop: int, size: int) -> tuple[int, int]:
     return start, max(min(stop, size), start + 1)
 
 
-def volume_of(array: Array, told: object) -> Volume:
+def volume_of(array: Array, spacing_given: object) -> Volume:
     """An image with its spacing, which is guessed from the voxels where nothing is told.
 
     Args:
         array: Shape (C, X, Y, Z).
-        told: `image_properties["spacing"]`.
+        spacing_given: `image_properties["spacing"]`.
 
     Raises:
         VolumeError: If it cannot be one.
     """
-    spacing = guess_spacing(array) if told is None else spacing_of(told, array.shape[1:])
+    spacing = (
+        guess_spacing(array)
+        if spacing_given is None
+        else spacing_of(spacing_given, array.shape[1:])
+    )
     if array.shape[1] == 1:
         spacing = (PLANAR_SLICE_SPACING_MM, spacing[1], spacing[2])
     return Volume(array[0] if len(array) == 1 else array, spacing_mm=spacing)
 
 
-def spacing_of(told: object, shape: tuple[int, ...]) -> tuple[float, float, float]:
+def spacing_of(spacing_given: object, shape: tuple[int, ...]) -> tuple[float, float, float]:
     """Voxel size in array order, mm.
 
     Args:
-        told: `image_properties["spacing"]`. napari sends a negative one along an axis that it
-            shows reversed; the voxels are the same.
+        spacing_given: `image_properties["spacing"]`. napari sends a negative one along an axis
+            that it shows reversed; the voxels are the same.
         shape: The image's grid.
 
     Raises:
         VolumeError: If it cannot be one.
     """
     try:
-        spacing = np.abs(np.asarray(told, dtype=np.float64)).ravel().tolist()
+        spacing = np.abs(np.asarray(spacing_given, dtype=np.float64)).ravel().tolist()
     except (TypeError, ValueError, OverflowError):
         spacing = []
     if len(spacing) == 2 and 1 in shape:

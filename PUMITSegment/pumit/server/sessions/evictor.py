@@ -181,8 +181,8 @@ class SessionEvictor:
 
     def _bound_embeddings(self) -> None:
         """As much as so many sessions need: the more of a machine is left to others."""
-        wanted = _SESSION_EMBEDDING_BYTES * max(len(self._leases()), 1)
-        self._holdings.set_max_embedding_bytes(min(wanted, self._most_embedding_bytes))
+        reserve = _SESSION_EMBEDDING_BYTES * max(len(self._leases()), 1)
+        self._holdings.set_max_embedding_bytes(min(reserve, self._most_embedding_bytes))
 
     def _settle(self, lease: Lease) -> None:
         """Return to the bound after a job, and count."""

@@ -114,10 +114,10 @@ def _split(
     scans: dict[str, list[Path]], shares: dict[str, float], patient: str | None, seed: int
 ) -> dict[str, dict[str, list[Path]]]:
     """Set aside shares of the cases, or of the patients."""
-    wanted = {name: share for name, share in shares.items() if share > 0}
+    shares_left = {name: share for name, share in shares.items() if share > 0}
     if patient is not None:
-        return _split_patients(scans, wanted, patient, seed)
-    return _split_classes(scans, wanted, seed)
+        return _split_patients(scans, shares_left, patient, seed)
+    return _split_classes(scans, shares_left, seed)
 
 
 def _split_patients(

@@ -76,18 +76,18 @@ def read_medmnist(path: Path, classes: Sequence[str] = ()) -> ClassificationData
 
 
 def _read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    wanted = [f"{split}_{what}" for split in SPLITS for what in ("images", "labels")]
+    keys = [f"{split}_{what}" for split in SPLITS for what in ("images", "labels")]
     with parsing(f"file {path.name}"):
         file = np.load(path, allow_pickle=False)
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise PumitError(f"{path.name} is no .npz file of MedMNIST.")
         with file:
-            missing = [name for name in wanted if name not in file]
+            missing = [name for name in keys if name not in file]
             if missing:
                 raise PumitError(
-                    f"{path.name} holds no {missing[0]}; a MedMNIST file holds {', '.join(wanted)}."
+                    f"{path.name} holds no {missing[0]}; a MedMNIST file holds {', '.join(keys)}."
                 )
-            arrays = {name: _member(file, name, path.name) for name in wanted}
+            arrays = {name: _member(file, name, path.name) for name in keys}
     odd = [name for name, array in arrays.items() if array.dtype.kind not in "biuf"]
     if odd:
         raise PumitError(f"{odd[0]} of {path.name} holds no numbers, but {arrays[odd[0]].dtype}.")

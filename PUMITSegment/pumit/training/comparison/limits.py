@@ -32,11 +32,11 @@ def limits_of(
 
 
 def _of_data(comparison: Comparison, facts: Mapping[str, Any]) -> list[str]:
-    training, asked = len(facts["training"]), len(facts["validation"])
+    training, validation = len(facts["training"]), len(facts["validation"])
     seeds = len(comparison.recipe.seeds)
-    few = ", which are few" if asked < FEW_CASES else ""
+    few = ", which are few" if validation < FEW_CASES else ""
     found = [
-        f"It is one data set: {count_of(training, 'case')} to train on and {asked} to judge "
+        f"It is one data set: {count_of(training, 'case')} to train on and {validation} to judge "
         f"by{few}. Other "
         "organs, other scanners or more cases may order the networks otherwise.",
         "The intervals are about other cases like these, and other seeds. They know nothing of "
@@ -76,11 +76,11 @@ def _of_settings(comparison: Comparison, rows: Sequence[TrainingRow]) -> list[st
             f"{max(parameters) / 1e6:.1f} million parameters: whole networks are compared, not "
             "one idea of theirs, and not in the sizes of their papers unless the recipe has them."
         )
-    told = [n for n in comparison.recipe.networks if n.tuning]
-    found += [f"{n.name}: {n.tuning.rstrip('.')}." for n in told]
+    tuned = [n for n in comparison.recipe.networks if n.tuning]
+    found += [f"{n.name}: {n.tuning.rstrip('.')}." for n in tuned]
     untold = [n.name for n in comparison.recipe.networks if not n.tuning]
     if untold:
-        every = "any network" if not told else ", ".join(untold)
+        every = "any network" if not tuned else ", ".join(untold)
         found.append(
             f"The recipe does not say how sizes and rates of {every} were chosen. If they were "
             "chosen by the cases that judge here, the figures flatter them; if nobody searched, "

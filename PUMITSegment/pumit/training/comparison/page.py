@@ -163,8 +163,8 @@ def _quality_notes(found: PageData) -> list[Block]:
         "found that is not there; such an answer has Dice 0 in that class, and is left out of the "
         "distances, which look better for it. "
     )
-    told = f"Answers without distances: {', '.join(lacking)}." if lacking else "There was none."
-    return [*blocks, Paragraph(about + told, is_note=True)]
+    sentence = f"Answers without distances: {', '.join(lacking)}." if lacking else "There was none."
+    return [*blocks, Paragraph(about + sentence, is_note=True)]
 
 
 def _points(found: PageData) -> list[Block]:
@@ -180,10 +180,10 @@ def _points(found: PageData) -> list[Block]:
             ]
             rows.append(PointRow(one.name, points, mean.mean, mean.low, mean.high))
         label = f"{TITLES[metric]} (a case's mean over its classes)"
-        told = "; ".join(
+        means = "; ".join(
             f"{row.name} {number_words(row.mean, DIGITS[metric])}" for row in rows if row.points
         )
-        alt = f"{TITLES[metric]} of every case and seed, a row for each network. Means: {told}."
+        alt = f"{TITLES[metric]} of every case and seed, a row for each network. Means: {means}."
         better = "to the right" if metric == "dice" else "to the left"
         caption = f"{TITLES[metric]}; better is {better}."
         if metric == METRICS[0]:
@@ -244,7 +244,7 @@ def _costs(found: PageData) -> Table:
     rows = []
     for one in found.scores:
         memory = [r.peak_memory_gib for r in one.rows if r.peak_memory_gib is not None]
-        asked = [
+        seconds = [
             r.prediction_processor_seconds if is_processor else r.prediction_seconds
             for r in one.rows
         ]
@@ -257,7 +257,7 @@ def _costs(found: PageData) -> Table:
                 duration(float(np.mean([r.seconds for r in one.rows]))),
                 duration(float(np.mean([r.processor_seconds for r in one.rows]))),
                 f"{max(memory):.2f}" if memory else NOTHING,
-                f"{np.mean(asked):.2f}",
+                f"{np.mean(seconds):.2f}",
             ]
         )
     count = found.facts["processes"]

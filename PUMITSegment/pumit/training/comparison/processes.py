@@ -141,7 +141,7 @@ def end_orphan(folder: Path) -> None:
         time.sleep(ASK_SECONDS)
 
 
-def _complaint(status: int, said: str) -> str:
+def _complaint(status: int, output: str) -> str:
     """What a process that ended has to complain of, in a line."""
     if status == 0:
         return ""
@@ -150,6 +150,6 @@ def _complaint(status: int, said: str) -> str:
             f"The system ended it (signal {-status}), most often for want of memory; started "
             "again, it goes on."
         )
-    lines = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in output.splitlines() if line.strip()]
     last = " ".join((lines or ["it said nothing."])[-1].split())
     return last.removeprefix("pumit train: ")

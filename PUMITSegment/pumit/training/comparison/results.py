@@ -101,7 +101,7 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
         times = (position.elapsed_s, position.other_clock_s)
         is_processor = training.keys["schedule"]["clock"] == "processor"
         processor, wall = times if is_processor else times[::-1]
-        asked = judged["prediction"]
+        prediction = judged["prediction"]
         return TrainingRow(
             training.network.name,
             training.network.network,
@@ -111,8 +111,8 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
             round(processor, 1),
             max(memory, default=None),
             int(parameters[-1]),
-            round(asked["seconds"], 4),
-            round(asked["processor_seconds"], 4),
+            round(prediction["seconds"], 4),
+            round(prediction["processor_seconds"], 4),
             tuple(
                 ClassScore(r["case"], r["label"], r["dice"], r["hd95_mm"], r["assd_mm"])
                 for r in judged["rows"]

@@ -113,9 +113,9 @@ def compare(
         )
         facts = json.dumps(facts_of_comparison(comparison, planned), indent=1)
         reporter.written(lambda: _write(output / FACTS, facts))
-        wanted = [t for t in planned.trainings if t.network.name in chosen]
+        selected = [t for t in planned.trainings if t.network.name in chosen]
         trainings = _Trainings(reporter, output, comparison.recipe.processes, planned)
-        failures = trainings.finish(wanted)
+        failures = trainings.finish(selected)
         reporter.state("validating", "Writing the page.")
         reporter.written(lambda: _write_page(output, comparison))
         done, count = len(trainings.rows), len(planned.trainings)
@@ -206,7 +206,7 @@ class _Trainings:
         self.failures: dict[str, str] = {}
         self.rows: dict[str, TrainingRow] = {}
 
-    def finish(self, wanted: Sequence[Training]) -> dict[str, str]:
+    def finish(self, trainings: Sequence[Training]) -> dict[str, str]:
         """Train until all are finished or failed; returns what failed, with its reason.
 
         Raises:
@@ -216,7 +216,7 @@ class _Trainings:
             if is_finished(self._folder(training)):
                 self.rows[training.title] = read_row(training, self._folder(training))
         self._write_rows()
-        todo = [t for t in wanted if t.title not in self.rows]
+        todo = [t for t in trainings if t.title not in self.rows]
         with TrainingProcesses() as running:
             while todo or running.count:
                 while todo and running.count < self.processes:

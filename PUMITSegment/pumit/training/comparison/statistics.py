@@ -129,14 +129,14 @@ def _values(
     rows: Sequence[TrainingRow],
     cases: Sequence[str],
     metric: str,
-    wanted: Callable[[ClassScore], bool],
+    selects: Callable[[ClassScore], bool],
 ) -> Values:
     """Values (seeds, cases), of several classes their mean."""
     table = np.full((len(rows), len(cases)), np.nan)
     for i, row in enumerate(rows):
         of_case: dict[str, list[float]] = {}
         for score in row.cases:
-            if wanted(score) and score.dice is not None:
+            if selects(score) and score.dice is not None:
                 value = getattr(score, metric)
                 of_case.setdefault(score.case, []).append(np.nan if value is None else value)
         for case, values in of_case.items():

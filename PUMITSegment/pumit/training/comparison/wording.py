@@ -30,13 +30,13 @@ def budget_words(schedule: Mapping[str, Any]) -> str:
 def lead(comparison: Comparison, facts: Mapping[str, Any]) -> list[str]:
     """What was done, for who reads nothing else."""
     networks, seeds = len(comparison.recipe.networks), len(comparison.recipe.seeds)
-    training, asked = len(facts["training"]), len(facts["validation"])
+    training, validation = len(facts["training"]), len(facts["validation"])
     again = "once" if seeds == 1 else f"{seeds} times with different seeds"
     first = (
         f"{_many(networks, 'network')} {'was' if networks == 1 else 'were each'} trained {again}, "
         f"for {budget_words(comparison.schedule)} a training, on the same {_many(training, 'case')}"
-        f" with the same patches, variations and losses, and judged by {_many(asked, 'case')} that "
-        "nobody trained on."
+        f" with the same patches, variations and losses, and judged by {_many(validation, 'case')} "
+        "that nobody trained on."
     )
     second = (
         "The weights at the end of a training are judged, whatever they are: nothing was chosen by "

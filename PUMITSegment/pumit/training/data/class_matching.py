@@ -62,10 +62,10 @@ def class_labels(file: LabelFile, classes: Sequence[ClassValue]) -> ClassLabels:
     matched, doubts = match_segments(file.segments, classes)
     _refuse_unnamed(file)
     if has_regions(classes):
-        labels, told = _regions(file, matched, classes)
+        labels, sentences = _regions(file, matched, classes)
     else:
-        labels, told = _one_by_one(file, matched, classes)
-    return ClassLabels(labels, (*doubts, *told))
+        labels, sentences = _one_by_one(file, matched, classes)
+    return ClassLabels(labels, (*doubts, *sentences))
 
 
 def class_indices(
@@ -109,7 +109,7 @@ def match_segments(
     any_name = any(i is not None for i in matched.values())
     by_value = {c.value: i for i, c in reversed(list(enumerate(classes))) if len(c.values) == 1}
     taken = {i for i in matched.values() if i is not None}
-    told, left = [], []
+    matches, left = [], []
     for segment, found in matched.items():
         if found is not None:
             continue
@@ -118,10 +118,12 @@ def match_segments(
         if candidate is not None and candidate not in taken and (generic or not any_name):
             matched[segment] = candidate
             if not generic:
-                told.append(f"{segment.name} as {classes[candidate].label.name}")
+                matches.append(f"{segment.name} as {classes[candidate].label.name}")
         else:
             left.append(segment.name)
-    doubts = [f"segments matched to classes by their values: {', '.join(told)}"] if told else []
+    doubts = (
+        [f"segments matched to classes by their values: {', '.join(matches)}"] if matches else []
+    )
     if left:
         shown = ", ".join(_with_hint(name, classes) for name in left[:SHOWN_VALUES])
         more = f" and {len(left) - SHOWN_VALUES} more" if len(left) > SHOWN_VALUES else ""

@@ -84,20 +84,20 @@ class ClassProposal:
 
     def problems(self) -> list[str]:
         """Names that are spelt in several ways, with the remedy."""
-        told = []
+        sentences = []
         for found in self._found.values():
             spellings = [s for s in _spellings(found.names) if s]
             if len(spellings) > 1:
                 shown = ", ".join(f"{s!r} ({_some(found.names[s])})" for s in spellings[1:])
-                told.append(
+                sentences.append(
                     f"{spellings[0]!r} is also spelt {shown}: taken as one class; list the other "
                     "spellings under its segments, or rename them"
                 )
-        return told
+        return sentences
 
     def doubts(self) -> list[str]:
         """Pairs of names that may mean one class: near to each other, and never in one case."""
-        told = []
+        sentences = []
         keys = [k for k, f in self._found.items() if f.is_named]
         for i, one in enumerate(keys):
             for other in keys[i + 1 :]:
@@ -105,11 +105,11 @@ class ClassProposal:
                     continue
                 few, many = sorted((one, other), key=lambda k: len(self._cases[k]))
                 first, second = (_spellings(self._found[k].names)[0] for k in (few, many))
-                told.append(
+                sentences.append(
                     f"{first!r} ({_some(sorted(self._cases[few]))}) may mean {second!r}; if so, "
                     f"name it under the segments of that class"
                 )
-        return told
+        return sentences
 
 
 def may_be_same(one: str, other: str) -> bool:

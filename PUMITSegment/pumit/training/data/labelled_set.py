@@ -173,7 +173,7 @@ def _as_row_says(found: FoundCases, row: CaseFolder, prefix: str) -> FoundCases:
     patients = {str(case): str(patient) for case, patient in row.patients.items()}
     cases = [case for case in found.data.cases if case.name not in left_out]
     problems = [problem for problem in found.problems if problem.case not in left_out]
-    told = [*(case.name for case in cases), *(problem.case for problem in problems)]
+    names = [*(case.name for case in cases), *(problem.case for problem in problems)]
     renamed = [
         replace(c, name=prefix + c.name, patient=patients.get(c.name, c.patient)) for c in cases
     ]
@@ -181,7 +181,7 @@ def _as_row_says(found: FoundCases, row: CaseFolder, prefix: str) -> FoundCases:
         replace(found.data, cases=tuple(renamed)),
         tuple(replace(p, case=p.case and prefix + p.case) for p in problems),
         found.layout,
-        {prefix + name: (row.folder, name) for name in told},
+        {prefix + name: (row.folder, name) for name in names},
     )
 
 

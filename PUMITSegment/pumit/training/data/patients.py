@@ -23,16 +23,16 @@ MOST_SCANS = 8.0  # usual scans of a patient; what groups more of them is a site
 SHOWN = 3
 
 
-def told_patients(names: Sequence[str], told: Mapping[str, str]) -> Groups:
+def told_patients(names: Sequence[str], patient_of: Mapping[str, str]) -> Groups:
     """Cases of each patient where the data say who they are; who is not told of stands alone.
 
     Args:
         names: Of all cases.
-        told: Case to patient, of as many cases as are known.
+        patient_of: Case to patient, of as many cases as are known.
     """
     groups: Groups = {}
     for name in names:
-        groups.setdefault(told.get(name) or name, []).append(name)
+        groups.setdefault(patient_of.get(name) or name, []).append(name)
     return groups
 
 

@@ -86,21 +86,21 @@ def split_cases(
 
 
 def patients_of(
-    names: Sequence[str], pattern: str | None, told: Mapping[str, str]
+    names: Sequence[str], pattern: str | None, patient_of: Mapping[str, str]
 ) -> tuple[Groups, list[str]]:
     """Cases of each patient in order of the names, and what to say of it.
 
     Args:
         names: Of all cases.
         pattern: A recipe's `data.patient`, which comes first.
-        told: Case to patient, where the data tell.
+        patient_of: Case to patient, where the data tell.
 
     Raises:
         PumitError: If the pattern cannot be used.
     """
     if pattern is not None:
         return matched_patients(names, pattern), []
-    known = {name: patient for name, patient in told.items() if patient}
+    known = {name: patient for name, patient in patient_of.items() if patient}
     if known:
         return told_patients(names, known), []
     guess = guessed_pattern(names)

@@ -232,8 +232,8 @@ class DataSurvey:
             problems += proposal.problems()
             doubts += proposal.doubts()
         by_case: dict[str, dict[str, list[str]]] = {}
-        for kind, told in zip(("problems", "doubts"), late, strict=True):
-            for item in told:
+        for kind, items in zip(("problems", "doubts"), late, strict=True):
+            for item in items:
                 if item.case:
                     row = by_case.setdefault(item.case, {"problems": [], "doubts": []})
                     row[kind].append(item.sentence)

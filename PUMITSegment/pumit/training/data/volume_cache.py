@@ -63,9 +63,9 @@ class VolumeCache:
             raise ExportError(
                 f"Cannot make the cache folder {folder.name}: {error.strerror}."
             ) from None
-        told = self.folder / "settings.json"  # for people who wonder what a folder holds
-        if not told.exists():
-            with atomic_path(told) as temporary:
+        settings_path = self.folder / "settings.json"  # for people who wonder what a folder holds
+        if not settings_path.exists():
+            with atomic_path(settings_path) as temporary:
                 temporary.write_text(text, encoding="utf-8")
         self._remove_abandoned()
 

@@ -100,8 +100,8 @@ class TrainingRun:
                 "workers": self.workers,
                 "processes": world(),
             }
-            told = ", ".join(f"{key} {value}" for key, value in circumstances.items())
-            self.reporter.event("set up", f"Set up: {told}.", **circumstances)
+            values = ", ".join(f"{key} {value}" for key, value in circumstances.items())
+            self.reporter.event("set up", f"Set up: {values}.", **circumstances)
 
     def at_case(self, doing: str, number: int) -> None:
         """Between two cases that are prepared: say which one is next; pause or stop here.

@@ -151,9 +151,9 @@ class RankSync:
         """Element by element, whether it is so in any process."""
         if self.group is None or not flags:
             return list(flags)
-        told = torch.tensor(flags, dtype=torch.uint8)
-        dist.all_reduce(told, dist.ReduceOp.MAX, self.group)
-        return [bool(t) for t in told.tolist()]
+        votes = torch.tensor(flags, dtype=torch.uint8)
+        dist.all_reduce(votes, dist.ReduceOp.MAX, self.group)
+        return [bool(t) for t in votes.tolist()]
 
     def run_on_first(self, work: Callable[[], None]) -> None:
         """Do something in the first process; all return when it is done.

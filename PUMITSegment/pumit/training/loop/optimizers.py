@@ -113,6 +113,6 @@ def _alike(group: Group) -> list[Group]:
 
 def _require_each_once(groups: Sequence[Group], network: nn.Module) -> None:
     grouped = [id(p) for group in groups for p in group["params"]]
-    wanted = {id(p) for p in network.parameters() if p.requires_grad}
-    if len(grouped) != len(set(grouped)) or set(grouped) != wanted:
+    trainable = {id(p) for p in network.parameters() if p.requires_grad}
+    if len(grouped) != len(set(grouped)) or set(grouped) != trainable:
         raise ValueError("Every trained parameter of the network must be in one group, once.")

@@ -128,9 +128,9 @@ class Step:
         losses, cases = [], []
         run.optimizer.zero_grad(set_to_none=True)
         for part in range(count):
-            asked = time.monotonic()
+            started = time.monotonic()
             batch = next(self.stream)
-            waited = time.monotonic() - asked
+            waited = time.monotonic() - started
             index = run.position.step * count + part
             torch.manual_seed((self.seed * 1_000_003 + index) * 64 + rank() + 1)
             result = self._forward(batch)

@@ -279,13 +279,13 @@ def followed_recipe(folder: Path) -> TrainingRecipe | None:
 def settings_of(keys: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe without its data and without paths: what somebody else may read."""
     left_out = {"data", "schedule", "card", "name", "version", "initial", "eva02", "output"}
-    told = {k: v for k, v in keys.items() if k not in left_out and "folder" not in k}
+    public = {k: v for k, v in keys.items() if k not in left_out and "folder" not in k}
     data = keys.get("data", {})
     if isinstance(data, Mapping):
-        told |= {"data": {k: v for k, v in data.items() if k in _TOLD_OF_DATA}}
+        public |= {"data": {k: v for k, v in data.items() if k in _TOLD_OF_DATA}}
         if isinstance(data.get("classes"), (list, tuple)):
-            told["data"]["classes"] = [_without_segments(row) for row in data["classes"]]
-    clean: dict[str, Any] = without_paths({k: v for k, v in told.items() if "cases" not in k})
+            public["data"]["classes"] = [_without_segments(row) for row in data["classes"]]
+    clean: dict[str, Any] = without_paths({k: v for k, v in public.items() if "cases" not in k})
     return clean
 
 
@@ -300,8 +300,8 @@ def begun_with(initial: Any) -> str:
     """A model that a training began with, by its name in the index or its fingerprint."""
     if isinstance(initial, Mapping):
         name, sha256 = str(initial.get("name", "")), str(initial.get("sha256", ""))[:16]
-        told = f"weights {sha256}" if sha256 else ""
-        return f"{name} ({told})" if name and told else name or told
+        checksum = f"weights {sha256}" if sha256 else ""
+        return f"{name} ({checksum})" if name and checksum else name or checksum
     return ""
 
 

@@ -76,10 +76,13 @@ def answer_scores(path: Path, numbers: Mapping[str, str]) -> list[Scores]:
         for row in of_split:
             answer = _probabilities(row)
             truth = [name for name in row["truth"].split(";") if name in answer]
-            told = [answer[name] for name in truth] or [1 - max(answer.values())]
+            of_truth = [answer[name] for name in truth] or [1 - max(answer.values())]
             right = max(answer, key=lambda name: answer[name]) in truth
             hits.append(float(right) if len(truth) == 1 else None)
-            values: dict[str, float | None] = {**answer, "true class": sum(told) / len(told)}
+            values: dict[str, float | None] = {
+                **answer,
+                "true class": sum(of_truth) / len(of_truth),
+            }
             scores.append(CaseScore(numbers[name_of(row["split"], row["case"])], values))
         means = {"right": {"accuracy": mean_of(hits)}} | _by_class(of_split)
         found.append(

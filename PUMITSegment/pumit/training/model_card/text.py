@@ -81,11 +81,11 @@ def _quality(card: RunCard) -> list[Block]:
     if card.scores is None:
         if card.metrics:
             rows = [(_measure(k), f"{v:.3f}") for k, v in _flat(card.metrics)]
-            told = f"At step {card.step}, on the validation cases:"
-            parts += [Paragraph(told), Table("", ["measure", "mean"], rows)]
+            sentence = f"At step {card.step}, on the validation cases:"
+            parts += [Paragraph(sentence), Table("", ["measure", "mean"], rows)]
         reason = "was stopped before" if card.is_stopped_early else "ended without that"
-        told = f"Its cases were not measured one by one: the training {reason}."
-        return [*parts, Paragraph(told)]
+        sentence = f"Its cases were not measured one by one: the training {reason}."
+        return [*parts, Paragraph(sentence)]
     for scores in (card.scores, *card.further_scores):
         parts += _scores(card, scores)
     note = note_of(card.metrics)
@@ -113,18 +113,18 @@ def _scores(card: RunCard, scores: Scores) -> list[Block]:
         "are two cases or more."
     )
     columns = list(dict.fromkeys(m for row in scores.means.values() for m in row))
-    shown = [c for c in columns if c in MEASURES] or columns
+    columns_shown = [c for c in columns if c in MEASURES] or columns
     rows = [
         (
             ALL_CLASSES if name == "mean" else name,
-            *(interval(row.get(c)) for c in shown),
+            *(interval(row.get(c)) for c in columns_shown),
             str(max(m.cases for m in row.values())),
         )
         for name, row in scores.means.items()
     ]
     parts: list[Block] = [
         Paragraph(head),
-        Table("", ["", *map(_measure, shown), "cases"], rows),
+        Table("", ["", *map(_measure, columns_shown), "cases"], rows),
     ]
     names = list(dict.fromkeys(column for case in scores.cases for column in case.values))
     listed = [(c.case, *(_number(c.values.get(n)) for n in names)) for c in scores.cases]
@@ -161,13 +161,13 @@ def _training(card: RunCard) -> list[Block]:
     parts: list[Block] = [Heading("How it was trained")]
     if card.curves is not None:
         parts.append(Picture(card.curves.file, card.curves.title))
-    told = []
+    remarks = []
     if card.step:
         why = "averaged over the last ones" if card.is_pretrained else "the best by validation"
-        told.append(f"Kept were the weights of step {card.step}, {why}.")
+        remarks.append(f"Kept were the weights of step {card.step}, {why}.")
     if card.is_stopped_early:
-        told.append("The training was stopped early.")
-    parts += [Paragraph(" ".join(told))] if told else []
+        remarks.append("The training was stopped early.")
+    parts += [Paragraph(" ".join(remarks))] if remarks else []
     plan = {k: v for k, v in card.plan.items() if k != "median_shape"}
     data = {k: v for k, v in card.settings.get("data", {}).items() if k != "classes"}
     keys = {**card.settings, "data": data, "plan": plan, "schedule": card.schedule}
@@ -191,10 +191,10 @@ def _data(card: RunCard) -> list[Block]:
         parts.append(Table("", ["split", head], rows))
     if card.cases:
         roles = dict.fromkeys(case.role for case in card.cases)
-        told = [f"{sum(c.role == role for c in card.cases)} for {role}" for role in roles]
+        counts = [f"{sum(c.role == role for c in card.cases)} for {role}" for role in roles]
         about = (
-            f"{count_of(len(card.cases), 'case')}: {', '.join(told)}. Which case is which is known "
-            "to the maker alone."
+            f"{count_of(len(card.cases), 'case')}: {', '.join(counts)}. Which case is which is "
+            "known to the maker alone."
         )
         parts.append(Paragraph(about))
         parts += _facts(card.cases)
@@ -211,10 +211,10 @@ def _facts(cases: Sequence[CaseFact]) -> list[Block]:
     spacings = [case.spacing_mm for case in cases if case.spacing_mm]
     shapes = [case.shape for case in cases if case.shape]
     if spacings and shapes:
-        told = (
+        sentence = (
             f"Voxels of {span(spacings)} mm, scans of {span(shapes)} voxels; the depth axis first."
         )
-        parts.append(Paragraph(told))
+        parts.append(Paragraph(sentence))
     whole = fingerprint_of_all(cases)
     if whole:
         parts.append(Paragraph(f"SHA-256 over the fingerprints of all cases: `{whole}`."))
@@ -225,8 +225,8 @@ def _facts(cases: Sequence[CaseFact]) -> list[Block]:
         head = ["case", "role", "voxels", "spacing, mm", "SHA-256 begins"]
         parts.append(Table("", head, rows))
     if len(cases) > MOST_ROWS:
-        told = f"The first {MOST_ROWS} of {len(cases)}; `card.json` has all of them."
-        parts.append(Paragraph(told))
+        sentence = f"The first {MOST_ROWS} of {len(cases)}; `card.json` has all of them."
+        parts.append(Paragraph(sentence))
     return parts
 
 

@@ -87,8 +87,8 @@ def draw_worst_clicks(
     names = [fact.name for fact in classes]
 
     def draw(read: LabelledVolume, truths: Sequence[Mask], score: CaseScore, path: Path) -> str:
-        asked = {k: v for k, v in score.values.items() if k in names and v is not None}
-        worst = min(asked, key=lambda name: asked[name])
+        values = {k: v for k, v in score.values.items() if k in names and v is not None}
+        worst = min(values, key=lambda name: values[name])
         target = truths[names.index(worst)]
         session = InteractiveSession(model)
         session.set_volume(read.volume)
@@ -101,7 +101,7 @@ def draw_worst_clicks(
             raise VolumeError("the label is empty")
         write_error_picture(read.volume, target, stages, path, title=f"{score.case}: {worst}")
         return (
-            f"{worst}, Dice after one click {asked[worst]:.2f}: planes through the largest error; "
+            f"{worst}, Dice after one click {values[worst]:.2f}: planes through the largest error; "
             "green is the label, red the answer, + and x are the clicks"
         )
 

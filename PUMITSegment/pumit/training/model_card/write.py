@@ -44,8 +44,8 @@ def best_of(folder: Path) -> Path:
     """
     status = read_status(folder)
     name = str(read_recipe_file(folder).get("name") or (status and status.name) or "model")
-    told = status.model if status is not None and status.model else ""
-    for path in (folder / told, folder / f"{name}.safetensors"):
+    model = status.model if status is not None and status.model else ""
+    for path in (folder / model, folder / f"{name}.safetensors"):
         if path.is_file():
             return path
     raise CheckpointError(

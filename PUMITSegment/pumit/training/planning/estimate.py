@@ -80,15 +80,15 @@ def time_parts(
         starting: Seconds until the cases are read.
     """
     training = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.training)]
-    asked = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.validation)]
-    voxels = sum(map(math.prod, asked))
+    shapes = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.validation)]
+    voxels = sum(map(math.prod, shapes))
 
     def windows(part: float) -> int:
-        return sum(map(SlidingWindow(plan.plan.patch_size, part).count, asked))
+        return sum(map(SlidingWindow(plan.plan.patch_size, part).count, shapes))
 
     turns = REFLECTIONS if flips else 1
     judged = windows(final_overlap) * cost.window_seconds * turns
-    drawn = min(WORST_DRAWN, len(asked)) / max(1, len(asked))
+    drawn = min(WORST_DRAWN, len(shapes)) / max(1, len(shapes))
     return TimeParts(
         starting,
         sum(map(math.prod, training)) * cost.preparing_seconds,
@@ -102,12 +102,12 @@ def memory_bytes(plan: SegmentationPlan, cost: SegmentationCost) -> tuple[int, i
     """Main memory, and memory where the network is trained: the same on a CPU."""
     channels, classes = plan.plan.channels, len(plan.data.classes)
     training = [grid_shape(f, plan) for f in chosen_facts(plan, plan.split.training)]
-    asked = chosen_facts(plan, plan.split.validation)
+    cases = chosen_facts(plan, plan.split.validation)
     prepared = sum(map(math.prod, training)) * (4 * channels + 1)
     if prepared > MEMORY_BYTES:  # then they are mapped, and the system drops what it needs
         prepared = max(math.prod(s) for s in training) * (4 * channels + 1)
-    kept = min(KEPT_BYTES, sum(math.prod(f.shape) * (4 * channels + 1) for f in asked))
-    largest = max((math.prod(grid_shape(f, plan)) for f in asked), default=0)
+    kept = min(KEPT_BYTES, sum(math.prod(f.shape) * (4 * channels + 1) for f in cases))
+    largest = max((math.prod(grid_shape(f, plan)) for f in cases), default=0)
     scores = min(SCORE_BYTES, 4 * largest * (classes + 2))
     held = (cost.process_bytes or 0) + prepared + kept + scores
     if cost.peak_bytes == cost.process_bytes:

@@ -57,7 +57,7 @@ def fit_to_machine(
     data: LabelledSet,
     facts: DataFacts,
     *,
-    looked: float,
+    seconds_looked: float,
 ) -> Fitting:
     """Choose patch, batch and length by trying real steps.
 
@@ -67,18 +67,18 @@ def fit_to_machine(
         keys: The same as its file will hold it.
         data: Cases and classes.
         facts: What was found in them.
-        looked: Seconds that reading all cases took.
+        seconds_looked: Seconds that reading all cases took.
 
     Raises:
         TrainingError: If even the smallest step does not fit into the memory.
     """
-    search = _Search(request, recipe, keys, data, facts, looked)
+    search = _Search(request, recipe, keys, data, facts, seconds_looked)
     voxels = request.numbers.step_voxels
     for _ in range(TRIALS):
-        wanted = search.attempt(voxels)
-        if wanted == voxels:
+        voxels_next = search.attempt(voxels)
+        if voxels_next == voxels:
             break
-        voxels = wanted
+        voxels = voxels_next
     return search.result()
 
 
@@ -92,10 +92,10 @@ class _Search:
         keys: Mapping[str, Any],
         data: LabelledSet,
         facts: DataFacts,
-        looked: float,
+        seconds_looked: float,
     ) -> None:
         self.request, self.recipe, self.data, self.facts = request, recipe, data, facts
-        self.keys, self.looked = keys, looked
+        self.keys, self.looked = keys, seconds_looked
         self.schedule = recipe.schedule.named()
         self.kept: tuple[SegmentationPlan, SegmentationCost, TimeParts] | None = None
         self.notes: list[str] = []

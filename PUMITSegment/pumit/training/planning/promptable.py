@@ -46,14 +46,14 @@ def plan_better_clicks(request: PlanRequest) -> Planned:
     recipe = read_model(FineTuningRecipe, keys, request.source)
     began = time.perf_counter()
     plan = plan_clicks(recipe, request.resolve, progress=request.progress)
-    looked = time.perf_counter() - began
+    seconds_looked = time.perf_counter() - began
     notes = about_classes(recipe.data, plan.data)
     keys["data"] = visible_data(keys["data"], plan.data, request)
     name_cases(keys["data"], plan.split)
     if request.resolve(recipe.initial).is_file():
         keys["initial"] = str(plan.path.absolute())
     cost, starting = _measure(request, keys, plan, preset)
-    parts = _parts(plan, cost, starting=looked + starting, reading=looked)
+    parts = _parts(plan, cost, starting=seconds_looked + starting, reading=seconds_looked)
     steps = fit(parts, preset, steps=given.get("steps"), validate_every=given.get("validate_every"))
     if steps.steps < FEW_STEPS and "steps" not in given:
         notes.append(
@@ -115,10 +115,10 @@ def _parts(plan: ClickPlan, cost: ClickCost, *, starting: float, reading: float)
     """What the parts of a run take, from what was measured of each."""
     facts = {fact.name: fact for fact in plan.facts.cases}
     names = plan.split.validation
-    asked = asked_structures(facts, names, plan.data.classes, plan.recipe.validation.answers)
+    structures = asked_structures(facts, names, plan.data.classes, plan.recipe.validation.answers)
     validation = (
-        sum(math.prod(facts[name].shape) for name in asked) * cost.opening_seconds
-        + sum(map(len, asked.values())) * cost.asking_seconds
+        sum(math.prod(facts[name].shape) for name in structures) * cost.opening_seconds
+        + sum(map(len, structures.values())) * cost.asking_seconds
         + plan.recipe.validation.scenes * cost.scene_seconds
     )
     share = len(plan.split.training) / max(len(facts), 1)

@@ -82,7 +82,7 @@ def try_clicks(request: Mapping[str, Any]) -> ClickCost:
     session.set_volume(Volume(image, (d, h, w)))
     opened = time.perf_counter()
     click_until(session, labels == 1, CLICKS)
-    asked = time.perf_counter()
+    started = time.perf_counter()
     volume, target = generated_scan(0)
     session.set_volume(volume)
     click_until(session, target, 1)
@@ -90,8 +90,8 @@ def try_clicks(request: Mapping[str, Any]) -> ClickCost:
     return ClickCost(
         step,
         (opened - began) / image.size,
-        asked - opened,
-        ended - asked,
+        started - opened,
+        ended - started,
         peak_bytes(device),
         peak_bytes(torch.device("cpu")),
     )

@@ -47,7 +47,7 @@ def plan_automatic(request: PlanRequest) -> Planned:
     recipe = read_segmentation(keys, request.source)
     began = time.perf_counter()
     data, facts = look_at_cases(recipe, request.resolve, progress=request.progress)
-    looked = time.perf_counter() - began
+    seconds_looked = time.perf_counter() - began
     notes = about_classes(recipe.data, data)
     keys["data"] = visible_data(keys["data"], data, request)
     data, facts, more = _leave_out(recipe, data, facts)
@@ -57,7 +57,7 @@ def plan_automatic(request: PlanRequest) -> Planned:
     is_small = recipe.network.endswith(FOR_ANY_DATA)
     numbers = with_rate_of(request.numbers, class_of(recipe.network), is_small=is_small)
     request = replace(request, numbers=numbers)
-    fitting = fit_to_machine(request, recipe, keys, data, facts, looked=looked)
+    fitting = fit_to_machine(request, recipe, keys, data, facts, seconds_looked=seconds_looked)
     ready = fitting.plan
     keys["plan"] = _visible_plan(keys["plan"], ready)
     known = {**RECIPES[ready.network].sizes, **ready.sizes}
@@ -151,8 +151,8 @@ def _leave_out(
     Not where the recipe names who trains, nor in a cross-validation, which asks everybody.
     """
     odd = {f.name for f in other_unit(facts.cases)}
-    asked = recipe.data.validation
-    odd -= set(map(str, asked)) if isinstance(asked, list) else set()
+    validation = recipe.data.validation
+    odd -= set(map(str, validation)) if isinstance(validation, list) else set()
     if not odd or recipe.data.training is not None or recipe.folds is not None:
         return data, facts, []
     shown = ", ".join(sorted(odd)[:SHOWN_NAMES])

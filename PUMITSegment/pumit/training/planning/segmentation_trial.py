@@ -96,11 +96,11 @@ def try_segmentation(request: dict[str, Any]) -> SegmentationCost:
         count = SlidingWindow(plan.patch_size, 0.0).count(shape)
         began = time.perf_counter()
         validation(second.state_dict())
-        asked = time.perf_counter()
+        started = time.perf_counter()
         validation.rows()
         judged = time.perf_counter()
-    asking = max(asked - began - count * window, 0.0) / voxels
-    judging = max(judged - asked - count * window, 0.0) / voxels
+    asking = max(started - began - count * window, 0.0) / voxels
+    judging = max(judged - started - count * window, 0.0) / voxels
     own = peak_bytes(torch.device("cpu"))
     return SegmentationCost(steps, window, preparing, asking, judging, peak_bytes(device), own)
 

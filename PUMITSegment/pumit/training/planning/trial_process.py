@@ -59,7 +59,7 @@ class TrialProcess:
         """
         process, self._process = self._process or self._launch(), None
         try:
-            said, complaints = process.communicate(json.dumps(request) + "\n", LONGEST_SECONDS)
+            output, complaints = process.communicate(json.dumps(request) + "\n", LONGEST_SECONDS)
         except subprocess.TimeoutExpired:
             raise TrainingError(
                 f"Trying the plan took more than {LONGEST_SECONDS / 60:g} minutes; give a smaller "
@@ -72,7 +72,7 @@ class TrialProcess:
         # What ends a process unasked is the system, for want of memory.
         if process.returncode < 0 or (process.returncode and "memory" in complaints.lower()):
             raise MemoryTooSmallError("The memory is too small for this plan.")
-        lines = said.splitlines()
+        lines = output.splitlines()
         if process.returncode or not lines:
             logger.warning("the trial failed:\n%s", complaints)
             reason = " ".join((complaints.strip().splitlines() or ["no answer"])[-1].split())

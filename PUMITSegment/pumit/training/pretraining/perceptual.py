@@ -130,10 +130,10 @@ class VggPerceptualLoss(PerceptualLoss):
         """Compare the same random slices of both."""
         chosen = [_some_slices(image.shape[2], self.max_slices, generator) for _ in image]
         with torch.no_grad():
-            wanted = self.features(self._pictures(image, chosen))
+            expected = self.features(self._pictures(image, chosen))
         total = reconstruction.new_zeros(())
         found = self.features(self._pictures(reconstruction, chosen))
-        for i, (a, b) in enumerate(zip(found, wanted, strict=True)):
+        for i, (a, b) in enumerate(zip(found, expected, strict=True)):
             weight = self.get_buffer(f"channel_weight{i}")
             total = total + _difference(a, b, weight)
         return self.scale * total
@@ -183,9 +183,9 @@ class StemPerceptualLoss(PerceptualLoss):
         seen = true.detach().clamp(0, 1).cpu().numpy()
         steps = [torch.from_numpy(equalizing_steps(one)).to(true.device) for one in seen]
         with torch.no_grad():
-            wanted = self.encoder.stem_features(_channels(true, steps), anisotropy)
+            expected = self.encoder.stem_features(_channels(true, steps), anisotropy)
         found = self.encoder.stem_features(_channels(given, steps), anisotropy)
-        parts = [_difference(a, b) for a, b in zip(found, wanted, strict=True)]
+        parts = [_difference(a, b) for a, b in zip(found, expected, strict=True)]
         return torch.stack(parts).sum()
 
 
@@ -271,10 +271,10 @@ def _linear_layers(given: Mapping[str, Tensor]) -> list[Tensor] | None:
     names = [f"lin{i}.model.1.weight" for i in range(len(STAGES))]
     if not any(name.startswith("lin") for name in given):
         return None
-    wanted = {name: widths[-1] for name, widths in zip(names, STAGES, strict=True)}
+    expected = {name: widths[-1] for name, widths in zip(names, STAGES, strict=True)}
     sizes = {name: given[name].numel() for name in names if name in given}
-    if sizes != wanted:
-        raise CheckpointError(f"LPIPS's linear layers for VGG16 are {wanted}, got {sizes}.")
+    if sizes != expected:
+        raise CheckpointError(f"LPIPS's linear layers for VGG16 are {expected}, got {sizes}.")
     return [given[name].flatten() for name in names]
 
 
@@ -333,8 +333,8 @@ def _equalized(linear: Tensor, steps: Tensor) -> Tensor:
     return steps[lower] + (steps[lower + 1] - steps[lower]) * (position - lower)
 
 
-def _difference(found: Tensor, wanted: Tensor, weight: Tensor | None = None) -> Tensor:
+def _difference(found: Tensor, expected: Tensor, weight: Tensor | None = None) -> Tensor:
     """Squared distance of features (B, C, ...) on the unit sphere, mean over places; a scalar."""
-    a, b = (F.normalize(x.float(), dim=1, eps=1e-10) for x in (found, wanted))
+    a, b = (F.normalize(x.float(), dim=1, eps=1e-10) for x in (found, expected))
     squared = (a - b).square()
     return (squared if weight is None else squared * weight).sum(1).mean()

@@ -37,14 +37,14 @@ class RunJournal:
         self.status = RunStatus("preparing", "Starting.", name=name, task=task)
         before = read_status(folder)
         if before is not None:  # a run that is taken up has what it had
-            told: dict[str, Any] = {
+            changes: dict[str, Any] = {
                 "step": before.step,
                 "steps": before.steps,
                 "seconds": before.seconds,
             }
             if before.model and (folder / before.model).is_file():
-                told |= {"model": before.model, "best_step": before.best_step}
-            self.status = replace(self.status, **told)
+                changes |= {"model": before.model, "best_step": before.best_step}
+            self.status = replace(self.status, **changes)
         self._lock = threading.RLock()
         self._waiting: dict[str, list[str]] = {LOG: [], TEXT_LOG: []}
         self._is_heard = True

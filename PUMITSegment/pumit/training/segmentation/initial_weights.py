@@ -170,14 +170,14 @@ def _take_encoder(
     _load(network, {k: state[k] for k in ours}, [k for k in whole if k not in ours])
 
 
-def _reading(kernel: Tensor, wanted: Tensor) -> Tensor:
+def _reading(kernel: Tensor, target: Tensor) -> Tensor:
     """A kernel (out, in, d, h, w) for other channels and fewer slices.
 
     It answers an image that is repeated over channels, and slices that are alike, as before.
     """
-    if kernel.ndim != 5 or wanted.ndim != 5:
+    if kernel.ndim != 5 or target.ndim != 5:
         return kernel
-    channels, depth = wanted.shape[1:3]
+    channels, depth = target.shape[1:3]
     if kernel.shape[1] != channels:
         kernel = kernel.sum(1, keepdim=True).expand(-1, channels, -1, -1, -1) / channels
     if kernel.shape[2] % depth == 0:
@@ -202,12 +202,12 @@ def _different(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     """Which sizes an earlier model has otherwise, and how, as the end of a sentence."""
     follow = ("in_channels", "num_classes", "position_table")
     listed = {k: json.loads(json.dumps(v)) for k, v in ours.items()}  # tuples as lists
-    told = [
+    differences = [
         f"{k}: {theirs[k]}"
         for k in listed
         if k in theirs and k not in follow and theirs[k] != listed[k]
     ]
-    return f", there {', '.join(told)}" if told else ""
+    return f", there {', '.join(differences)}" if differences else ""
 
 
 def _single(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -60,9 +60,9 @@ def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
     try:
         return family.stride({**RECIPES[name].sizes, **sizes})
     except (TypeError, ValueError, IndexError):
-        shown = {key: sizes[key] for key in family.follows if key in sizes}
+        followed = {key: sizes[key] for key in family.follows if key in sizes}
         raise PumitError(
-            f"network_sizes of {name!r} cannot be read: {shown}; give them as the network's own, "
+            f"network_sizes of {name!r} cannot be read: {followed}; give them as the network's own, "
             f"{ {key: RECIPES[name].sizes[key] for key in family.follows} }."
         ) from None
 
