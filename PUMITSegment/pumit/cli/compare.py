@@ -15,13 +15,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit compare`."""
     names = ", ".join(name for name in recipe_names() if name.startswith("compare"))
     parser.add_argument("config", help=f"a YAML recipe, or the name of one that ships: {names}")
-    parser.add_argument("-o", "--output", type=Path, default=Path("runs/compare"))
-    parser.add_argument("--data", metavar="PATH", help="the data set, if not the recipe's")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("runs/compare"),
+        help="folder of the trainings and the page (%(default)s)",
+    )
+    parser.add_argument("--data", metavar="PATH", help="data set to use in place of the recipe's")
     parser.add_argument(
         "--only", metavar="NAME,...", help="train only these networks now; the page shows all"
     )
     parser.add_argument(
-        "--page-only", action="store_true", help="train nothing, only write the page again"
+        "--page-only", action="store_true", help="do not train; only write the page again"
     )
 
 

@@ -22,10 +22,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a YAML recipe with data, or a folder: pairs, dataset.json, DICOM with DICOM-SEG or "
         "RTSTRUCT, Slicer scenes (.mrb)",
     )
-    parser.add_argument("--images", metavar="PATTERN", help="such as 'images/{case}_{channel}.*'")
-    parser.add_argument("--labels", metavar="PATTERN", help="such as 'labels/{case}.*'")
-    parser.add_argument("--thumbnails", type=Path, metavar="DIR", help="write a picture a case")
-    parser.add_argument("--json", action="store_true", help="print a line of JSON a case")
+    parser.add_argument(
+        "--images", metavar="PATTERN", help="image files, such as 'images/{case}_{channel}.*'"
+    )
+    parser.add_argument(
+        "--labels", metavar="PATTERN", help="label files, such as 'labels/{case}.*'"
+    )
+    parser.add_argument(
+        "--thumbnails",
+        type=Path,
+        metavar="DIR",
+        help="write a picture of each case into this folder",
+    )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON per case")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, default=Path("demo-output"), help="folder for the results"
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
+    parser.add_argument(
+        "--model", default="default", help="name of an installed model, or a checkpoint file"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 

@@ -36,60 +36,70 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of <case>/{image,label}.nii.gz to click on",
     )
     parser.add_argument(
-        "--predictions", type=Path, metavar="DIR", help="instead: label maps to compare ..."
+        "--predictions",
+        type=Path,
+        metavar="DIR",
+        help="folder of label maps to compare in place of clicking ...",
     )
     parser.add_argument(
         "--labels",
         type=Path,
         metavar="DIR",
-        help="... with those of the same names here: Dice, ASSD, HD and HD95 in mm",
+        help="... with those of the same names in this folder: Dice, ASSD, HD, HD95 in mm",
     )
     parser.add_argument(
         "--classes",
         metavar="FILE|MODEL",
-        help="what to compare, regions too: a recipe or dataset.json, whose values both folders "
-        "hold; or the model that made the predictions",
+        help="classes and regions to compare: a recipe or dataset.json with the values that both "
+        "folders hold, or the model that made the predictions",
     )
-    parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
+    parser.add_argument(
+        "--model", default="default", help="name of an installed model, or a checkpoint file"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument(
-        "--clicks", type=_count, default=10, help="clicks per target that are scored, 10"
+        "--clicks",
+        type=_count,
+        default=10,
+        help="number of clicks per target to score (%(default)s)",
     )
     parser.add_argument(
         "--until",
         type=_count,
         default=20,
         metavar="N",
-        help="go on to so many clicks at most, 20, for what Dice 0.85 and 0.90 need",
+        help="go on to at most N clicks (20) to count those that Dice 0.85 and 0.90 need",
     )
     parser.add_argument(
         "--gestures",
         action="store_true",
-        help="also boxes that are loose or on one slice, a scribble and a lasso, each alone",
+        help="also score loose boxes, boxes on one slice, a scribble and a lasso, each alone",
     )
     parser.add_argument(
         "--nsd",
         type=float,
         default=2.0,
         metavar="MM",
-        help="tolerance of the normalised surface distance, 2 mm",
+        help="tolerance of the normalised surface distance in mm (2)",
     )
     parser.add_argument(
         "--nominal",
         default="",
         metavar="TEXT",
-        help="cases whose name holds this have no true spacing: their tolerance is one voxel",
+        help="cases whose name contains TEXT have no true spacing; their tolerance is one voxel",
     )
-    parser.add_argument("--targets", type=_count, default=3, help="most targets per case")
-    parser.add_argument("--only", default="", help="only cases whose name holds this")
     parser.add_argument(
-        "--worst", type=_count, default=10, help="how many of the worst targets to name, 10"
+        "--targets", type=_count, default=3, help="maximum number of targets per case (%(default)s)"
+    )
+    parser.add_argument("--only", default="", help="only cases whose name contains this")
+    parser.add_argument(
+        "--worst", type=_count, default=10, help="number of worst targets to list (%(default)s)"
     )
     parser.add_argument(
         "--pictures",
         type=Path,
         metavar="DIR",
-        help="draw these too; who may see them is the scans' licence to say",
+        help="also draw the worst targets into this folder; mind the licence of the scans",
     )
     parser.add_argument(
         "-o",

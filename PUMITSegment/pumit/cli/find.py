@@ -21,16 +21,16 @@ def add_find_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--find",
         metavar="NAME",
-        help="a structure by its name (left kidney, kidneys, SCT:10200004), or everything; points "
-        "and boxes given with it correct what was found",
+        help="segment a structure by its name (left kidney, kidneys, SCT:10200004), or everything; "
+        "points and boxes given with it correct the result",
     )
     parser.add_argument(
         "--find-model",
         metavar="M",
-        help="the automatic model that looks for it; default: the best that knows it",
+        help="automatic model for --find; default: the best one that knows the structure",
     )
     parser.add_argument(
-        "--anyway", action="store_true", help="run a model that learnt from another modality, too"
+        "--anyway", action="store_true", help="also use a model trained on another modality"
     )
 
 

@@ -26,13 +26,16 @@ COMMANDS = {
     "predict": ("pumit.cli.predict", "segment or classify scans automatically, one or many"),
     "reconstruct": ("pumit.cli.reconstruct", "show what a tokenizer keeps of a scan"),
     "models": ("pumit.cli.models", "list, verify, fetch, add, export, import or remove models"),
-    "data": ("pumit.cli.data", "look at labelled scans before training: what is wrong in words"),
+    "data": ("pumit.cli.data", "check labelled scans before training"),
     "train": ("pumit.cli.train", "train a network on your own labelled scans"),
-    "compare": ("pumit.cli.compare", "train networks alike on your data, one page of results"),
-    "plan": ("pumit.cli.plan", "plan a training for your data and machine, with what it takes"),
+    "compare": (
+        "pumit.cli.compare",
+        "train networks under equal conditions and compare them on one page",
+    ),
+    "plan": ("pumit.cli.plan", "plan a training for your data and machine, with time and memory"),
     "runs": ("pumit.cli.runs", "list trainings; pause, resume or stop one"),
     "pretrain": ("pumit.cli.pretrain", "train the promptable network from a recipe"),
-    "evaluate": ("pumit.cli.evaluate", "click as a user would, or compare label maps: Dice, mm"),
+    "evaluate": ("pumit.cli.evaluate", "score clicks of a simulated user, or compare label maps"),
     "serve": ("pumit.server.serve", "serve clicks over HTTP, for Slicer and other viewers"),
 }
 

@@ -25,14 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="?",
-        help="one model, default: all; to add, a run's folder or a checkpoint; to export, a model "
-        "or a checkpoint; to import, a file; to accept, a model whose licence you agree to",
+        help="a model (default: all); for add a run's folder or a checkpoint, for export a model "
+        "or a checkpoint, for import a file, for accept a model whose licence you agree to",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE.pumit.zip", help="where to export to"
+        "-o", "--output", type=Path, metavar="FILE.pumit.zip", help="file to export to"
     )
     parser.add_argument(
-        "--name", dest="new_name", metavar="N", help="what to call what is added or imported"
+        "--name", dest="new_name", metavar="N", help="name of the added or imported model"
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -136,7 +136,7 @@ def _export(args: argparse.Namespace) -> dict[str, Any]:
     from pumit.models.model_file import SUFFIX, export_model
 
     if args.output is None:
-        raise PumitError(f"Say where to export to: -o {Path(args.name).stem}{SUFFIX}.")
+        raise PumitError(f"Say file to export to: -o {Path(args.name).stem}{SUFFIX}.")
     export_model(args.name, args.output)
     sha256 = file_sha256(args.output)
     sentence = f"Exported to {args.output.name}; SHA-256 {sha256}"

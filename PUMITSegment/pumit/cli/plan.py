@@ -15,22 +15,30 @@ from pumit.system.atomic import atomic_path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit plan`."""
     parser.add_argument(
-        "config", type=Path, help="a YAML recipe, whose values stay, or a folder of labelled scans"
+        "config",
+        type=Path,
+        help="a folder of labelled scans, or a YAML recipe, whose values are kept",
     )
     parser.add_argument(
         "--preset",
         default="quick",
-        help="quick: about ten minutes; balanced: an hour; thorough: over night",
+        help="quick: about ten minutes; balanced: one hour; thorough: overnight",
     )
-    parser.add_argument("--goal", help="automatic: segment by itself; clicks: answer clicks better")
     parser.add_argument(
-        "--network", help="what segments by itself, such as nnformer_small or basic_unet"
+        "--goal", help="automatic: segmentation without clicks; clicks: better answers to clicks"
     )
-    parser.add_argument("--folds", type=int, help="plan a cross-validation of so many parts")
+    parser.add_argument(
+        "--network", help="network for automatic segmentation, such as nnformer_small or basic_unet"
+    )
+    parser.add_argument(
+        "--folds", type=int, help="plan a cross-validation with this number of parts"
+    )
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("-o", "--output", type=Path, help="write the recipe to this file")
-    parser.add_argument("--json", action="store_true", help="estimate and recipe as one object")
-    parser.add_argument("--check", action="store_true", help="check a recipe's keys, and no more")
+    parser.add_argument(
+        "--json", action="store_true", help="print estimate and recipe as one JSON object"
+    )
+    parser.add_argument("--check", action="store_true", help="only check the keys of a recipe")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -33,49 +33,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--model",
-        help="an automatic model, a promptable one or a classifier: name, or a checkpoint; with "
-        "--find the automatic model that looks",
+        help="automatic model, promptable model or classifier: name of an installed model, or a "
+        "checkpoint file; with --find an automatic model",
     )
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
-        help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm), for several images a folder, in which report.csv "
-        "says what was done; of a classifier OUT.(csv|json), or nothing",
+        help="OUT.(nii.gz|nrrd|seg.nrrd|mha|dcm); for several images a folder, which also gets "
+        "report.csv; for a classifier OUT.(csv|json), or nothing",
     )
     parser.add_argument(
-        "--find", metavar="NAME", help="one structure by its name instead, such as left kidney"
+        "--find", metavar="NAME", help="segment one structure by its name, such as left kidney"
     )
     parser.add_argument(
-        "--anyway", action="store_true", help="find with a model of another modality, too"
+        "--anyway", action="store_true", help="also use a model trained on another modality"
     )
     parser.add_argument(
-        "--processes", type=int, default=1, metavar="N", help="scans done at a time (%(default)s)"
+        "--processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of scans processed in parallel (%(default)s)",
     )
     parser.add_argument(
-        "--dask", metavar="ADDRESS", help="a Dask scheduler whose workers do it, tcp://host:8786"
+        "--dask",
+        metavar="ADDRESS",
+        help="compute on the workers of this Dask scheduler, such as tcp://host:8786",
     )
     parser.add_argument(
         "--resources",
         action="append",
         default=[],
         metavar="NAME=N",
-        help="what a scan needs of a Dask worker; with --device cuda GPU=1",
+        help="resources of a Dask worker that a scan needs; with --device cuda GPU=1",
     )
     parser.add_argument(
-        "--again", action="store_true", help="do scans whose results are there already, too"
+        "--again", action="store_true", help="also repeat scans that already have results"
     )
-    parser.add_argument("--format", default=".nii.gz", help="file format in a folder (%(default)s)")
-    parser.add_argument("--box", metavar="R,A,S,R,A,S", help="only between these corners, mm")
-    parser.add_argument("--series", help="SeriesInstanceUID, where a folder holds several")
-    parser.add_argument("--channel", type=int, default=0, help="channel of a multi-channel image")
+    parser.add_argument(
+        "--format", default=".nii.gz", help="file format of results in a folder (%(default)s)"
+    )
+    parser.add_argument(
+        "--box", metavar="R,A,S,R,A,S", help="segment only between these corners, mm"
+    )
+    parser.add_argument("--series", help="SeriesInstanceUID, if the folder holds several series")
+    parser.add_argument(
+        "--channel", type=int, default=0, help="channel of a multi-channel image (%(default)s)"
+    )
     parser.add_argument(
         "--channel-files",
         action="store_true",
-        help="NAME_0000, NAME_0001... are one scan's channels",
+        help="read NAME_0000, NAME_0001... as the channels of one scan",
     )
-    parser.add_argument("--overlap", type=float, default=0.75, help="of windows (%(default)s)")
-    parser.add_argument("--flips", action="store_true", help="average eight reflections: slower")
+    parser.add_argument(
+        "--overlap", type=float, default=0.75, help="overlap of windows (%(default)s)"
+    )
+    parser.add_argument(
+        "--flips", action="store_true", help="average over eight reflections; slower"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 

@@ -15,9 +15,13 @@ from pumit.io.scans import suffix_of
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit reconstruct`."""
     parser.add_argument("image", type=Path, help="NIfTI, NRRD, MHA, DICOM folder or zip, PNG, JPEG")
-    parser.add_argument("--model", help="a tokenizer: name of the index, or a checkpoint")
-    parser.add_argument("--series", help="SeriesInstanceUID, where a folder holds several")
-    parser.add_argument("--channel", type=int, default=0, help="channel of a multi-channel image")
+    parser.add_argument(
+        "--model", help="tokenizer: name of an installed model, or a checkpoint file"
+    )
+    parser.add_argument("--series", help="SeriesInstanceUID, if the folder holds several series")
+    parser.add_argument(
+        "--channel", type=int, default=0, help="channel of a multi-channel image (%(default)s)"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument(
         "-o",

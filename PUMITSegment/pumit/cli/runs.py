@@ -28,10 +28,10 @@ POLL_SECONDS = 0.25
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `pumit runs`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="the runs in your folder of runs, the latest first")
+    listing = actions.add_parser("list", help="list the runs in your folder of runs, latest first")
     listing.add_argument("folder", type=Path, nargs="?", help="another folder of runs")
     helps = {
-        "status": "how a run is, and the last lines of its log",
+        "status": "show the status of a run and the last lines of its log",
         "pause": "save, and wait until it is resumed",
         "resume": "go on after a pause",
         "stop": "save and end; `pumit train` with the same output goes on later",

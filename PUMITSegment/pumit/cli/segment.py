@@ -27,19 +27,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--point", action="append", default=[], metavar="R,A,S", help=f"click inside: {position}"
     )
     parser.add_argument(
-        "--negative", action="append", default=[], metavar="R,A,S", help="click outside"
+        "--negative",
+        action="append",
+        default=[],
+        metavar="R,A,S",
+        help=f"click outside: {position}",
     )
-    parser.add_argument("--box", metavar="R,A,S,R,A,S", help="two opposite corners")
-    parser.add_argument("--prompts", type=Path, help="Slicer markups, .mrk.json")
+    parser.add_argument("--box", metavar="R,A,S,R,A,S", help=f"two opposite corners: {position}")
+    parser.add_argument("--prompts", type=Path, help="markups file of Slicer, .mrk.json")
     add_find_arguments(parser)
-    parser.add_argument("--series", help="SeriesInstanceUID, where a folder holds several")
-    parser.add_argument("--model", default="default", help="name of the index, or a checkpoint")
+    parser.add_argument("--series", help="SeriesInstanceUID, if the folder holds several series")
+    parser.add_argument(
+        "--model", default="default", help="name of an installed model, or a checkpoint file"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument(
         "--terminology",
         metavar="CODE",
-        help="what it is: a name (liver), a code (SCT:10200004) or a Slicer terminology entry; "
-        "default: tissue",
+        help="terminology of the segment: a name (liver), a code (SCT:10200004) or an "
+        "entry of Slicer's terminologies; default: tissue",
     )
     parser.add_argument("--name", help="name of the segment; default: the terminology's")
     parser.add_argument(
@@ -47,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--picture", type=Path, help="also write a PNG of the result")
     parser.add_argument(
-        "--check-here", action="store_true", help="also name places where it may well be wrong"
+        "--check-here", action="store_true", help="also list places where the mask may be wrong"
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 

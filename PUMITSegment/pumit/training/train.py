@@ -14,7 +14,7 @@ import torch.distributed as dist
 from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
 from pumit.runs import read_status, send_command
-from pumit.training.cross_validation import PARTS, read_request, cross_validate
+from pumit.training.cross_validation import PARTS, cross_validate, read_request
 from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.distributed import start_processes
 from pumit.training.loop.fit import TrainingJob, fit

@@ -13,7 +13,7 @@ import yaml
 from labelled_scans import TINY_SIZES, write_pairs
 from pumit.errors import PumitError
 from pumit.runs import read_log, read_status, send_command
-from pumit.training.cross_validation import RESULT, read_request, fold_splits, pooled
+from pumit.training.cross_validation import RESULT, fold_splits, pooled, read_request
 from pumit.training.run.control import RunStopped
 from pumit.training.train import finetune
 

@@ -21,19 +21,21 @@ def add_training_options(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument(
         "config", help="a YAML recipe, or the name of one that ships: " + ", ".join(recipe_names())
     )
-    parser.add_argument("-o", "--output", type=Path, default=Path(output))
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path(output), help=f"folder of the run ({output})"
+    )
     parser.add_argument(
         "--seconds",
         type=float,
-        help="of the whole run, its parts before a stop included; then it ends",
+        help="time limit of the whole run in seconds, the time before a stop included",
     )
-    parser.add_argument("--steps", type=int, help="optimiser steps in all")
+    parser.add_argument("--steps", type=int, help="total number of optimiser steps")
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:1")
-    parser.add_argument("--workers", type=int, help="processes that draw batches ahead")
+    parser.add_argument("--workers", type=int, help="number of processes that prepare batches")
     parser.add_argument(
         "--finish",
         action="store_true",
-        help="train no more: end the run in the output folder with its best model so far",
+        help="do not train on; end the run in the output folder with its best model so far",
     )
 
 

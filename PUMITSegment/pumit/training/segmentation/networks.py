@@ -62,8 +62,8 @@ def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
     except (TypeError, ValueError, IndexError):
         followed = {key: sizes[key] for key in family.follows if key in sizes}
         raise PumitError(
-            f"network_sizes of {name!r} cannot be read: {followed}; give them as the network's own, "
-            f"{ {key: RECIPES[name].sizes[key] for key in family.follows} }."
+            f"network_sizes of {name!r} cannot be read: {followed}; give them as the "
+            f"network's own, { {key: RECIPES[name].sizes[key] for key in family.follows} }."
         ) from None
 
 
