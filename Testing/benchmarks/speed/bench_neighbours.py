@@ -83,7 +83,7 @@ def training(scan: Path | None) -> Step:
     from pumit.networks.promptable.prompt_encoder import PromptBatch
     from pumit.networks.pumit import Anisotropy
 
-    network = pumit.load_segmenter("default", device="cpu").network.train()
+    network = pumit.load_segmenter("default", device="cpu").engine.network.train()
     shape = (16, 64, 64)
     image, anisotropy = torch.rand(1, 3, *shape), Anisotropy(2)
     prompts = PromptBatch(

@@ -1,0 +1,56 @@
+"""The scripts of Testing/benchmarks still start, and use no name that is gone."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import io
+import runpy
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from tracked_files import tracked_files
+
+FOLDER = Path(__file__).resolve().parent / "benchmarks"
+FILES = [file for file in tracked_files(FOLDER.parent.parent) if FOLDER in file.parents]
+SCRIPTS = sorted(file for file in FILES if file.suffix == ".py")
+BENCHMARKS = [file for file in SCRIPTS if "__main__" in file.read_text(encoding="utf-8")]
+# Packages of this project; another project's may be absent.
+OURS = ("pumit", "PUMITSlicerLib", "PUMITSegmentLib", "PUMITTrainLib")
+
+
+def named(file: Path) -> str:
+    return file.relative_to(FOLDER).as_posix()
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=named)
+def test_every_name_that_a_benchmark_imports_is_there(script: Path) -> None:
+    """Also those that it imports within functions."""
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] not in OURS:
+            continue
+        module = importlib.import_module(node.module or "")
+        for alias in node.names:
+            is_there = hasattr(module, alias.name)
+            assert is_there or importlib.import_module(f"{node.module}.{alias.name}"), alias.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", BENCHMARKS, ids=named)
+def test_every_benchmark_tells_how_it_is_used(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [script.name, "--help"])
+    monkeypatch.setattr(sys, "path", [str(script.parent), *sys.path])
+    told = io.StringIO()
+    try:
+        with redirect_stdout(told), pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(script), run_name="__main__")
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] in OURS:
+            raise
+        pytest.skip(f"needs {error.name}")
+    assert not ended.value.code
+    assert "usage" in told.getvalue()
