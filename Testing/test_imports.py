@@ -273,6 +273,12 @@ def test_what_a_gui_uses_of_the_server_imports_no_torch(name: str) -> None:
     assert loaded.isdisjoint({"torch", "monai", "transformers", "fastapi"})
 
 
+def test_a_scan_is_opened_before_arrays_are_packed() -> None:
+    """blosc2 takes longer to load than everything else of a client, and clicks do without it."""
+    modules = ("inference.interactive.session", "client.remote_session", "server.serve")
+    assert "blosc2" not in loaded_by("import " + ", ".join(f"pumit.{name}" for name in modules))
+
+
 def test_nothing_is_ever_unpickled() -> None:
     unsafe = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
     for file in FILES + GUI:

@@ -20,6 +20,7 @@ from typing import IO, Any
 import pumit
 from pumit.client.http_client import Client
 from pumit.errors import ServiceError
+from pumit.wire.arrays import load_ahead
 from pumit.wire.protocol import PARENT_VARIABLE, TOKEN_VARIABLE, error_from_name
 
 # A viewer left open over lunch, or overnight, keeps its session awake: nobody else waits for it.
@@ -117,6 +118,7 @@ class LocalWorker:
         except OSError as error:
             raise ServiceError(f"The worker cannot be started: {error.strerror}.") from None
         self._process = process
+        load_ahead()  # a scan is sent next
         assert process.stdout is not None
         assert process.stderr is not None
         _in_thread(_read_lines, process.stdout, self._said.put)

@@ -25,6 +25,7 @@ from pumit.server.http.service_notice import ServiceNotice
 from pumit.server.parent_watch import watch_parent
 from pumit.server.sessions.engine import Engine, SegmenterEngine
 from pumit.server.sessions.limits import MIB, Limits
+from pumit.wire.arrays import load_ahead
 from pumit.wire.protocol import API_VERSION, PARENT_VARIABLE, TOKEN_VARIABLE
 
 _MIN_TOKEN_LENGTH = 16
@@ -178,6 +179,7 @@ def serve(
             drain_s=settings.drain_s,
             notice=notice,
         )
+        load_ahead()  # a scan comes next
         try:
             server.run(sockets=[listener])
         finally:

@@ -7,6 +7,8 @@ each chunk its plain length (u64), packed length (u64) and blosc2 bytes.
 Whoever holds a token may send anything, so nothing is allocated before the declared type and
 shape have passed the limits, and no chunk is decoded whose own header says something else than
 the envelope does. No pickle anywhere: blosc2's `pack` family is not used.
+
+blosc2 is loaded with the first array: it takes longer than all else that a client loads.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any, Literal
 
-import blosc2
 import numpy as np
 import numpy.typing as npt
 
@@ -85,6 +88,16 @@ class PackedArray:
         return sum(map(len, self._parts))
 
 
+def load_ahead() -> None:
+    """Load blosc2 in a thread: where an array comes soon, and something else is waited for."""
+
+    def load() -> None:
+        with suppress(ImportError):  # whoever needs it says so
+            import blosc2  # noqa: F401
+
+    Thread(target=load).start()
+
+
 def pack_array(array: Array, *, codec: Literal["zstd", "lz4"] = "lz4") -> bytes:
     """Encode an array.
 
@@ -106,6 +119,8 @@ def pack_array_in_parts(array: Array, *, codec: Literal["zstd", "lz4"] = "lz4") 
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     if array.dtype.name not in _DTYPES or not 1 <= array.ndim <= _MAX_AXES or array.size == 0:
         raise ArrayError(f"Cannot send an array of {array.dtype} with shape {array.shape}.")
+    import blosc2
+
     blosc2.set_releasegil(True)
     name = array.dtype.name.encode("ascii")
     head = struct.pack("<4sBBBB", _MAGIC, _VERSION, _CODECS[codec], array.ndim, len(name))
@@ -171,6 +186,8 @@ def unpack_array(
     spans = _check_chunks(view, header)
     # Zeros, not empty: a chunk that decodes to less than it said must not show old memory.
     out = np.zeros(header.nbytes, dtype=np.uint8)
+    import blosc2
+
     # Other sessions' requests go on meanwhile.
     blosc2.set_releasegil(True)
     target = out.data

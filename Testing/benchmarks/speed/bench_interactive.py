@@ -31,17 +31,13 @@ def scan_of(shape: tuple[int, int, int], path: Path | None):
     if path is not None:
         return pumit.Volume.read(path)
     rng = np.random.default_rng(0)
-    noise = rng.normal(0, 30, shape).astype(np.int16)
-    d, h, w = np.ogrid[: shape[0], : shape[1], : shape[2]]
-    centre = [n / 2 for n in shape]
-    radius = (
-        ((d - centre[0]) / shape[0]) ** 2
-        + ((h - centre[1]) / shape[1]) ** 2
-        + ((w - centre[2]) / shape[2]) ** 2
-    )
-    array = noise + np.where(radius < 0.06, 100, np.where(radius < 0.2, -100, -1000)).astype(
-        np.int16
-    )
+    array = np.empty(shape, np.int16)
+    h, w = np.ogrid[: shape[1], : shape[2]]
+    in_plane = (h / shape[1] - 0.5) ** 2 + (w / shape[2] - 0.5) ** 2
+    for d in range(shape[0]):  # slice by slice, so that the peak of memory is not the scan's own
+        radius = (d / shape[0] - 0.5) ** 2 + in_plane
+        body = np.where(radius < 0.06, 100, np.where(radius < 0.2, -100, -1000))
+        array[d] = rng.normal(0, 30, radius.shape).astype(np.int16) + body
     return pumit.Volume(array, (2.0, 0.75, 0.75))
 
 

@@ -1,10 +1,12 @@
-"""Voxels compressed in memory, without loss."""
+"""Voxels compressed in memory, without loss.
+
+blosc2 is loaded with the first session that sleeps: it takes longer than opening a scan.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-import blosc2
 import numpy as np
 import numpy.typing as npt
 
@@ -20,6 +22,8 @@ class PackedVoxels:
     """
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
+        import blosc2
+
         self._shape, self._dtype = array.shape, array.dtype
         self._chunks: list[bytes] = []
         blosc2.set_releasegil(True)
@@ -36,6 +40,8 @@ class PackedVoxels:
 
     def unpacked(self) -> npt.NDArray[Any]:
         """The array, in a new memory of its own."""
+        import blosc2
+
         out = np.empty(self._shape, dtype=self._dtype)
         plain = out.reshape(-1).view(np.uint8)
         at = 0
@@ -48,6 +54,8 @@ class PackedVoxels:
 
 
 def _packed(part: npt.NDArray[np.uint8], itemsize: int) -> bytes:
+    import blosc2
+
     is_aligned = part.size % itemsize == 0
     chunk: bytes = blosc2.compress2(
         part.data,
