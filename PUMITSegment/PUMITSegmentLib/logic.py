@@ -245,8 +245,10 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     def stopPlacing(self) -> None:
         """Let clicks in the views do what they did before."""
         if self.isPlacing:
+            said = self.status.current
             self.working.prompts.stopPlacing()
-            self.sayWhatIsNext()
+            if self.status.current is said:  # nothing was drawn meanwhile
+                self.sayWhatIsNext()
             self.onSessionChanged()
 
     def setPositive(self, isPositive: bool) -> None:

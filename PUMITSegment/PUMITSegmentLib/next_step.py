@@ -23,6 +23,11 @@ def nextStepInWords(logic) -> str:
     words = _("{name}: choose a kind of prompt, then click in a slice view.")
     if logic.placed is not None:
         words = _placing()[logic.placed.kind]
+        if logic.working.prompts.isDepthNext:
+            words = _(
+                "{name}: now the depth of the box. Click in another view where the box ends, or "
+                "drag there from one end to the other."
+            )
     return words.format(name=segmentName(logic.segmentationNode, logic.segmentID))
 
 
@@ -31,8 +36,8 @@ def _placing() -> dict[PromptKind, str]:
     return {
         PromptKind.POINT: _("{name}: click in a slice view; with Ctrl it is an outside."),
         PromptKind.BOX_3D: _(
-            "{name}: click two opposite corners in one slice view; then drag the box's handles in "
-            "another view for its depth."
+            "{name}: click two opposite corners in one slice view; its depth comes next, in "
+            "another view."
         ),
         PromptKind.BOX_2D: _("{name}: click two opposite corners in one slice view."),
         PromptKind.SCRIBBLE: _("{name}: draw a line in a slice view."),

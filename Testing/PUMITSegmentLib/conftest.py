@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,3 +71,11 @@ def daily(loadModule: Any, sliceView: Any) -> Iterator[Any]:
     made = Daily(loadModule, sliceView)
     yield made
     made.close()
+
+
+@pytest.fixture
+def screenshots(tmp_path: Path) -> Path:
+    """Where pictures go: the folder of PUMIT_SCREENSHOTS, or a temporary one."""
+    folder = Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -15,15 +15,13 @@ from slicer.i18n import tr as _
 from slicer.util import VTKObservationMixin
 
 from PUMITSegmentLib.prompts.display import dress, rename, show
-from PUMITSegmentLib.prompts.drawing.box_drawing import BoxDrawing
 from PUMITSegmentLib.prompts.drawing.box_on_slice import keepFlat
-from PUMITSegmentLib.prompts.drawing.ctrl_click import CtrlClick
-from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, Freehand, openSliceViews
+from PUMITSegmentLib.prompts.drawing.freehand import DrawnView, openSliceViews
 from PUMITSegmentLib.prompts.drawing.making import addPromptNode
-from PUMITSegmentLib.prompts.drawing.placing import PlaceMode
+from PUMITSegmentLib.prompts.drawing.tool import PromptTool, ToolEvents
 from PUMITSegmentLib.prompts.folder import removeEmptyFolders, removeNode
 from PUMITSegmentLib.prompts.geometry import isFinished, promptsOf
-from PUMITSegmentLib.prompts.kinds import BOXES, CURVES, PromptKind, kindOfNode
+from PUMITSegmentLib.prompts.kinds import PromptKind, kindOfNode
 from PUMITSegmentLib.prompts.mask_prior import MaskPrior, MaskPrompts
 from PUMITSegmentLib.prompts.order import keysOf, makeLatest, numbersOf
 from PUMITSegmentLib.prompts.scan_follower import ScanFollower
@@ -60,15 +58,17 @@ class PromptNodes(VTKObservationMixin):
         onPlacing: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
-        self._sliceViews = sliceViews
-        self._freehand: Freehand | CtrlClick | None = None
         self._segmentationNode = segmentationNode
         self._scene = segmentationNode.GetScene()
-        self._onPlacing = onPlacing
-        self._placeMode = PlaceMode(self._scene, onEnded=self._onPlacingEnded, onChanged=onPlacing)
-        self._drawing: BoxDrawing | None = None
-        # What `startPlacing` was last told.
-        self._placing: tuple | None = None
+        events = ToolEvents(
+            nodeFor=self._nodeToPlace,
+            isFinished=self._isKept,
+            onCtrlClick=self._onCtrlClick,
+            onChanged=onPlacing,
+            onDrawn=self._onDrawn,
+            whileFinishing=lambda: self._watch.quietly(isReported=True),
+        )
+        self._tool = PromptTool(self._scene, sliceViews, self._isFlat, events)
         # Whose prompts are shown: those of all segments at first.
         self._isEverythingShown, self._shownID = True, ""
         self._maskPrompts = MaskPrompts()
@@ -76,7 +76,7 @@ class PromptNodes(VTKObservationMixin):
             segmentationNode,
             onChanged=onChanged,
             onTouched=self._onTouched,
-            isBeingDrawn=self._isBeingDrawn,
+            isBeingDrawn=lambda node: self._tool.isBeingDrawn(node) and not self._isList(node),
         )
         self._follower = ScanFollower(segmentationNode, self._transformables)
         self._segmentNames = segmentNames(self._segmentationNode)
@@ -91,7 +91,7 @@ class PromptNodes(VTKObservationMixin):
     @property
     def placed(self) -> PromptTag | None:
         """What clicks in the views place now, as Slicer says, whoever began it; or None."""
-        node = self._scene.GetNodeByID(self._placeMode.nodeID or "-")
+        node = self._scene.GetNodeByID(self._tool.mode.nodeID or "-")
         return self._watch.tag(node) if node in self._watch else None
 
     @property
@@ -99,18 +99,23 @@ class PromptNodes(VTKObservationMixin):
         """Whether clicks place a prompt now."""
         return self.placed is not None
 
+    @property
+    def isDepthNext(self) -> bool:
+        """Whether a 3D box has its corners, and its depth is asked for."""
+        return self._tool.isDepthNext
+
     def disarm(self) -> None:
         """Place nothing, whoever began it, and drop what is not finished."""
-        self._placeMode.disarm(self._watch.nodes())
+        self._tool.stop(self._watch.nodes())
         self._dropUnfinished()
 
     def startPlacing(
         self, kind: PromptKind, segmentID: str, isPositive: bool = True, sliceNode=None
     ) -> None:
-        """Let the next clicks in the views place a prompt.
+        """Let the next clicks in the views place prompts, until `stopPlacing`.
 
-        Points are placed until `stopPlacing`, boxes once. A scribble or lasso is drawn click by
-        click, with a right click at the end; or by strokes of the mouse, one after the other.
+        A 3D box asks for its depth after its corners. A scribble or lasso is drawn click by
+        click, with a right click at the end; or by a stroke of the mouse.
 
         Args:
             kind: What to place.
@@ -119,23 +124,11 @@ class PromptNodes(VTKObservationMixin):
             sliceNode: The slice view a box is drawn in; the one under the mouse if None.
         """
         self.stopPlacing()
-        self._placing = (kind, segmentID, isPositive, sliceNode)
-        tag = PromptTag(segmentID, kind, isPositive)
-        node = self._nodeTagged(tag) if kind is PromptKind.POINT else None
-        node = node or self._add(tag)
-        show(node, True)
-        self._drawing = BoxDrawing(node, kind, sliceNode) if kind in BOXES else None
-        if kind in CURVES:
-            self._freehand = Freehand(node, self._sliceViews(), self._onStroke)
-        elif kind is PromptKind.POINT:
-            self._freehand = CtrlClick(self._sliceViews(), self._onCtrlClick)
-        self._placeMode.start(node, isPersistent=kind is PromptKind.POINT)
+        self._tool.start(kind, segmentID, isPositive, sliceNode)
 
     def stopPlacing(self) -> None:
         """Go back to the normal mouse mode; what is not finished is dropped."""
-        if self.isPlacing:
-            self._placeMode.disarm(self._watch.nodes())
-        self._placeMode.stop()
+        self._tool.stop(self._watch.nodes() if self.isPlacing else [])
         self._dropUnfinished()
 
     # What the prompts are
@@ -226,7 +219,8 @@ class PromptNodes(VTKObservationMixin):
             isInEvent: Whether a view is still at work with a node: none is removed then, but
                 emptied.
         """
-        isDrawing = bool(self._placeMode.startedID) and self._placing[0] is not PromptKind.POINT
+        self._dropWithoutDepth(isInEvent)
+        isDrawing = self._tool.isDrawing
         if isDrawing:
             self.stopPlacing()
         wanted = {each.key: each for each in snapshot.nodes}
@@ -239,7 +233,7 @@ class PromptNodes(VTKObservationMixin):
                 each.apply(present.get(key) or self._addAgain(each))
         removeEmptyFolders(self._scene)
         if isDrawing:
-            self.startPlacing(*self._placing)
+            self._tool.again()
 
     def clear(self, segmentID: str) -> None:
         """Remove all prompts of a segment; points go on being placed."""
@@ -252,6 +246,7 @@ class PromptNodes(VTKObservationMixin):
         """Remove a segment's prompts and their nodes, because the segment is gone."""
         placed = self.placed
         if placed is not None and placed.segmentID == segmentID:
+            self._dropWithoutDepth()
             self.stopPlacing()
         self._removeNodes(promptNodesOf(self._segmentationNode, segmentID))
 
@@ -265,7 +260,7 @@ class PromptNodes(VTKObservationMixin):
     def close(self) -> None:
         """End placing and leave no observer; the nodes stay in the scene."""
         with self._watch.quietly(isReported=True):
-            self._placeMode.close()
+            self._tool.close()
         if not self._scene.IsClosing():
             self._dropUnfinished()
         self._watch.close()
@@ -277,9 +272,13 @@ class PromptNodes(VTKObservationMixin):
     def _isList(self, node) -> bool:
         return node in self._watch and self._watch.tag(node).kind is PromptKind.POINT
 
-    def _isBeingDrawn(self, node) -> bool:
-        mode = self._placeMode
-        return node.GetID() in (mode.nodeID, mode.startedID) and not self._isList(node)
+    def _isKept(self, node) -> bool:
+        """Whether a node is there and holds a prompt."""
+        return node in self._watch and isFinished(node, self._watch.tag(node))
+
+    def _isFlat(self) -> bool:
+        image = getattr(scanOf(self._segmentationNode), "GetImageData", lambda: None)()
+        return image is not None and min(image.GetDimensions()) == 1
 
     def _isShown(self, segmentID: str) -> bool:
         return self._isEverythingShown or segmentID == self._shownID
@@ -289,8 +288,15 @@ class PromptNodes(VTKObservationMixin):
         nodes = promptNodesOf(self._segmentationNode, tag.segmentID)
         return next((n for n in nodes if tagOf(n, self._segmentationNode) == tag), None)
 
+    def _nodeToPlace(self, tag: PromptTag):
+        """The segment's list of points, or a new node for a box or a curve; shown."""
+        node = self._nodeTagged(tag) if tag.kind is PromptKind.POINT else None
+        node = node or self._add(tag)
+        show(node, True)
+        return node
+
     def _add(self, tag: PromptTag):
-        with self._watch.quietly():
+        with self._watch.quietly(isReported=True):  # of other nodes
             node = addPromptNode(self._segmentationNode, tag)
             show(node, self._isShown(tag.segmentID))
             self._watch.watch(node)
@@ -306,7 +312,7 @@ class PromptNodes(VTKObservationMixin):
 
     def _removeOrEmpty(self, node, isInEvent: bool = False) -> None:
         """Remove a node, unless points are being placed into it, or a view is at work with it."""
-        if self._isList(node) and (isInEvent or node.GetID() == self._placeMode.nodeID):
+        if self._isList(node) and (isInEvent or node.GetID() == self._tool.mode.nodeID):
             removePoints(node, set(keysOf(node)))
         elif isInEvent and node.IsA("vtkMRMLMarkupsNode"):
             node.RemoveAllControlPoints()
@@ -319,6 +325,13 @@ class PromptNodes(VTKObservationMixin):
                 removeNode(node)
         removeEmptyFolders(self._scene)
 
+    def _dropWithoutDepth(self, isInEvent: bool = False) -> None:
+        """Remove the box whose depth is asked for."""
+        node = self._tool.dropDepth()
+        if node is not None:
+            with self._watch.quietly():
+                self._removeOrEmpty(node, isInEvent)
+
     def _dropUnfinished(self) -> None:
         """Remove boxes and curves that were begun and left, and lists without a point.
 
@@ -328,7 +341,7 @@ class PromptNodes(VTKObservationMixin):
             [
                 node
                 for node in self._watch.nodes()
-                if node.GetID() != self._placeMode.nodeID
+                if node.GetID() != self._tool.mode.nodeID
                 and not isFinished(node, self._watch.tag(node))
             ]
         )
@@ -339,41 +352,23 @@ class PromptNodes(VTKObservationMixin):
     # Reactions to the scene
 
     def _onTouched(self, node) -> None:
-        if self._drawing is not None and self._isBeingDrawn(node):
-            self._drawing.follow()
+        if self._tool.isBeingDrawn(node):
+            self._tool.follow(node)
         elif self._watch.tag(node).kind is PromptKind.BOX_2D:
             with self._watch.quietly(isReported=True):
                 keepFlat(node)
 
-    def _onCtrlClick(self, ras: Sequence[float]) -> None:
-        tag = PromptTag(self._placing[1], PromptKind.POINT, False)
-        node = self._nodeTagged(tag) or self._add(tag)
-        show(node, True)
+    def _onCtrlClick(self, ras: Sequence[float], segmentID: str) -> None:
+        node = self._nodeToPlace(PromptTag(segmentID, PromptKind.POINT, False))
         node.AddControlPointWorld(list(ras))
 
-    def _onStroke(self) -> None:
-        self._placeMode.stop()
-        self.startPlacing(*self._placing)
-
-    def _onPlacingEnded(self, nodeID: str) -> None:
-        if self._freehand is not None:
-            self._freehand.close()
-            self._freehand = None
-        drawing, self._drawing = self._drawing, None
-        node = self._scene.GetNodeByID(nodeID)
-        isKept = node in self._watch
-        if isKept and drawing is not None and isFinished(node, self._watch.tag(node)):
-            with self._watch.quietly(isReported=True):
-                drawing.finish()
-        # What was drawn is told last: it is the news that counts.
-        self._onPlacing()
-        if isKept:
+    def _onDrawn(self, node) -> None:
+        if node in self._watch:
             self._watch.look(node)
 
     @vtk.calldata_type(vtk.VTK_OBJECT)
     def _onNodeRemoved(self, caller, event, node) -> None:
-        if node.GetID() and node.GetID() == self._placeMode.startedID:
-            self._placeMode.stop()
+        self._tool.onNodeRemoved(node)
         if node is self._segmentationNode:
             nodes = [n for n in self._watch.nodes() if n.GetScene() is not None]
             self.close()

@@ -115,7 +115,8 @@ class SessionReactions:
         if placed is not None and logic.parameters is not None:
             logic.parameters.promptKind = placed.kind
             logic.parameters.isPositive = placed.isPositive
-        if logic.status.current.activity is Activity.WAITING:
+        isAsked = placed is not None and logic.working.prompts.isDepthNext
+        if isAsked or logic.status.current.activity is Activity.WAITING:
             logic.sayWhatIsNext()
         self.onSessionChanged()
 

@@ -84,6 +84,7 @@ def test_a_box_that_was_chosen_before_check_here_is_still_drawn(armed: Armed) ->
     assert armed.pressed == ["BOX_3D"]
     armed.view.click(*armed.view.rasToXy((4, 4, 9)))
     armed.view.click(*armed.view.rasToXy((14, 14, 9)))
+    armed.logic.stopPlacing()  # as deep as it is
     assert len(armed.worker.asked[-1].prompts) == 2
 
 

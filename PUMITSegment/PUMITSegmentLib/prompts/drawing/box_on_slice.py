@@ -68,13 +68,12 @@ def flatten(roiNode, sliceNode, pointWorld: npt.ArrayLike) -> None:
         pointWorld: Where it was begun, world RAS mm.
     """
     toNode = _nodeFromWorld(roiNode)
-    axes = toNode @ _sliceAxes(sliceNode)
     # The distance of two slices; a view shows a box if it is not farther than half of that.
     step = np.array(sliceNode.GetXYToRAS().MultiplyPoint([0, 0, 1, 0])[:3])
     thickness = float(np.linalg.norm(toNode @ step))
     point = [0.0, 0.0, 0.0]
     roiNode.TransformPointFromWorld(list(pointWorld), point)
-    normal = axes[:, 2] / np.linalg.norm(axes[:, 2])
+    normal = normalInNode(roiNode, sliceNode)
     plane = {
         "normal": normal.tolist(),
         "offset": float(normal @ np.array(point)),
@@ -82,6 +81,12 @@ def flatten(roiNode, sliceNode, pointWorld: npt.ArrayLike) -> None:
     }
     roiNode.SetAttribute(_PLANE, json.dumps(plane))
     keepFlat(roiNode)
+
+
+def normalInNode(roiNode, sliceNode) -> Matrix:
+    """Unit normal of a slice view in a box's own coordinates, (3,)."""
+    normal = (_nodeFromWorld(roiNode) @ _sliceAxes(sliceNode))[:, 2]
+    return normal / np.linalg.norm(normal)
 
 
 def keepFlat(roiNode) -> None:

@@ -49,6 +49,9 @@ class Freehand:
         curveNode: A curve in Slicer's place mode. What was clicked before the stroke stays.
         views: Where it can be drawn.
         onStroke: Called at the end of the stroke.
+
+    Attributes:
+        isRightClick: Whether the right button is pressed: Slicer ends the curve then.
     """
 
     def __init__(self, curveNode, views: list[DrawnView], onStroke: Callable[[], None]) -> None:
@@ -57,11 +60,13 @@ class Freehand:
         self._pressed: DrawnView | None = None
         self._last = np.zeros(2)
         self._isStroke = False
+        self.isRightClick = False
         self._tags: list[tuple[object, int]] = []
         for view in views:
             self._observe(view, "LeftButtonPressEvent", self._onPress)
             self._observe(view, "MouseMoveEvent", self._onMove)
             self._observe(view, "LeftButtonReleaseEvent", self._onRelease)
+            self._observe(view, "RightButtonPressEvent", self._onRightPress)
 
     def close(self) -> None:
         """Leave no observer."""
@@ -83,6 +88,10 @@ class Freehand:
         if not view.interactor.GetShiftKey() and not view.interactor.GetControlKey():
             self._pressed, self._isStroke = view, False
             self._last = _position(view)
+        return False
+
+    def _onRightPress(self, view: DrawnView) -> bool:
+        self.isRightClick = True
         return False
 
     def _onMove(self, view: DrawnView) -> bool:

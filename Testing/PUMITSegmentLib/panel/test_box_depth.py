@@ -1,0 +1,208 @@
+"""A 3D box by three clicks: corners in one view, depth in another; tools stay armed after each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daily_panel import A, B, Daily
+from pumit.prompts import BoxPrompt
+
+# RAS mm, in the axial slice at 8.
+CORNERS = (6.5, 6.5, 8.0), (12.5, 12.5, 8.0)
+
+
+class Boxes(Daily):
+    """The panel beside an axial and a coronal view, with an answered click and no tool armed."""
+
+    def __init__(self, loadModule: Any, sliceView: Any) -> None:
+        self.other = sliceView("Green", "Coronal")
+        super().__init__(loadModule, sliceView)
+        self.other.show(self.volumeNode)
+        self.logic.stopPlacing()
+
+    def drawCorners(self) -> None:
+        self.view.sliceNode.JumpSliceByOffsetting(*CORNERS[0])
+        for corner in CORNERS:
+            self.view.move(*self.view.rasToXy(corner))
+            self.view.click(*self.view.rasToXy(corner))
+        self.other.sliceNode.JumpSliceByOffsetting(9, 9, 9)
+
+    @property
+    def status(self) -> str:
+        return str(self.ui.statusLabel.text)
+
+    @property
+    def isPressed(self) -> bool:
+        return bool(self.ui.box3dButton.checked)
+
+    def askedBoxes(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Least and greatest corner, RAS mm, of the boxes of the newest request."""
+        boxes = [p for p in self.worker.asked[-1].prompts if isinstance(p, BoxPrompt)]
+        corners = [np.array(box.corners_lps) * (-1, -1, 1) for box in boxes]
+        return [(each.min(axis=0), each.max(axis=0)) for each in corners]
+
+
+@pytest.fixture
+def boxes(loadModule: Any, sliceView: Any) -> Iterator[Boxes]:
+    made = Boxes(loadModule, sliceView)
+    yield made
+    made.close()
+
+
+def test_corners_then_depth_and_the_status_says_which_comes_next(
+    boxes: Boxes, screenshots: Path
+) -> None:
+    from harness.picture import compose
+
+    asked = len(boxes.worker.asked)
+    boxes.press(boxes.ui.box3dButton)
+    assert "two opposite corners" in boxes.status
+    boxes.drawCorners()
+    assert "now the depth" in boxes.status
+    assert len(boxes.worker.asked) == asked  # it waits for the depth
+    boxes.other.move(*boxes.other.rasToXy((9, 9, 11.5)))  # the box follows the mouse
+    compose(boxes.frame, [boxes.view, boxes.other], screenshots / "box_depth.png")
+    boxes.other.click(*boxes.other.rasToXy((9, 9, 11.5)))
+
+    ((low, high),) = boxes.askedBoxes()
+    np.testing.assert_allclose(low, (6.5, 6.5, 4.5), atol=0.1)
+    np.testing.assert_allclose(high, (12.5, 12.5, 11.5), atol=0.1)
+    boxes.answer(B)
+    assert boxes.isPressed  # for the next box
+
+
+def test_a_drag_reaches_from_one_end_to_the_other(boxes: Boxes) -> None:
+    boxes.press(boxes.ui.box3dButton)
+    boxes.drawCorners()
+    window = boxes.other.rasToXy((9, 9, 3.0)), boxes.other.rasToXy((9, 9, 10.0))
+    boxes.other.drag(*window)
+    ((low, high),) = boxes.askedBoxes()
+    assert (low[2], high[2]) == pytest.approx((3.0, 10.0), abs=0.1)
+
+
+def test_the_depth_may_be_given_in_another_slice_of_the_same_view(boxes: Boxes) -> None:
+    boxes.press(boxes.ui.box3dButton)
+    boxes.drawCorners()
+    boxes.view.clickAt((9, 9, 12.0))
+    ((low, high),) = boxes.askedBoxes()
+    assert (low[2], high[2]) == pytest.approx((4.0, 12.0), abs=0.1)
+
+
+def test_the_next_box_may_be_begun_without_a_depth(boxes: Boxes) -> None:
+    boxes.press(boxes.ui.box3dButton)
+    boxes.drawCorners()
+    boxes.drawCorners()
+    assert boxes.logic.working.prompts.isDepthNext
+    ((low, high),) = boxes.askedBoxes()  # the first one, as deep as its shorter side
+    assert high[2] - low[2] == pytest.approx(6.0, abs=0.1)
+
+
+@pytest.mark.parametrize("end", ["button", "escape", "other tool", "mouse toolbar", "leave"])
+def test_a_tool_that_is_put_away_keeps_the_box(boxes: Boxes, end: str) -> None:
+    import slicer
+
+    boxes.press(boxes.ui.box3dButton)
+    boxes.drawCorners()
+    if end == "button":
+        boxes.press(boxes.ui.box3dButton)
+    elif end == "escape":
+        boxes.logic.stopPlacing()
+    elif end == "other tool":
+        boxes.press(boxes.ui.pointButton)
+    elif end == "mouse toolbar":
+        slicer.app.applicationLogic().GetInteractionNode().SwitchToViewTransformMode()
+    else:
+        boxes.gui.exit()
+    assert len(boxes.askedBoxes()) == 1
+    assert not boxes.isPressed
+    # The other view is Slicer's again.
+    count = len(boxes.worker.asked)
+    boxes.other.click(*boxes.other.rasToXy((9, 9, 12)))
+    assert len(boxes.worker.asked) == count + (end == "other tool")
+
+
+def test_undo_before_the_depth_drops_the_box(boxes: Boxes) -> None:
+    boxes.press(boxes.ui.box3dButton)
+    boxes.drawCorners()
+    boxes.press(boxes.ui.undoButton)
+    assert boxes.isPressed
+    assert boxes.logic.promptCount(boxes.liver) == 0  # of the click before
+    boxes.press(boxes.ui.redoButton)
+    assert boxes.logic.promptCount(boxes.liver) == 1
+    assert np.array_equal(boxes.mask(boxes.liver), A)
+
+
+def test_a_box_that_is_deleted_in_data_before_its_depth_is_gone(boxes: Boxes) -> None:
+    import slicer
+
+    boxes.press(boxes.ui.box3dButton)
+    boxes.drawCorners()
+    nodes = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
+    (drawn,) = [node for node in nodes if node.GetNumberOfControlPoints()]
+    slicer.mrmlScene.RemoveNode(drawn)
+    assert "two opposite corners" in boxes.status
+    count = len(boxes.worker.asked)
+    boxes.other.click(*boxes.other.rasToXy((9, 9, 12)))
+    assert len(boxes.worker.asked) == count
+
+
+def test_a_segment_removed_before_the_depth_takes_the_box_along(boxes: Boxes) -> None:
+    import slicer
+
+    boxes.press(boxes.ui.box3dButton)
+    boxes.drawCorners()
+    count = len(boxes.worker.asked)
+    boxes.logic.removeSegment(boxes.liver)
+    assert len(boxes.worker.asked) == count
+    assert not slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
+
+
+def test_a_box_beside_the_image_is_refused_and_the_tool_stays(boxes: Boxes) -> None:
+    boxes.press(boxes.ui.box3dButton)
+    for xy in ((3, 3), (12, 12)):
+        boxes.view.move(*xy)
+        boxes.view.click(*xy)
+    boxes.other.click(*boxes.other.rasToXy((9, 9, 12)))
+    assert "outside" in boxes.status or "beside" in boxes.status
+    assert boxes.isPressed
+    boxes.drawCorners()
+    boxes.other.click(*boxes.other.rasToXy((9, 9, 12)))
+    assert len(boxes.askedBoxes()) == 1
+
+
+@pytest.mark.parametrize(("button", "count"), [("box2dButton", 2), ("scribbleButton", 2)])
+def test_boxes_and_curves_follow_each_other(boxes: Boxes, button: str, count: int) -> None:
+    widget = getattr(boxes.ui, button)
+    boxes.press(widget)
+    for shift in range(count):
+        a = boxes.view.rasToXy((6.5 + shift, 6.5, 8.0))
+        b = boxes.view.rasToXy((10.5 + shift, 10.5, 8.0))
+        if button == "box2dButton":
+            boxes.view.click(*a)
+            boxes.view.click(*b)
+        else:
+            boxes.view.drag(a, b)
+        boxes.answer(A)
+    assert boxes.logic.promptCount(boxes.liver) == 1 + count
+    assert widget.checked
+    boxes.press(widget)
+    assert not widget.checked
+    assert not boxes.logic.isPlacing
+
+
+def test_an_image_of_one_slice_asks_for_no_depth(boxes: Boxes) -> None:
+    import slicer
+
+    flat = slicer.util.addVolumeFromArray(np.zeros((1, 24, 28), np.int16))
+    boxes.process()
+    boxes.logic.parameters.sourceVolume = flat
+    boxes.view.show(flat)
+    boxes.press(boxes.ui.box3dButton)
+    boxes.view.click(*boxes.view.rasToXy((6.5, 6.5, 0)))
+    boxes.view.click(*boxes.view.rasToXy((12.5, 12.5, 0)))
+    assert "depth" not in boxes.status
+    assert len(boxes.askedBoxes()) == 1
