@@ -1,4 +1,4 @@
-"""How prompts look: green says where the segment is, red where it is not."""
+"""How prompts look: green says where the segment is, red where it is not; outlined in black."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ _NEGATIVE_RGB = (0.95, 0.15, 0.1)
 _GLYPH_PERCENT = 2.0
 _STROKE_GLYPH_PERCENT = 1.0  # a stroke has many, close together
 _FILL_OPACITY = 0.08
+# What lies under a glyph or a line and shows around it, so that it is seen on any fill.
+_OUTLINE_RGB = (0.0, 0.0, 0.0)
+_OUTLINE_GLYPH, _OUTLINE_LINE = 1.5, 1.8
 
 
 def nameOf(tag: PromptTag, segmentName: str) -> str:
@@ -41,8 +44,7 @@ def dress(node, tag: PromptTag) -> None:
     """Give a new markups node its colours and handles."""
     # Points are "+1", "-2"...: a saved list tells its polarity, to `pumit segment` too.
     node.SetControlPointLabelFormat("+%d" if tag.isPositive else "-%d")
-    node.CreateDefaultDisplayNodes()
-    display = node.GetDisplayNode()
+    display = _displayWithOutline(node)
     color = _POSITIVE_RGB if tag.isPositive else _NEGATIVE_RGB
     modified = display.StartModify()
     display.SetSelectedColor(*color)
@@ -62,12 +64,46 @@ def dress(node, tag: PromptTag) -> None:
         display.SetTranslationHandleVisibility(True)
         display.SetScaleHandleVisibility(True)
     display.EndModify(modified)
+    _dressOutline(node, display)
+
+
+def displayOf(node):
+    """What displays a prompt node, without its outline; or None."""
+    count = node.GetNumberOfDisplayNodes()
+    return node.GetNthDisplayNode(count - 1) if count else None
 
 
 def show(node, isShown: bool) -> None:
     """Show a prompt node, or hide and lock it so that it is not moved by mistake."""
     if not node.IsA("vtkMRMLMarkupsNode"):
         return
-    if node.GetDisplayNode() is not None:
-        node.GetDisplayNode().SetVisibility(isShown)
+    for index in range(node.GetNumberOfDisplayNodes()):
+        node.GetNthDisplayNode(index).SetVisibility(isShown)
     node.SetLocked(not isShown)
+
+
+def _displayWithOutline(node):
+    """What displays a prompt, which lies over a display of its own outline.
+
+    Of a node's displays the one that was there first is drawn first, below the others. A box has
+    none: Slicer draws its edges equally thin in both, and outlines its handles by itself.
+    """
+    node.CreateDefaultDisplayNodes()
+    if node.GetNumberOfDisplayNodes() == 1 and not node.IsA("vtkMRMLMarkupsROINode"):
+        display = node.GetScene().AddNewNodeByClass(node.GetDisplayNode().GetClassName())
+        display.CopyContent(node.GetDisplayNode())
+        node.AddAndObserveDisplayNodeID(display.GetID())
+    return displayOf(node)
+
+
+def _dressOutline(node, display) -> None:
+    outline = node.GetDisplayNode()
+    if outline is display:
+        return
+    modified = outline.StartModify()
+    outline.CopyContent(display)
+    for setColor in (outline.SetColor, outline.SetSelectedColor, outline.SetActiveColor):
+        setColor(*_OUTLINE_RGB)
+    outline.SetGlyphScale(_OUTLINE_GLYPH * display.GetGlyphScale())
+    outline.SetLineThickness(_OUTLINE_LINE * display.GetLineThickness())
+    outline.EndModify(modified)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import slicer
 import vtk
 from PUMITSlicerLib.status import Activity, Status, StatusBoard
 
 _RGB = {Activity.PROBLEM: (1.0, 0.6, 0.2), Activity.DONE: (0.5, 1.0, 0.6)}
 _WHITE = (1.0, 1.0, 1.0)
-_SIZE, _LONGEST = 13, 90
+_SIZE, _LONGEST = 13, 160
+# Mean width of a letter, as a share of its height; and letters of a line in the narrowest view.
+_WIDTH, _FEWEST = 0.55, 24
 
 
 class ViewStatus:
@@ -47,8 +51,9 @@ class ViewStatus:
     def show(self, status: Status) -> None:
         """Show one status."""
         text = status.text if len(status.text) <= _LONGEST else status.text[:_LONGEST] + "..."
-        for view, _renderer, actor in self._shown:
-            actor.SetInput(text)
+        for view, renderer, actor in self._shown:
+            perLine = max(_FEWEST, int(renderer.GetSize()[0] / (_WIDTH * _SIZE)))
+            actor.SetInput(textwrap.fill(text, perLine))
             actor.GetTextProperty().SetColor(*_RGB.get(status.activity, _WHITE))
             view.scheduleRender()
 

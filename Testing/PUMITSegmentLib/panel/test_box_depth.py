@@ -56,7 +56,7 @@ def boxes(loadModule: Any, sliceView: Any) -> Iterator[Boxes]:
 def test_corners_then_depth_and_the_status_says_which_comes_next(
     boxes: Boxes, screenshots: Path
 ) -> None:
-    from harness.picture import compose
+    from harness.views.picture import compose
 
     asked = len(boxes.worker.asked)
     boxes.press(boxes.ui.box3dButton)

@@ -79,12 +79,13 @@ def test_a_3d_box_outside_takes_its_voxels_out(drawing: Drawing) -> None:
 
 def test_outside_stays_pressed_and_the_box_is_red(drawing: Drawing) -> None:
     import slicer
+    from PUMITSegmentLib.prompts.display import displayOf
 
     drawing.press(drawing.ui.negativeButton)
     drawing.press(drawing.ui.box3dButton)
     assert drawing.ui.negativeButton.checked
     (roi,) = slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
-    red, green, _blue = roi.GetDisplayNode().GetSelectedColor()
+    red, green, _blue = displayOf(roi).GetSelectedColor()
     assert red > 0.5 > green
 
 

@@ -72,6 +72,7 @@ def test_deleting_what_is_being_placed_ends_place_mode(prompted, axial, modes, k
 
 def test_a_change_of_polarity_goes_on_in_another_list(prompted, axial) -> None:
     from prompt_scene import markups
+    from PUMITSegmentLib.prompts.display import displayOf
 
     for isPositive, x in ((True, 200), (False, 240), (True, 280)):
         prompted.place(isPositive=isPositive)
@@ -79,6 +80,6 @@ def test_a_change_of_polarity_goes_on_in_another_list(prompted, axial) -> None:
         axial.click(x, 200)
     assert [p.is_positive for p in prompted.of()] == [True, False, True]
     assert [node.GetName() for node in markups()] == ["Liver +", "Liver -"]
-    colors = [node.GetDisplayNode().GetSelectedColor() for node in markups()]
+    colors = [displayOf(node).GetSelectedColor() for node in markups()]
     assert colors[0][1] > 0.5 > colors[0][0]  # green
     assert colors[1][0] > 0.5 > colors[1][1]  # red

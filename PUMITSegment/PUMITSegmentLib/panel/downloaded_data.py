@@ -1,0 +1,64 @@
+"""A button that removes what was downloaded, after saying what that is and how much it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pumit.errors import PumitError
+from PUMITSlicerLib.installing.downloaded import (
+    Downloaded,
+    findDownloaded,
+    removeDownloaded,
+    sizeInWords,
+)
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.panel.question import confirm
+
+
+class DownloadedData:
+    """Looks, asks, and removes.
+
+    Args:
+        button: What is pressed.
+        logic: The module's logic: its worker is stopped first, and its status says the result.
+        find: What was downloaded.
+    """
+
+    def __init__(
+        self, button, logic, find: Callable[[], list[Downloaded]] = findDownloaded
+    ) -> None:
+        self._logic = logic
+        self._find = find
+        button.connect("clicked()", self._onRemove)
+
+    def _onRemove(self) -> None:
+        logic = self._logic
+        try:
+            found = self._find()
+            if not found:
+                logic.status.waiting(_("Nothing that was downloaded is on this computer."))
+            elif confirm(questionOf(found)):
+                # A worker may have a model open.
+                logic.compute.stop()
+                size = sizeInWords(removeDownloaded(found))
+                logic.status.done(_("Removed what was downloaded: {size}.").format(size=size))
+        except PumitError as error:
+            logic.status.problem(str(error))
+
+
+def questionOf(found: list[Downloaded]) -> str:
+    """What would be removed, how much it takes, and what stays."""
+    line = _("{what}: {size}")
+    lines = [f"• {line.format(what=d.what, size=sizeInWords(d.byteCount))}" for d in found]
+    total = sizeInWords(sum(each.byteCount for each in found))
+    return "\n".join(
+        [
+            _("Remove {size} of downloaded data?").format(size=total),
+            *lines,
+            _(
+                "Your scans, segmentations, exports, trained models and installed packages stay. "
+                "What is needed again is downloaded again."
+            ),
+        ]
+    )

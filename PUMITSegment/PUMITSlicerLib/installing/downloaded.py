@@ -1,0 +1,133 @@
+"""What PUMIT has brought onto this computer: found with its size, and removed on request."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pumit.errors import ExportError
+from slicer.i18n import tr as _
+
+# As `installation` names its temporary folders.
+INSTALL_PREFIX = "pumit-install-"
+_WEB = "https://"
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """Files of one kind that can be had again.
+
+    Attributes:
+        what: What they are, for the user.
+        paths: Files and folders that are removed.
+        byteCount: What they take.
+    """
+
+    what: str
+    paths: tuple[Path, ...]
+    byteCount: int
+
+
+def findDownloaded(
+    environment: Mapping[str, str] = os.environ, temporary: Path | None = None
+) -> list[Downloaded]:
+    """Look for everything that was downloaded and can be downloaded again.
+
+    Models of one's own, agreements to licences, scenes, exports and runs are none of it, nor is
+    what Slicer's Python has installed.
+
+    Args:
+        environment: Where pip is told its cache.
+        temporary: The system's folder for temporary files; None to ask it.
+
+    Returns:
+        Those that take room: fetched models, pip's wheels, and what broken installs left.
+
+    Raises:
+        PumitError: If the index of models is damaged.
+    """
+    temporary = temporary or Path(tempfile.gettempdir())
+    found = [
+        (_("models that were downloaded"), _fetchedModels()),
+        (_("packages that pip keeps, also of other programs"), _pipCache(environment)),
+        (_("what unfinished installs left"), sorted(temporary.glob(f"{INSTALL_PREFIX}*"))),
+    ]
+    counted = [Downloaded(what, tuple(paths), _byteCount(paths)) for what, paths in found]
+    return [each for each in counted if each.byteCount]
+
+
+def removeDownloaded(found: list[Downloaded]) -> int:
+    """Remove it.
+
+    Returns:
+        How many bytes are free now.
+
+    Raises:
+        ExportError: If some of it could not be removed, such as a file that is in use.
+    """
+    left = 0
+    for each in found:
+        for path in each.paths:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with suppress(OSError):  # counted below
+                    path.unlink(missing_ok=True)
+        left += _byteCount(list(each.paths))
+    if left:
+        raise ExportError(
+            _("{size} could not be removed: other programs use these files.").format(
+                size=sizeInWords(left)
+            )
+        )
+    return sum(each.byteCount for each in found)
+
+
+def sizeInWords(byteCount: int) -> str:
+    """A size as people read it, such as "3.1 MB"."""
+    size = float(byteCount)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def _fetchedModels() -> list[Path]:
+    try:
+        from pumit.models.index import list_models
+    except ImportError:
+        return []  # nothing is installed yet, so nothing was fetched
+    return [e.path for e in list_models() if e.source.startswith(_WEB) and e.path.is_file()]
+
+
+def _pipCache(environment: Mapping[str, str]) -> list[Path]:
+    """Return pip's folders of wheels and downloads, where its documentation says that it lies."""
+    home = Path(environment.get("HOME") or Path.home())
+    if environment.get("PIP_CACHE_DIR"):
+        folder = Path(environment["PIP_CACHE_DIR"])
+    elif sys.platform == "win32":
+        folder = Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local") / "pip/Cache"
+    elif sys.platform == "darwin":
+        folder = home / "Library" / "Caches" / "pip"
+    else:
+        folder = Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "pip"
+    # Only what pip makes there, should the variable name somebody's other folder.
+    names = ("http", "http-v2", "wheels", "selfcheck")
+    return [folder / name for name in names if (folder / name).is_dir()]
+
+
+def _byteCount(paths: list[Path]) -> int:
+    total = 0
+    for path in paths:
+        files = path.rglob("*") if path.is_dir() and not path.is_symlink() else [path]
+        for file in files:
+            with suppress(OSError):  # gone meanwhile
+                total += file.lstat().st_size if not file.is_dir() or file.is_symlink() else 0
+    return total
