@@ -22,20 +22,20 @@ class DownloadedData:
     Args:
         button: What is pressed.
         logic: The module's logic: its worker is stopped first, and its status says the result.
-        find: What was downloaded.
+        find: Looks for what was downloaded.
     """
 
     def __init__(
         self, button, logic, find: Callable[[], list[Downloaded]] = findDownloaded
     ) -> None:
         self._logic = logic
-        self._find = find
+        self.find = find
         button.connect("clicked()", self._onRemove)
 
     def _onRemove(self) -> None:
         logic = self._logic
         try:
-            found = self._find()
+            found = self.find()
             if not found:
                 logic.status.waiting(_("Nothing that was downloaded is on this computer."))
             elif confirm(questionOf(found)):

@@ -14,6 +14,7 @@ from PUMITSegmentLib.panel.automatic.find_section import FindSection
 from PUMITSegmentLib.panel.automatic_section import AutomaticSection
 from PUMITSegmentLib.panel.compute_section import ComputeSection
 from PUMITSegmentLib.panel.display_row import DisplayRow
+from PUMITSegmentLib.panel.downloaded_data import DownloadedData
 from PUMITSegmentLib.panel.edit_by_hand import EditByHand, addCleanUpMenu
 from PUMITSegmentLib.panel.export_section import ExportSection
 from PUMITSegmentLib.panel.help import helpText, shortcutsText
@@ -59,6 +60,7 @@ class SegmentWidget:
         self.findSection = FindSection(self.ui, logic)
         self.batchSection = BatchSection(self.ui, logic)
         self.tokenizerSection = TokenizerSection(self.ui, logic)
+        self.downloadedData = DownloadedData(self.ui.removeDownloadedButton, logic)
         self.exportSection = ExportSection(self.ui, logic)
         self.displayRow = DisplayRow(self.ui, logic)
         self.editByHand = EditByHand(logic)

@@ -1,0 +1,118 @@
+"""What was downloaded is removed by one button, after a question with sizes; nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from panel_scene import Panel
+
+
+def write(path: Path, size: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * size)
+    return path
+
+
+@pytest.fixture
+def computer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """A computer with downloads, and with things that are none."""
+    from pumit.models import index
+
+    models = tmp_path / "models"
+    files = {
+        "fetched": write(models / "fetched.safetensors", 2_000_000),
+        "own": write(models / "own" / "own.safetensors", 500),
+        "consent": write(models / "accepted_licences.json", 50),
+        "wheel": write(tmp_path / "pip" / "http-v2" / "a" / "b", 3_000_000),
+        "other": write(tmp_path / "pip" / "notes.txt", 10),
+        "left": write(tmp_path / "tmp" / "pumit-install-1" / "torch.whl", 1_000_000),
+        "scan": write(tmp_path / "tmp" / "scan.nrrd", 10),
+    }
+
+    def entry(name: str, source: str, folder: Path) -> index.ModelEntry:
+        return index.ModelEntry(
+            name, f"{name}.safetensors", "", "promptable", "", "Apache-2.0", source, folder
+        )
+
+    entries = [
+        entry("fetched", "https://example.org/fetched.safetensors", models),
+        entry("own", "own", models / "own"),
+        entry("not-here", "https://example.org/not-here.safetensors", models),
+    ]
+    monkeypatch.setattr(index, "list_models", lambda: entries)
+    return files
+
+
+@pytest.fixture
+def find(tmp_path: Path) -> Callable[[], list]:
+    from PUMITSlicerLib.installing.downloaded import findDownloaded
+
+    environment = {"PIP_CACHE_DIR": str(tmp_path / "pip")}
+    return lambda: findDownloaded(environment, tmp_path / "tmp")
+
+
+def press(panel: Panel, find: Callable[[], list], answer: bool) -> list[str]:
+    """Press the button with an answer to its question; returns what was asked."""
+    from PUMITSegmentLib.panel import downloaded_data
+
+    asked: list[str] = []
+
+    def confirm(question: str) -> bool:
+        asked.append(question)
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(downloaded_data, "confirm", confirm)
+        panel.panel.downloadedData.find = find
+        panel.ui.tokenizerSection.collapsed = False
+        panel.process()
+        panel.press(panel.ui.removeDownloadedButton)
+    return asked
+
+
+def test_the_question_says_what_would_go_and_how_much_it_takes(
+    panel: Panel, computer: dict[str, Path], find: Callable[[], list]
+) -> None:
+    (question,) = press(panel, find, False)
+    assert question.startswith("Remove 6.0 MB of downloaded data?")
+    for words in ("models that were downloaded: 2.0 MB", "pip keeps", "3.0 MB", "1.0 MB", "stay"):
+        assert words in question
+    assert all(path.exists() for path in computer.values())
+
+
+def test_a_yes_removes_downloads_and_nothing_else(
+    panel: Panel, computer: dict[str, Path], find: Callable[[], list]
+) -> None:
+    press(panel, find, True)
+    left = {name for name, path in computer.items() if path.exists()}
+    assert left == {"own", "consent", "other", "scan"}
+    assert "6.0 MB" in panel.ui.statusLabel.text
+    # Nothing is asked where there is nothing to remove.
+    assert press(panel, find, True) == []
+    assert "Nothing that was downloaded" in panel.ui.statusLabel.text
+
+
+def test_what_is_in_use_is_said(
+    panel: Panel,
+    computer: dict[str, Path],
+    find: Callable[[], list],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import shutil
+
+    monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors: None)
+    press(panel, find, True)
+    assert "4.0 MB could not be removed" in panel.ui.statusLabel.text
+    assert not computer["fetched"].exists()
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (150_000, "150 kB"), (2.5e9, "2.5 GB")],
+)
+def test_sizes_as_people_read_them(scene: object, size: int, words: str) -> None:
+    from PUMITSlicerLib.installing.downloaded import sizeInWords
+
+    assert sizeInWords(int(size)) == words
