@@ -150,6 +150,7 @@ class FakeScore:
     case: str
     dice: dict[str, float]
     picture: Path | None = None
+    before: dict[str, float] = field(default_factory=dict)
 
 
 class FakeTrainLogic:

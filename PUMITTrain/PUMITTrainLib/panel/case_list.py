@@ -34,7 +34,7 @@ class CaseTableWidget:
         self._hasSentences = True
         table = ui.caseTable
         self._cells = TableCells(
-            table, [_("Case"), _("Remarks"), _("Labelled (voxels)"), _("Voxel (mm)"), _("Patient")]
+            table, [_("Case"), _("Remarks"), _("Labelled voxels"), _("Voxel (mm)"), _("Patient")]
         )
         table.setIconSize(qt.QSize(_THUMBNAIL, _THUMBNAIL))
         table.verticalHeader().setDefaultSectionSize(_THUMBNAIL + 6)
@@ -154,8 +154,8 @@ def _named(row: CaseRow, names: Mapping[str, str]) -> CaseRow:
 def classesInWords(row: CaseRow) -> str:
     """The classes of a case with their voxels, the first few."""
     lines = _voxels(row)
-    more = ", ..." if len(lines) > _MOST_CLASSES else ""
-    return ", ".join(lines[:_MOST_CLASSES]) + more
+    more = "; ..." if len(lines) > _MOST_CLASSES else ""
+    return "; ".join(lines[:_MOST_CLASSES]) + more
 
 
 def detailOf(row: CaseRow) -> str:
@@ -165,14 +165,14 @@ def detailOf(row: CaseRow) -> str:
         channels = _(", {count} channels").format(count=row.channels) if row.channels > 1 else ""
         lines.append(f"{_size(row)}, {_spacing(row)} mm{channels}")
     if row.classes:
-        lines.append(_("Labelled: {classes}").format(classes=", ".join(_voxels(row))))
+        lines.append(_("Labelled voxels of {classes}").format(classes="; ".join(_voxels(row))))
     lines += [_("Problem: {text}").format(text=text) for text in row.problems]
     lines += [_("Doubt: {text}").format(text=text) for text in row.doubts]
     return "\n".join(lines)
 
 
 def _voxels(row: CaseRow) -> list[str]:
-    return [f"{name} {count:,}".replace(",", " ") for name, count in row.classes.items()]
+    return [f"{name}: {count:,}" for name, count in row.classes.items()]
 
 
 def _spacing(row: CaseRow) -> str:

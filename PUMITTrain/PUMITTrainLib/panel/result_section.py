@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slicer.i18n import tr as _
@@ -12,6 +12,7 @@ from PUMITTrainLib.panel.widgets.picture_label import PictureLabel
 from PUMITTrainLib.panel.widgets.section_title import SectionTitle
 from PUMITTrainLib.panel.widgets.table_cells import Cell, TableCells
 from PUMITTrainLib.runs.curves import MEAN
+from PUMITTrainLib.runs.result_scores import meanBefore
 
 _CASE_WIDTH, _SCORE_WIDTH = 90, 68
 _MOST_ROWS = 6
@@ -52,7 +53,11 @@ class ResultSection:
         if results.model:
             state = results.model if mean is None else f"{results.model}, Dice {mean:.2f}"
         self._title.say(state)
-        ui.resultLabel.text = resultInWords(results.model, means, self._bestStep)
+        before = meanBefore(self._scores)
+        first = self._logic.runs.curves.scores.get(MEAN, [])[:1]
+        if before is not None:  # of the same cases
+            first = [(0, before)]
+        ui.resultLabel.text = resultInWords(results.model, means, self._bestStep, first)
         self._showScores()
         self._showButtons()
         if results.model and results.model != self._model:
@@ -70,6 +75,7 @@ class ResultSection:
         ui.scoreTable.visible = bool(scores)
         if not scores:
             self._picture.show(None)
+            ui.worstCaptionLabel.hide()
             return
         names = list(dict.fromkeys(name for score in scores for name in score.dice))
         headers = [_("Case"), *names]
@@ -89,7 +95,11 @@ class ResultSection:
         scores = self._scores
         selected = self._cells.selectedRows() if self._cells is not None else []
         index = selected[0] if selected else 0
-        self._picture.show(scores[index].picture if index < len(scores) else None)
+        score = scores[index] if index < len(scores) else None
+        self._picture.show(score.picture if score is not None else None)
+        self._ui.worstCaptionLabel.visible = self._ui.worstLabel.isVisibleTo(self._ui.resultSection)
+        if score is not None:
+            self._ui.worstCaptionLabel.text = captionOf(score)
 
     def _showButtons(self) -> None:
         ui, results = self._ui, self._logic.results
@@ -126,13 +136,19 @@ class ResultSection:
             self._logic.results.importModel(Path(path))
 
 
-def resultInWords(model: str, means: Mapping[str, float], bestStep: int | None = None) -> str:
-    """How good a model is, in a sentence.
+def resultInWords(
+    model: str,
+    means: Mapping[str, float],
+    bestStep: int | None = None,
+    first: Sequence[tuple[int, float]] = (),
+) -> str:
+    """How good a model is and what the run brought, in a sentence.
 
     Args:
         model: Its name; empty for none.
         means: Mean Dice of each class, and of all.
         bestStep: Of a run that is not finished, the step of its best model.
+        first: Step and mean Dice of the run's first validation; empty where it is not known.
     """
     if not model and bestStep is not None:
         return _(
@@ -141,11 +157,25 @@ def resultInWords(model: str, means: Mapping[str, float], bestStep: int | None =
         ).format(step=bestStep)
     if not model and not means:
         return _("The model appears here when the run is finished.")
-    classes = ", ".join(f"{name} {score:.2f}" for name, score in means.items() if name != MEAN)
     if MEAN not in means:
         return _("The model {name} is ready.").format(name=model)
+    classes = ", ".join(f"{name} {score:.2f}" for name, score in means.items() if name != MEAN)
     text = _("Dice {mean} on the cases kept back ({classes}).")
+    for step, before in first:
+        text = (
+            _("Dice {mean} on the cases kept back ({classes}); after {step} steps it was {before}.")
+            if step
+            else _("Dice {mean} on the cases kept back ({classes}); {before} before the training.")
+        )
+        text = text.replace("{step}", str(step)).replace("{before}", f"{before:.2f}")
     return text.format(mean=f"{means[MEAN]:.2f}", classes=classes)
+
+
+def captionOf(score) -> str:
+    """Which case a picture shows, how good it is there, and what its lines are."""
+    dice = ", ".join(f"{name} {value:.2f}" for name, value in score.dice.items())
+    words = _("{case}, kept back: Dice {dice}. Dashed lines: labels; full lines: the model.")
+    return words.format(case=score.case, dice=dice)
 
 
 def _scoreCells(score, names: list[str]) -> tuple[Cell, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,13 @@ class CaseScore:
         case: Its name.
         dice: Of each class that it has; of a model for clicks after the first one.
         picture: Where it goes wrong; None where nobody drew that.
+        before: What the model that the run began with does on the same case, where that is known.
     """
 
     case: str
     dice: Mapping[str, float]
     picture: Path | None = None
+    before: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
@@ -40,15 +42,18 @@ def readScores(folder: Path) -> tuple[CaseScore, ...]:
         file = next(folder / name for name in FILES if (folder / name).is_file())
         content = json.loads(file.read_text(encoding="utf-8"))
         byCase: dict[str, dict[str, float]] = {}
+        before: dict[str, dict[str, float]] = {}
         for row in content["rows"]:
             dice = row["clicks"][0] if "clicks" in row else row["dice"]
             if dice is not None:
                 byCase.setdefault(str(row["case"]), {})[str(row["label"])] = float(dice)
+            for first in (row.get("before") or [])[:1]:
+                before.setdefault(str(row["case"]), {})[str(row["label"])] = float(first)
     except (OSError, StopIteration, ValueError, TypeError, LookupError, AttributeError):
         return ()
     scores = sorted((CaseScore(case, dice) for case, dice in byCase.items()), key=_order)
     return tuple(
-        CaseScore(score.case, score.dice, _picture(folder, rank))
+        CaseScore(score.case, score.dice, _picture(folder, rank), before.get(score.case, {}))
         for rank, score in enumerate(scores, start=1)
     )
 
@@ -64,6 +69,14 @@ def classMeans(scores: Iterable[CaseScore]) -> dict[str, float]:
         values = [score.dice[label] for score in kept if label in score.dice]
         means[label] = sum(values) / len(values)
     return means
+
+
+def meanBefore(scores: Iterable[CaseScore]) -> float | None:
+    """Mean Dice of the model that the run began with; None where that is not known."""
+    kept = [score.before for score in scores if score.before]
+    if not kept:
+        return None
+    return sum(sum(dice.values()) / len(dice) for dice in kept) / len(kept)
 
 
 def _order(score: CaseScore) -> tuple[float, Any]:

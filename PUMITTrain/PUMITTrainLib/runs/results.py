@@ -126,11 +126,13 @@ class Results:
         import slicer
 
         slicer.util.selectModule("PUMITSegment")
-        logic = slicer.util.getModuleWidget("PUMITSegment").logic
+        segment = slicer.util.getModuleWidget("PUMITSegment")
+        logic = segment.logic
         settings = logic.compute.settings
         if isAutomatic:
             if logic.parameters is not None:
                 logic.parameters.automaticModel = model
+            segment.panel.ui.automaticSection.collapsed = False
             logic.compute.changeSettings(replace(settings, mode=ComputeMode.LOCAL))
             # A worker that runs knows only the models that there were when it started.
             logic.compute.stop()

@@ -144,11 +144,18 @@ def test_a_row_says_what_a_case_holds_and_what_is_wrong_with_it(
     assert shown.cell(table, 0, CASE).text() == "good"
     assert not shown.cell(table, 0, CASE).icon().isNull()
     assert shown.cell(table, 0, SPACING).text() == "0.8 x 0.8 x 3"
-    assert shown.cell(table, 0, LABELLED).text() == "liver 41 250, tumour 812"
+    assert shown.cell(table, 0, LABELLED).text() == "liver: 41,250; tumour: 812"
     assert shown.cell(table, 0, PATIENT).text() == "P7"
     assert shown.cell(table, 1, REMARKS).toolTip() == problem
     colors = [shown.cell(table, row, REMARKS).foreground().color().name() for row in (1, 2)]
     assert colors == ["#d0342c", "#c77700"]
+
+
+def test_names_are_shortened_in_their_middle(shown: ShownPanel) -> None:
+    from Qt import QtCore
+
+    for table in (shown.ui.caseTable, shown.ui.sourceTable):
+        assert table.textElideMode == QtCore.Qt.ElideMiddle
 
 
 def test_the_selected_case_is_told_in_full(shown: ShownPanel) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from fake_train_logic import FakeScore, runView
 from shown_panel import ShownPanel
 
@@ -55,6 +56,47 @@ def test_a_finished_run_opens_its_result(shown: ShownPanel, tmp_path: Path) -> N
     shown.ui.resultSection.collapsed = True
     shown.tell()
     assert shown.ui.resultSection.collapsed
+
+
+def test_one_sentence_says_what_the_run_brought(shown: ShownPanel, tmp_path: Path) -> None:
+    shown.logic.runs.curves.scores["mean"] = [(50, 0.31), (148, 0.71)]
+    finished(shown, tmp_path)
+    assert shown.ui.resultLabel.text == (
+        "Dice 0.71 on the cases kept back (liver 0.85, tumour 0.57); after 50 steps it was 0.31."
+    )
+    # Of better clicks it is known what the model did before.
+    shown.logic.results.scores = (FakeScore("case_07", {"liver": 0.8}, before={"liver": 0.62}),)
+    shown.tell()
+    assert shown.ui.resultLabel.text.endswith(
+        "(liver 0.85, tumour 0.57); 0.62 before the training."
+    )
+
+
+def test_a_picture_has_a_caption_and_opens_in_full_size(
+    shown: ShownPanel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import qt
+    from Qt import QtGui
+
+    opened: list[str] = []
+    monkeypatch.setattr(
+        qt.QDesktopServices, "openUrl", lambda url: opened.append(url.toLocalFile())
+    )
+    picture = tmp_path / "worst.png"
+    QtGui.QPixmap(40, 20).save(str(picture))
+    finished(shown, tmp_path)
+    assert not shown.ui.worstCaptionLabel.isVisible()
+    shown.logic.results.scores = (FakeScore("case_07", {"liver": 0.8, "tumour": 0.31}, picture),)
+    shown.tell()
+    caption = shown.ui.worstCaptionLabel
+    assert caption.isVisible()
+    assert caption.text == (
+        "case_07, kept back: Dice liver 0.80, tumour 0.31. "
+        "Dashed lines: labels; full lines: the model."
+    )
+    assert "full size" in shown.ui.worstLabel.toolTip
+    shown.press(shown.ui.worstLabel)
+    assert opened == [str(picture)]
 
 
 def test_the_picture_of_the_selected_case_is_shown(shown: ShownPanel, tmp_path: Path) -> None:

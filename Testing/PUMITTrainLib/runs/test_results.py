@@ -46,7 +46,9 @@ class PlayedSegment:
             parameters=SimpleNamespace(automaticModel=""), compute=self, sayError=print
         )
         monkeypatch.setattr(slicer.util, "selectModule", self.selected.append, raising=False)
-        widget = SimpleNamespace(logic=self.logic)
+        self.section = SimpleNamespace(collapsed=True)
+        panel = SimpleNamespace(ui=SimpleNamespace(automaticSection=self.section))
+        widget = SimpleNamespace(logic=self.logic, panel=panel)
         monkeypatch.setattr(slicer.util, "getModuleWidget", lambda name: widget, raising=False)
 
     def changeSettings(self, settings: Any) -> None:
@@ -82,6 +84,8 @@ def test_scores_of_clicks_are_those_of_the_first(finished: Any) -> None:
     rows = [{"case": "a", "label": "liver", "clicks": [0.6, 0.7, 0.8], "before": [0.4, 0.5, 0.6]}]
     (finished.folder / "validation.json").write_text(json.dumps({"rows": rows}))
     assert finished.logic.results.classScores == {"mean": 0.6, "liver": 0.6}
+    (score,) = finished.logic.results.scores
+    assert score.before == {"liver": 0.4}
 
 
 def test_card_and_its_pictures(finished: Any) -> None:
@@ -102,6 +106,7 @@ def test_automatic_model_is_chosen_in_pumit_segment(
     finished.logic.results.use()
     assert segment.selected == ["PUMITSegment"]
     assert segment.logic.parameters.automaticModel == "hearts-2"
+    assert not segment.section.collapsed  # where its button is
     assert (segment.settings.mode.value, segment.settings.model) == ("local", "default")
     assert (segment.stopped, segment.started) == (1, 1)
 

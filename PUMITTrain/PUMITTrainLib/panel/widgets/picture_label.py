@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import qt
+from slicer.i18n import tr as _
 
 # On both sides of what a section holds.
 _MARGINS = 24
@@ -22,6 +24,13 @@ class PictureLabel:
         self._label = label
         self._highest = highest
         self._shown: tuple[object, ...] = ()
+        # What is written in the picture is too small to read where the panel is narrow.
+        self._opener = _Opener(lambda: self._shown[0] if self._shown else None)
+        label.installEventFilter(self._opener)
+        label.setCursor(qt.QCursor(qt.Qt.PointingHandCursor))
+        label.toolTip = _("{what}. Click to see it in full size.").format(
+            what=label.toolTip.rstrip(".")
+        )
         label.hide()
 
     def show(self, path: Path | None) -> None:
@@ -49,3 +58,17 @@ class PictureLabel:
         self._label.setPixmap(pixmap)
         # The policy ignores the width that the picture asks for; its height has to be given.
         self._label.setMinimumHeight(pixmap.height())
+
+
+class _Opener(qt.QObject):
+    """Opens the file in the program that the system has for it, at a click."""
+
+    def __init__(self, path: Callable[[], Path | None]) -> None:
+        super().__init__()
+        self._path = path
+
+    def eventFilter(self, target, event) -> bool:
+        path = self._path()
+        if event.type() == qt.QEvent.MouseButtonRelease and path is not None:
+            qt.QDesktopServices.openUrl(qt.QUrl.fromLocalFile(str(path)))
+        return False

@@ -67,6 +67,8 @@ class TableCells:
         table.setColumnCount(len(headers))
         table.setHorizontalHeaderLabels(headers)
         table.verticalHeader().hide()
+        # Names of files differ at their ends more often than in their middles.
+        table.setTextElideMode(qt.Qt.ElideMiddle)
 
     def show(self, rows: list[tuple[Cell, ...]]) -> None:
         """Show these rows."""
