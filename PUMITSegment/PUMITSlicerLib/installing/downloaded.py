@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pumit.errors import ExportError
+from pumit.system.consent import user_folder
 from slicer.i18n import tr as _
 
 # As `installation` names its temporary folders.
 INSTALL_PREFIX = "pumit-install-"
-_WEB = "https://"
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,6 @@ def findDownloaded(
 
     Returns:
         Those that take room: fetched models, pip's wheels, and what broken installs left.
-
-    Raises:
-        PumitError: If the index of models is damaged.
     """
     temporary = temporary or Path(tempfile.gettempdir())
     found = [
@@ -100,11 +97,14 @@ def sizeInWords(byteCount: int) -> str:
 
 
 def _fetchedModels() -> list[Path]:
+    """Checkpoints beside the user's own models, each of which has a folder of its own."""
+    folder = user_folder()
+    index = folder / "index.yaml"  # names the user's own
     try:
-        from pumit.models.index import list_models
-    except ImportError:
-        return []  # nothing is installed yet, so nothing was fetched
-    return [e.path for e in list_models() if e.source.startswith(_WEB) and e.path.is_file()]
+        own = index.read_text(encoding="utf-8") if index.is_file() else ""
+    except (OSError, UnicodeDecodeError):
+        return []  # nobody knows then which are whose
+    return [path for path in sorted(folder.glob("*.safetensors")) if path.name not in own]
 
 
 def _pipCache(environment: Mapping[str, str]) -> list[Path]:

@@ -196,7 +196,7 @@ def test_a_tool_that_placed_nothing_yet_is_not_saved(
     names = [node.GetName() for node in slicer.util.getNodesByClass("vtkMRMLMarkupsNode")]
     assert names == ["Segment_1 +"]
     displays = slicer.util.getNodesByClass("vtkMRMLMarkupsDisplayNode")
-    assert len(displays) == 1
+    assert len(displays) == 2  # that of the points, and of their outline
 
 
 def test_a_file_saved_with_point_pressed_is_not_armed_for_who_opens_it_elsewhere(

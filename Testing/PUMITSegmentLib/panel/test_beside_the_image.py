@@ -91,6 +91,8 @@ def test_a_box_beside_the_image_is_refused(aiming: Aiming, button: str) -> None:
     aiming.press(getattr(aiming.ui, button))
     aiming.view.click(*aiming.xy(35, 12, 10))
     aiming.view.click(*aiming.xy(45, 20, 10))
+    if button == "box3dButton":
+        aiming.logic.stopPlacing()  # as deep as it is
     aiming.assertNothingChanged()
     aiming.press(aiming.ui.pointButton)
     assert slicer.util.getNodesByClass("vtkMRMLMarkupsROINode") == []
@@ -100,6 +102,7 @@ def test_a_box_that_reaches_beyond_the_image_is_taken(aiming: Aiming) -> None:
     aiming.press(aiming.ui.box3dButton)
     aiming.view.click(*aiming.xy(20, 12, 10))
     aiming.view.click(*aiming.xy(45, 20, 10))
+    aiming.logic.stopPlacing()  # as deep as it is
     assert aiming.logic.promptCount(aiming.logic.segmentID) == 2
 
 

@@ -18,30 +18,19 @@ def write(path: Path, size: int) -> Path:
 @pytest.fixture
 def computer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """A computer with downloads, and with things that are none."""
-    from pumit.models import index
-
     models = tmp_path / "models"
+    monkeypatch.setenv("PUMIT_MODELS", str(models))
     files = {
         "fetched": write(models / "fetched.safetensors", 2_000_000),
         "own": write(models / "own" / "own.safetensors", 500),
+        "old": write(models / "old.safetensors", 500),  # of one's own, from an earlier version
         "consent": write(models / "accepted_licences.json", 50),
         "wheel": write(tmp_path / "pip" / "http-v2" / "a" / "b", 3_000_000),
         "other": write(tmp_path / "pip" / "notes.txt", 10),
         "left": write(tmp_path / "tmp" / "pumit-install-1" / "torch.whl", 1_000_000),
         "scan": write(tmp_path / "tmp" / "scan.nrrd", 10),
     }
-
-    def entry(name: str, source: str, folder: Path) -> index.ModelEntry:
-        return index.ModelEntry(
-            name, f"{name}.safetensors", "", "promptable", "", "Apache-2.0", source, folder
-        )
-
-    entries = [
-        entry("fetched", "https://example.org/fetched.safetensors", models),
-        entry("own", "own", models / "own"),
-        entry("not-here", "https://example.org/not-here.safetensors", models),
-    ]
-    monkeypatch.setattr(index, "list_models", lambda: entries)
+    (models / "index.yaml").write_text("models:\n- {name: old, file: old.safetensors}\n")
     return files
 
 
@@ -87,7 +76,7 @@ def test_a_yes_removes_downloads_and_nothing_else(
 ) -> None:
     press(panel, find, True)
     left = {name for name, path in computer.items() if path.exists()}
-    assert left == {"own", "consent", "other", "scan"}
+    assert left == {"own", "old", "consent", "other", "scan"}
     assert "6.0 MB" in panel.ui.statusLabel.text
     # Nothing is asked where there is nothing to remove.
     assert press(panel, find, True) == []
