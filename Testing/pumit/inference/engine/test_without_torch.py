@@ -10,24 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from absent_torch import WITHOUT
 from pumit.errors import PumitError
 from pumit.inference.engine import choice
 from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import load_segmenter
 
 CORE = Path(__file__).resolve().parents[4] / "PUMITSegment"
-# What an environment without the packages would do, in a process of its own.
-WITHOUT = """
-import importlib.util, sys
-ABSENT = {"torch", "monai", "einops"}
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda n, p=None: None if n.split(".")[0] in ABSENT else found(n, p)
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ABSENT:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Absent())
-"""
 
 
 def without_torch(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
