@@ -153,6 +153,7 @@ def test_a_cancelled_request_is_never_answered(asker):
     asker.answer([SECOND])
 
 
+@pytest.mark.slow
 def test_cancelling_while_the_worker_starts_answers_nothing(local_asker, workers):
     local_asker.ask([FIRST])
     local_asker.requests.cancel()
@@ -244,6 +245,7 @@ def test_another_server_continues_where_the_first_one_was(asker, compute, backgr
         other.stop()
 
 
+@pytest.mark.slow
 @posix_only
 def test_a_worker_killed_between_requests_is_replaced(local_asker, workers):
     local_asker.answer([FIRST])
@@ -253,6 +255,7 @@ def test_a_worker_killed_between_requests_is_replaced(local_asker, workers):
     assert len(workers.made) == 2
 
 
+@pytest.mark.slow
 @posix_only
 def test_a_worker_killed_while_it_computes_is_replaced_and_asked_again(local_asker, workers):
     local_asker.answer([FIRST])

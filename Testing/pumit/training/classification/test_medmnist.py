@@ -63,6 +63,7 @@ def test_several_labels_per_case_stay_several(tmp_path: Path) -> None:
     assert data.counts()["train"] == [3, 2]
 
 
+@pytest.mark.slow
 def test_the_adrenal_shapes_are_read(shared_data: Path) -> None:
     path = shared_data / "medmnist3d" / "adrenalmnist3d_64.npz"
     data = read_classification_data(path, classes=["normal", "hyperplasia"])

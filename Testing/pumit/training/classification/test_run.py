@@ -111,6 +111,7 @@ def test_a_classifier_learns_and_the_best_is_kept_with_its_measures(folder: Path
     assert told["1"] > 0.6
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_as_if_it_had_not(folder: Path) -> None:
     run(folder, "whole")
     for _ in range(3):
@@ -127,6 +128,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(folder: Path) -> None:
     assert found[0].items() <= found[1].items()
 
 
+@pytest.mark.slow
 def test_of_several_rates_the_best_is_kept(folder: Path) -> None:
     path = run(folder, learning_rates=[1e-9, 3e-3])
     assert {p.name for p in path.parent.iterdir() if p.is_dir()} == {"rate_1e-09", "rate_0.003"}

@@ -85,6 +85,7 @@ def test_a_misspelt_key_is_named(lab: Path) -> None:
         plan(lab, kep=1.0)
 
 
+@pytest.mark.slow
 def test_a_planned_recipe_is_trained(lab: Path) -> None:
     recipe = plan(lab, schedule={"steps": 1}, name="mine").recipe
     recipe |= {"register": False, "validation": {"answers": 1, "scenes": 0}, "blend": [1.0]}

@@ -143,6 +143,7 @@ def write(path: Path, content: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_encoder_that_is_trained_begins_hymambas(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

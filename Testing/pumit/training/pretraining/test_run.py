@@ -80,6 +80,7 @@ def assert_alike(ours: Path, theirs: Path) -> None:
         assert all(torch.equal(value, other[key]) for key, value in one.items())
 
 
+@pytest.mark.slow
 def test_a_folder_of_an_earlier_version_goes_on_exactly(recipe: Path, tmp_path: Path) -> None:
     """It has no status and no recipe of its own."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -93,6 +94,7 @@ def test_a_folder_of_an_earlier_version_goes_on_exactly(recipe: Path, tmp_path: 
     assert_alike(parts, whole)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_taken_up_by_the_recipe_in_its_folder(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_stopped_run_is_taken_up_by_the_recipe_in_its_folder(
     assert_alike(parts, whole)
 
 
+@pytest.mark.slow
 def test_a_pause_ends_with_the_same_weights(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +147,7 @@ def test_a_finished_run_keeps_the_last_weights(
     assert (status.state, status.best_step, status.model) == ("finished", 2, "tiny.safetensors")
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_finished_without_another_step(recipe: Path, tmp_path: Path) -> None:
     with pytest.raises(PumitError, match="no validated model"):
         pretrain(recipe, tmp_path / "run", finish=True)
@@ -182,6 +186,7 @@ def test_a_folder_belongs_to_one_process_and_one_recipe(recipe: Path, tmp_path: 
         pretrain(other, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_memory_that_does_not_suffice_halves_the_batch(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,7 @@ def recipe(folder: Path, **changes: Any) -> Path:
     return folder / "r.yaml"
 
 
+@pytest.mark.slow
 def test_a_pretrained_checkpoint_is_an_encoder_and_can_begin_another(tmp_path: Path) -> None:
     first = pretrain(recipe(tmp_path), tmp_path / "a")
     found = load_checkpoint(first).recipe

@@ -79,6 +79,7 @@ def changed(folder: Path, best: Path, *, beginning: str) -> bool:
     return any(not torch.equal(before[k], after[k]) for k in before if k.startswith(beginning))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["decoder", "adapters", "all"])
 def test_the_model_is_loaded_by_a_session_and_tells_its_origin(lab: Path, part: str) -> None:
     best = run(lab, part=part, rank=2)
@@ -133,6 +134,7 @@ def test_validation_clicks_before_and_after_and_tries_blends(lab: Path) -> None:
     assert all((lab / "out" / picture).is_file() for picture in pictures)
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_stays_as_it_is(lab: Path) -> None:
     best = run(lab)
     before = best.read_bytes()

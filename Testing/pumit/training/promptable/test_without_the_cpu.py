@@ -58,6 +58,7 @@ def there(network: nn.Module) -> None:
                 module._buffers[name] = Pretended(b.clone())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_source")
 @pytest.mark.parametrize("da0", [1, 5])
 def test_a_step_computes_all_on_one_device(

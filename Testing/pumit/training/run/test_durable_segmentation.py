@@ -101,6 +101,7 @@ def test_the_picture_shows_answer_and_truth(folder: Path) -> None:
     assert record["case"] in ("case_0", "case_1", "case_2")
 
 
+@pytest.mark.slow
 def test_the_kept_recipe_makes_the_same_model_elsewhere(folder: Path) -> None:
     again = finetune(folder / "whole" / RECIPE, folder / "again")
     alike(folder / "whole" / "made.safetensors", again)
@@ -113,6 +114,7 @@ def test_another_recipe_is_refused_and_nothing_is_lost(folder: Path) -> None:
     assert (folder / "whole" / LAST).read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["looking", "preparing", "validating"])
 def test_a_stop_is_obeyed_whatever_the_run_does(
     folder: Path, when: str, monkeypatch: pytest.MonkeyPatch
@@ -183,6 +185,7 @@ def test_out_of_memory_makes_patches_smaller_and_goes_on(
     assert [shape[2:] for shape in short_of_memory] == [(16, 32, 64)]
 
 
+@pytest.mark.slow
 def test_memory_for_nothing_at_all_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: SegmentationTask, batch: Any) -> Any:
         raise MemoryError
@@ -209,6 +212,7 @@ class KilledOnce:
         return draw_line(da0, generator, shared)
 
 
+@pytest.mark.slow
 @forks
 def test_a_worker_that_the_system_kills_costs_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
