@@ -159,8 +159,8 @@ class LabelMap:
         labels: Unsigned integers, (D, H, W); 0 is background, i is `classes[i - 1]`. Where
             classes overlap, the last of those in a voxel stands here.
         classes: What the labels mean; a class need not occur.
-        regions: Of classes that overlap, unsigned integers (D, H, W) in which bit i - 1 says
-            whether a voxel lies in `classes[i - 1]`; None where no two share a voxel.
+        regions: Regions of classes that overlap, unsigned integers (D, H, W) in which bit i - 1
+            says whether a voxel lies in `classes[i - 1]`; None where no two share a voxel.
 
     Raises:
         VolumeError: If the regions are not on the grid of the labels, or have too few bits.
@@ -232,7 +232,7 @@ class Segmentation:
 
     Attributes:
         volume: The volume that was segmented: grid, geometry and DICOM source.
-        segments: At least one, with different names, each on the volume's grid.
+        segments: One segment or more, with different names, each on the volume's grid.
         algorithm: What made them.
 
     Raises:

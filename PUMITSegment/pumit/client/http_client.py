@@ -219,7 +219,7 @@ class Client:
 
         Args:
             method: `GET` or `POST`.
-            path: As in `protocol`.
+            path: Path as in `protocol`.
             lease: Lease token of the session.
             body: What to send as JSON.
             array: What to send as an array envelope instead.

@@ -118,7 +118,7 @@ class RemoteSession(RecoverableSession, ModelMethods, StructureMethods):
             segment: Whose prompts these are; a newer request for it cancels an older one.
             place_count: How many places to check are wanted at most.
             cancelled: Called often, from this thread; True stops the computation.
-            progress: Given the finished share, 0 to 1, from this thread.
+            progress: Called with the finished share, 0 to 1, from this thread.
 
         Raises:
             Cancelled: If it was stopped, here or by a newer request; the session stays usable.

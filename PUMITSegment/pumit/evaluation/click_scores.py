@@ -56,7 +56,7 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
     """Means in which every case weighs the same, whatever its number of targets.
 
     Args:
-        rows: Of `simulated_user.evaluate_case`, at least one; each of the same prompts.
+        rows: Rows of `simulated_user.evaluate_case`, at least one; each of the same prompts.
 
     Returns:
         Numbers of cases and targets; Dice of each gesture and after each click; the mean over

@@ -18,7 +18,7 @@ class CrossedMean:
     """A mean with what it is worth.
 
     Attributes:
-        mean: Of the values that there are; None where there is none.
+        mean: Mean of the values that there are; None where there is none.
         low: Lower end of the 95 % interval; None where there are fewer than two cases.
         high: Upper end.
         values: How many there are.
@@ -44,7 +44,7 @@ def crossed_mean(values: Values, *, resamples: int = RESAMPLES, seed: int = 0) -
         values: (seeds, cases); NaN where there is no value. To compare two networks, their
             differences.
         resamples: How many.
-        seed: Of the bootstrap, so that the same values give the same interval.
+        seed: Seed of the bootstrap, so that the same values give the same interval.
 
     Source:
         Owen, The pigeonhole bootstrap, Annals of Applied Statistics 2007, section 3.

@@ -55,7 +55,7 @@ class Disturbance:
     """One way to disturb.
 
     Attributes:
-        name: As a table shows it.
+        name: Name as a table shows it.
         scene_of: Makes the scene of a scan and a target; None where it would change nothing.
         jitter_mm: How far clicks and faces of boxes are moved at most.
     """
@@ -72,7 +72,7 @@ class DisturbedSession:
         segmenter: The model.
         scene: What it gets.
         jitter_mm: How far prompts are moved at most.
-        rng: For the jitter.
+        rng: Generator for the jitter.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class ComparedClass:
     """A class that is compared, whatever its values are in the two files.
 
     Attributes:
-        name: Of the class; a file that names its segments is asked for it.
+        name: Name of the class; a file that names its segments is asked for it.
         true_values: Values that mean it in the labels; a region has several.
         predicted_values: Values that mean it in the predictions.
     """

@@ -55,7 +55,7 @@ class Mean:
     """A mean with what it is worth.
 
     Attributes:
-        mean: Of the values that there are; None where there is none.
+        mean: Mean of the values that there are; None where there is none.
         low: Lower end of the 95 % bootstrap interval over cases; None for fewer than two.
         high: Upper end.
         cases: Cases with a value.
@@ -183,7 +183,7 @@ def summarize(rows: Iterable[MetricRow]) -> dict[str, dict[str, Mean]]:
     interval treats a case's classes as what they are: not independent.
 
     Args:
-        rows: Of any number of cases.
+        rows: Rows of any number of cases.
 
     Returns:
         For each class in order of appearance, and "mean" at the end: metric to its mean.
@@ -210,7 +210,7 @@ def mean_of(values: Sequence[float | None], *, resamples: int = RESAMPLES, seed:
     Args:
         values: One for each case.
         resamples: Bootstrap samples.
-        seed: Of the bootstrap, so that the same rows give the same interval.
+        seed: Seed of the bootstrap, so that the same rows give the same interval.
     """
     present = np.array([v for v in values if v is not None], dtype=np.float64)
     missing = len(values) - len(present)

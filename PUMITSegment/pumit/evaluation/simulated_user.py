@@ -162,13 +162,13 @@ def evaluate_case(
 
     Args:
         segmenter: The model.
-        folder: Of `image.nii.gz` and `label.nii.gz`.
+        folder: Folder of `image.nii.gz` and `label.nii.gz`.
         clicks: How many clicks are scored for a target.
         until: Beyond these, clicks go on to so many at most until the highest goal is reached.
         targets: Most targets.
         gestures: Further ones of `GESTURES`, each tried alone.
-        tolerance_mm: Of the normalised surface distance; None measures none. 0 stands for a voxel
-            in-plane, where the spacing is not to be trusted.
+        tolerance_mm: Tolerance of the normalised surface distance; None measures none. 0 stands
+            for a voxel in-plane, where the spacing is not to be trusted.
 
     Raises:
         VolumeError: If a file cannot be read, or image and label map are not on one grid.

@@ -20,7 +20,7 @@ class Layers:
 
     Attributes:
         maps: Label maps, each (D, H, W).
-        layer_of: For each segment, the index of its map; its label value is its number, from 1.
+        layer_of: Index of the map of each segment; its label value is its number, from 1.
     """
 
     maps: tuple[Labels, ...]

@@ -40,7 +40,7 @@ def as_drawn(mask: Mask, outlines: Sequence[Outline]) -> Mask:
 
     Args:
         mask: bool, (D, H, W).
-        outlines: In the order of drawing.
+        outlines: Outlines in the order of drawing.
 
     Returns:
         Another array where there is an outline, else `mask` itself.
@@ -136,7 +136,7 @@ def _filled(points: Floats, shape: tuple[int, ...]) -> Mask:
 
     Args:
         points: (N, 2), cell indices.
-        shape: Of the cells, (A, B).
+        shape: Shape of the cells, (A, B).
     """
     area = np.zeros(shape, dtype=bool)
     start, end = points, np.roll(points, -1, axis=0)

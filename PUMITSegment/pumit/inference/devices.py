@@ -14,7 +14,7 @@ class Device:
     """Something to compute on.
 
     Attributes:
-        name: As `load_segmenter` takes it: `cpu`, `cuda:0`, `mps`.
+        name: Name as `load_segmenter` takes it: `cpu`, `cuda:0`, `mps`.
         title: What it is called, such as "NVIDIA H200"; "" where nobody says.
         memory_bytes: Its own memory; None where it shares the machine's.
     """

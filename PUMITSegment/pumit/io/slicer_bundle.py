@@ -37,10 +37,10 @@ class BundleNode:
     """A volume or a segmentation of a scene.
 
     Attributes:
-        name: As Slicer shows it.
+        name: Name as Slicer shows it.
         kind: A scan, a label map, or a segmentation.
         member: Its file in the bundle; empty where it has none.
-        identifier: Of the node in its scene.
+        identifier: Identifier of the node in its scene.
         reference: Identifier of the volume whose geometry a segmentation has, or that a label
             map was drawn on; empty where the scene does not say.
         transform: Identifier of a transform that moves it; empty where nothing does.

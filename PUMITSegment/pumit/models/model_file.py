@@ -112,7 +112,7 @@ def import_model(source: Path, *, name: str | None = None) -> ModelEntry:
     """Check a model file, and enter what it holds in the user's index.
 
     Args:
-        source: As `export_model` writes it.
+        source: File as `export_model` writes it.
         name: What to call the model; None for what the file calls it.
 
     Raises:

@@ -29,7 +29,7 @@ class Evidence:
     Attributes:
         estimate: The network's own estimate of its IoU.
         doubt: Voxels that must be expected to be wrong, over those of the answer.
-        voxels: Of the answer.
+        voxels: Voxels of the answer.
         width: Mean width in the plane of the slices, voxels.
         agreement: Dice with the answer before the newest click; None after the first.
     """
@@ -59,9 +59,9 @@ class OverlapModel:
     """How evidence is read.
 
     Attributes:
-        weights: Of the features, by name; their sum is the logit of the Dice to expect.
-        good: From here on an answer is called good.
-        check: From here on it is called one to check, below one to check well.
+        weights: Weights of the features, by name; their sum is the logit of the Dice to expect.
+        good: Overlap from which on an answer is called good.
+        check: Overlap from which on it is called one to check, below one to check well.
     """
 
     weights: Mapping[str, float]

@@ -103,8 +103,8 @@ def load_swin_unetr_file(network: SwinUnetr, path: Path) -> str:
     pre-trained encoder gives the encoder.
 
     Args:
-        network: With any channels and classes, the sizes of the file's encoder, and the order of
-            merging that is to be used; see `SwinFile.merging`.
+        network: Network with any channels and classes, the sizes of the file's encoder, and the
+            order of merging that is to be used; see `SwinFile.merging`.
         path: The file.
 
     Returns:

@@ -155,7 +155,7 @@ def enter(
     """Put a model in place and write the index; the lock is held.
 
     Args:
-        folder: Of the user's models.
+        folder: Folder of the user's models.
         checkpoint: Where the model lies.
         model: What it holds, checked.
         files: The card and what belongs to it, by name inside the model's folder.

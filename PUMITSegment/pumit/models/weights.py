@@ -42,7 +42,7 @@ class Weights:
     """Weights and their recipe.
 
     Attributes:
-        arrays: By parameter name, float32.
+        arrays: Arrays by parameter name, float32.
         recipe: Network name, sizes and so on; JSON values.
         sha256: Fingerprint of the tensors in the file, hexadecimal.
     """

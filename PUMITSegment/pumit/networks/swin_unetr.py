@@ -37,7 +37,7 @@ class SwinUnetr(nn.Module):
 
     Attributes:
         stride: What a field is a multiple of inside, (d, h, w).
-        merging: As given.
+        merging: Merging as given.
 
     Raises:
         ValueError: If these make no network.

@@ -18,7 +18,7 @@ class ExpectedChannels:
     """What channels a network was trained on.
 
     Attributes:
-        names: Of the channels, such as T1 and FLAIR, in order; empty where nobody named them.
+        names: Names of the channels, such as T1 and FLAIR, in order; empty where nobody named them.
         repeats_single: Whether a scan of one channel may stand for all of them.
     """
 

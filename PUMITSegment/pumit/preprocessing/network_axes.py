@@ -32,7 +32,8 @@ class NetworkAxes:
 
         Args:
             volume: The scan.
-            orientation: With "anatomical" the others follow in the order superior, posterior,
+            orientation: Order of the axes; with "anatomical" the others follow
+                in the order superior, posterior,
                 left, and all run towards these (a scan is seen alike however it is stored, so
                 left and right are never mistaken); nearly isotropic volumes are cut axially.
                 With "stored" only the depth axis is moved.

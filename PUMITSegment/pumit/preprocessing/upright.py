@@ -41,7 +41,7 @@ def upright(
 
     Args:
         image: Depth first, the other axes as stored.
-        direction: Of the volume that it was made of, columns W, H, D in LPS.
+        direction: Direction of the volume that it was made of, columns W, H, D in LPS.
 
     Returns:
         Intensities (C, D, H, W), and the spacing along (d, h, w), mm.

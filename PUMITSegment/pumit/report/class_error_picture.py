@@ -36,7 +36,7 @@ class ClassMasks:
     """A class of a case.
 
     Attributes:
-        name: Of the class.
+        name: Name of the class.
         color_rgb: Its colour.
         truth: Its label, bool (D, H, W).
         answer: What was answered, of the same shape.

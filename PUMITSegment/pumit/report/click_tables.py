@@ -19,7 +19,7 @@ def click_tables(rows: Sequence[Mapping[str, Any]], *, worst_count: int = 10) ->
     """Dice, surfaces, and other prompts with what clicks are worth; then the worst targets.
 
     Args:
-        rows: Of `simulated_user.evaluate_case`, at least one; each of the same prompts.
+        rows: Rows of `simulated_user.evaluate_case`, at least one; each of the same prompts.
         worst_count: How many of the worst targets to name.
 
     Returns:

@@ -25,8 +25,8 @@ class PointRow:
 
     Attributes:
         name: Beside the row.
-        points: For each seed the values of its cases.
-        mean: Of all; None where there is none.
+        points: Values of the cases of each seed.
+        mean: Mean of all; None where there is none.
         low: Lower end of its interval, where there is one.
         high: Upper end.
     """
@@ -43,7 +43,7 @@ class Curve:
     """A training in a figure of curves.
 
     Attributes:
-        name: Of the network; curves of one name look alike.
+        name: Name of the network; curves of one name look alike.
         points: (x, y).
     """
 
@@ -55,9 +55,9 @@ def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]
     """One row a network: every case a point, each seed a marker and a height of its own.
 
     Args:
-        rows: From top to bottom.
-        label: Of the axis, with its unit.
-        seeds: In the order of the rows' points, for the legend.
+        rows: Rows from top to bottom.
+        label: Label of the axis, with its unit.
+        seeds: Seeds in the order of the rows' points, for the legend.
     """
     with plot_style(_INK):
         figure = Figure(figsize=(_WIDTH, _AXIS + _ROW * len(rows)))
@@ -83,8 +83,8 @@ def curves_svg(curves: Sequence[Curve], *, x_label: str, y_label: str) -> str:
     """Curves, those of one name in one colour and style.
 
     Args:
-        curves: In the order of the legend.
-        x_label: Of the axis, with its unit.
+        curves: Curves in the order of the legend.
+        x_label: Label of the horizontal axis, with its unit.
         y_label: The same.
     """
     names = list(dict.fromkeys(curve.name for curve in curves))

@@ -31,7 +31,7 @@ class Line:
     """Points joined by a line.
 
     Attributes:
-        name: For the legend.
+        name: Name for the legend.
         points: (x, y) of each.
         color_rgb: None for one of the chart's own.
         is_faint: Whether it is only there to compare with.
@@ -51,7 +51,7 @@ class LineChart:
 
     Attributes:
         label: What the y axis shows, with its unit where it has one.
-        lines: At least one.
+        lines: One line or more.
         limits: Ends of the y axis; None for what the lines need.
         marks: Name and x of places to point out.
     """
@@ -73,7 +73,7 @@ def write_line_charts(
     """Write a PNG of charts over a common x axis.
 
     Args:
-        charts: From top to bottom, at least one.
+        charts: Charts from top to bottom, at least one.
         path: File to write, `.png`.
         x_label: What the x axis shows, with its unit.
         title: One line above.

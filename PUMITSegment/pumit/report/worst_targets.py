@@ -36,9 +36,9 @@ def draw_worst_targets(
     a picture is the scan's licence to say.
 
     Args:
-        rows: Of `simulated_user.evaluate_case`, the worst first.
+        rows: Rows of `simulated_user.evaluate_case`, the worst first.
         cases: The folder of their cases.
-        folder: For the pictures, which are numbered from 1 on; made where it is absent.
+        folder: Folder for the pictures, which are numbered from 1 on; made where it is absent.
         open_session: Starts on a scan.
 
     Yields:

@@ -38,8 +38,8 @@ class FoundStructure:
 
     Attributes:
         name: What was asked for.
-        found: On the volume's grid: one class of all that belongs to the structure, or of
-            everything each class that the model knows.
+        found: Segmentation on the volume's grid: one class of all that belongs to the structure,
+            or of everything each class that the model knows.
         model: The model's name.
         version: The model's own version.
         licence: The licence of its weights.

@@ -88,7 +88,7 @@ def who_knows(
     """What a text asks for, and the models that may be used to find it, the best first.
 
     Args:
-        text: As `wanted_structure` reads it.
+        text: Text as `wanted_structure` reads it.
         cards: All installed models.
         model: Only this one; any where None.
 

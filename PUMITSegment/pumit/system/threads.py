@@ -43,7 +43,7 @@ class ProcessorTimes:
 
     Attributes:
         at_s: When, on a clock that only goes forward.
-        idle_s: Of the cores that this process may use, what nobody used.
+        idle_s: Time that nobody used of the cores that this process may use.
         own_s: What this process used.
     """
 

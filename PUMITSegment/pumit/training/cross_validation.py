@@ -188,7 +188,7 @@ def pooled(folders: Sequence[Path]) -> dict[str, Any]:
     """Metrics of all folds together.
 
     Args:
-        folders: Of finished folds, each with a `validation.json`.
+        folders: Folders of finished folds, each with a `validation.json`.
 
     Returns:
         `folds` with the means of each, `mean` of all cases by class and metric with intervals, and

@@ -33,7 +33,7 @@ def write_result(reporter: RunReporter, folder: Path, best: Path, *, registers: 
 
     Args:
         reporter: Where to tell.
-        folder: Of the run.
+        folder: Folder of the run.
         best: Its best checkpoint.
         registers: Whether to enter it.
 

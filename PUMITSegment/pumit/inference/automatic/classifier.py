@@ -28,7 +28,7 @@ class Classification:
     """What a classifier says of one scan.
 
     Attributes:
-        probabilities: By name of the class, in the model's order, 0 to 1.
+        probabilities: Probabilities by name of the class, in the model's order, 0 to 1.
         is_multi_label: Whether several classes may hold at once; else they sum to 1.
     """
 
@@ -55,7 +55,7 @@ def class_probabilities(
 
     Args:
         network: Maps images (B, channels, d, h, w) to logits (B, classes).
-        images: As `form` prepares them, (B, C, d, h, w).
+        images: Images as `form` prepares them, (B, C, d, h, w).
         form: Holds the factor and the number of channels that the network takes.
         is_multi_label: Whether each class is judged by itself.
         device: Where the network is.

@@ -60,8 +60,8 @@ def encoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
     once per field and not once per click.
 
     Args:
-        layers: With the weights.
-        sizes: Of the network.
+        layers: Layers with the weights.
+        sizes: Sizes of the network.
         shape: The field's grid (D, H, W).
 
     Returns:

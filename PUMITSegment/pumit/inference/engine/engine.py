@@ -51,7 +51,7 @@ class Engine(Protocol):
 
     Attributes:
         name: "torch" or "openvino".
-        device: As text, such as `cpu` or `cuda:0`.
+        device: Device as text, such as `cpu` or `cuda:0`.
         field_size: In-plane voxels of a training field.
     """
 
@@ -74,7 +74,7 @@ class Engine(Protocol):
             image: Channels of the field, (3, D, H, W); H and W divisible by 8, D by what the
                 degree halves.
             da0: Degree of anisotropy.
-            slice_ratio: As in `FieldPrompts`.
+            slice_ratio: Ratio as in `FieldPrompts`.
 
         Returns:
             Features, for `decode` of the same engine.

@@ -50,7 +50,7 @@ class GraphLayers:
     """Make layers out of weights.
 
     Args:
-        weights: Of the whole network, by name, float32.
+        weights: Weights of the whole network, by name, float32.
         da0: Degree of anisotropy of the field.
 
     Attributes:
@@ -98,7 +98,7 @@ class GraphLayers:
 
         Args:
             x: Coarser features.
-            name: Of the layer.
+            name: Name of the layer.
             level: Halvings of the output.
             shown: Weights (C', S) and bias (C') of a 1^3 convolution of further channels at the
                 end of x, whose result is repeated onto the finer grid and added.

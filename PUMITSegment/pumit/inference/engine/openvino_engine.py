@@ -106,8 +106,8 @@ class OpenVinoEngine:
     depend on its model. Threads are not bound to cores, where other programs may be.
 
     Args:
-        weights: Of a promptable network, by name.
-        sizes: Of its recipe.
+        weights: Weights of a promptable network, by name.
+        sizes: Sizes of its recipe.
         threads: How many cores to use; None for all that this process may.
         precision: "f32"; "bf16" computes faster and less exactly where the CPU can, for
             measurements.

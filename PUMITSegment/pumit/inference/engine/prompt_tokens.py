@@ -20,7 +20,7 @@ class PromptTokens:
     """Turn prompts into tokens.
 
     Args:
-        weights: Of the whole network, by name.
+        weights: Weights of the whole network, by name.
         field_size: In-plane voxels of a training field.
     """
 
@@ -48,7 +48,7 @@ class PromptTokens:
         """The network's own tokens, those of the points, and those of the box, (T, dim).
 
         Args:
-            prompts: Of one field.
+            prompts: Prompts of one field.
             features: The encoder's tokens, (dim, d, h, w).
             full: The field's grid (D, H, W).
         """

@@ -34,7 +34,7 @@ class TorchEngine:
     """Compute with PyTorch.
 
     Args:
-        network: In evaluation mode on its device.
+        network: Network in evaluation mode on its device.
         device: Where it computes.
         precision: Type of the heavy arithmetic.
     """

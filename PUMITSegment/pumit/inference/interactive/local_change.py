@@ -143,7 +143,7 @@ def changed_at(
         before: Earlier answer.
         after: New answer; None where nothing is foreground.
         places: The newest prompt's points, volume indices (d, h, w).
-        spacing_mm: Of the volume, (D, H, W).
+        spacing_mm: Spacing of the volume, (D, H, W).
 
     Returns:
         `before` itself where nothing changed at the places.

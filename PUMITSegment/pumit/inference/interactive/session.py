@@ -187,7 +187,7 @@ class InteractiveSession(PromptedSession):
             segment: Whose prompts these are; the answer does not depend on it.
             place_count: How many places to check are wanted at most.
             cancelled: Called between the steps; True stops.
-            progress: Given the finished share, 0 to 1.
+            progress: Called with the finished share, 0 to 1.
 
         Raises:
             PromptError: If the volume cannot hold a prompt, there is none, or only negative ones.

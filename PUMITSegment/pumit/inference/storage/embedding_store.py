@@ -23,7 +23,8 @@ class StoredImage:
 
     Attributes:
         pyramid: Its voxels.
-        embeddings: By field. They end with the image; the store counts them, and takes them away.
+        embeddings: Embeddings by field. They end with the image; the store counts them, and takes
+            them away.
     """
 
     def __init__(self, pyramid: Pyramid, store: EmbeddingStore) -> None:

@@ -90,7 +90,7 @@ class Part:
 
     Attributes:
         name: One of `SAYINGS`.
-        value: Of this image.
+        value: Value of this image.
         usual: 5th, 50th and 95th percentile of images that the tokenizer knows.
         cost: How much it lowers the log-odds of the image being known.
     """

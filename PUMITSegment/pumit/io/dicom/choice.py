@@ -29,7 +29,7 @@ class Stack:
         choice: What a user names to choose it: the SeriesInstanceUID, followed by `#1`, `#2` ...
             where a series holds several stacks.
         description: Modality, description and number of slices; no patient data.
-        slices: In no particular order.
+        slices: Slices in any order.
     """
 
     choice: str

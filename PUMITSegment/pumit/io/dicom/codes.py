@@ -46,7 +46,7 @@ def color_of(item: Dataset, keyword: str) -> Triple | None:
 
     Args:
         item: A segment with CIELab numbers, or a region of interest with RGB.
-        keyword: Of the attribute.
+        keyword: Keyword of the attribute.
     """
     values: Any = first_value(item, keyword)
     try:

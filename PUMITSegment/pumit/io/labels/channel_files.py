@@ -50,7 +50,7 @@ def joined_channels(names: Sequence[str], volumes: Sequence[Volume]) -> Volume:
 
     Args:
         names: What to call each in a message.
-        volumes: On one grid.
+        volumes: Volumes on one grid.
 
     Raises:
         VolumeError: If one lies on another grid than the first.

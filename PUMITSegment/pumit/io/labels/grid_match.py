@@ -25,10 +25,10 @@ class Placement:
     """How one grid lies on another.
 
     Attributes:
-        order: For each axis of the image, that of the part that runs along it.
+        order: For each axis of the image, the axis of the part that runs along it.
         flipped: Whether the part runs against the image's axis.
         start: Index in the image of the first voxel along each of its axes.
-        shape: Of the part along the image's axes.
+        shape: Shape of the part along the image's axes.
         error_voxels: How far a corner is from the middle of the voxel it is taken for.
     """
 

@@ -16,7 +16,7 @@ class LabelLayers:
     """Label maps (D, H, W) of one grid that are filled segment by segment.
 
     Args:
-        shape: Of the grid.
+        shape: Shape of the grid.
         highest: Largest value that is put in.
     """
 
@@ -29,7 +29,7 @@ class LabelLayers:
         """Put a segment into the first layer where it overlaps nothing.
 
         Args:
-            value: From 1 on.
+            value: Value of the label, from 1 on.
             mask: (d, H, W), the slices from `start` on.
             start: Its first slice.
 

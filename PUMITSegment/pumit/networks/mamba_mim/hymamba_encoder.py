@@ -32,17 +32,17 @@ class HyMambaEncoder(nn.Module):
         stem_width: Channels between the two convolutions of the stem.
         widths: Channels of the maps, the finest first; the tokens are as wide as the last.
         depths: MedNeXt blocks after each pooling.
-        expansions: Of these blocks.
+        expansions: Expansions of these blocks.
         poolings: What each pooling divides (d, h, w) by; 1 keeps an axis.
         num_layers: Mamba layers.
-        mlp_ratio: Of these layers.
+        mlp_ratio: Ratio of the widths of their MLPs.
         state: See `MambaBlock`, as the three others.
 
     Attributes:
         stride: What a field is a multiple of, (d, h, w).
         dim: Width of the tokens.
         widths: Channels of the maps.
-        poolings: As given.
+        poolings: Poolings as given.
 
     Raises:
         ValueError: If the sizes do not fit together.

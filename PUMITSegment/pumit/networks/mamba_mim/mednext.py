@@ -15,7 +15,7 @@ class ChannelLayerNorm(nn.LayerNorm):
     """Layer norm over the channels of each place: what is hidden elsewhere does not matter.
 
     Args:
-        channels: Of the features.
+        channels: Channels of the features.
     """
 
     def __init__(self, channels: int) -> None:
@@ -30,7 +30,7 @@ class MedNextBlock(nn.Module):
     """x + scale * contract(GELU(expand(norm(depthwise 3^3 convolution of x)))).
 
     Args:
-        channels: In and out.
+        channels: Channels in and out.
         expansion: Width of the bottleneck, in multiples of `channels`.
 
     Source:
@@ -60,9 +60,9 @@ class MedNextStage(nn.Module):
     """Blocks one after the other.
 
     Args:
-        channels: In and out.
+        channels: Channels in and out.
         depth: Blocks.
-        expansion: Of each.
+        expansion: Expansion of each block.
     """
 
     def __init__(self, channels: int, *, depth: int, expansion: int) -> None:
@@ -84,7 +84,7 @@ class MedNeXtBlock(nn.Module):
     MONAI's `UnetResBlock` of equal channels, with a norm that it does not offer.
 
     Args:
-        channels: In and out.
+        channels: Channels in and out.
     """
 
     def __init__(self, channels: int) -> None:

@@ -25,7 +25,7 @@ class NnFormer(nn.Module):
         merges: What divides the grid between two stages: 1 or 2 along (d, h, w).
         depths: Layers of the encoder's stages; the decoder has as many as all but the last.
         num_heads: Attention heads of the encoder's stages.
-        decoder_num_heads: Of the decoder's, the finest first.
+        decoder_num_heads: Heads of the decoder's stages, the finest first.
         windows: Largest local volume of each stage (d, h, w), tokens; attention is global where it
             covers the grid.
         mlp_ratio: Hidden width of the perceptrons, of their stage's.

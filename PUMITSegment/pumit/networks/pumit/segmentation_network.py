@@ -131,7 +131,7 @@ class SegmentationNetwork(nn.Module):
             ViT's features.
         pyramid_widths: Channels at a quarter, half, one and two patches in-plane; the last may be
             left out for small images, where that level would have too few places to be normalised.
-        taps: As many blocks of the ViT, counted from 1, for those scales.
+        taps: Blocks of the ViT that feed those scales, as many, counted from 1.
         num_supervised_levels: Decoder levels with a segmentation head, from the finest.
         head_width: See `SegmentationHead`; 0 for the published networks.
         vit: Sizes of the `UniversalViT`, whose patch embedding is fixed: the published one to

@@ -47,7 +47,7 @@ def interactions_of(
     """Say a prompt in the protocol's words.
 
     Args:
-        prompt: In world coordinates.
+        prompt: Prompt in world coordinates.
         volume: The volume that was sent.
         remote: What the server takes.
 
@@ -96,7 +96,7 @@ def scribble_voxels(
     directions only.
 
     Args:
-        scribble: In world coordinates.
+        scribble: Scribble in world coordinates.
         volume: Its volume.
         thickness: Voxels along (D, H, W).
 

@@ -21,7 +21,7 @@ class GracefulServer(uvicorn.Server):
         config: uvicorn's.
         operations: Those of the application that is served.
         on_ready: Called once clients can connect.
-        drain_s: On the first SIGTERM, open sessions may go on for so long; 0 to leave at once.
+        drain_s: Seconds that open sessions may go on after the first SIGTERM; 0 to leave at once.
         notice: The line to the service manager.
     """
 

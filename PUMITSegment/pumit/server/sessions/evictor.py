@@ -56,7 +56,7 @@ class SessionEvictor:
         leases: Every lease that is open.
 
     Attributes:
-        held: For any thread.
+        held: Memory in use; any thread may read it.
     """
 
     def __init__(

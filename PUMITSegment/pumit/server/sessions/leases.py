@@ -116,7 +116,7 @@ class LeaseRegistry:
         """Find a lease and note that its client lives.
 
         Args:
-            token: From the request.
+            token: Token of the request.
             is_action: Whether a user did something, which postpones the idle timeout.
 
         Raises:

@@ -92,7 +92,7 @@ class ViewerObject:
         dtype: The buffer's type; answers travel in it.
 
     Attributes:
-        dtype: As given.
+        dtype: Type of the voxels.
         mask: What the client's buffer holds now.
     """
 

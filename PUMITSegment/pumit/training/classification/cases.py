@@ -44,7 +44,7 @@ class ClassificationData:
 
     Attributes:
         classes: Names, in the order of the network's outputs.
-        splits: By "train", "val" and, where there is one, "test".
+        splits: Splits by "train", "val" and, where there is one, "test".
         is_stored_as_shown: Whether axes mean the same in every image without a header that says
             so (MedMNIST); else the header turns them.
     """

@@ -53,7 +53,7 @@ def read_class_folders(
         patient: Regular expression that finds the patient in `CLASS/NAME`, as its first group or
             as all that it matches; no patient's scans are then torn apart, and shares are shares
             of the patients, whatever their class. Without it every scan is a patient.
-        seed: Of that choice; the same files give the same splits everywhere.
+        seed: Seed of that choice; the same files give the same splits everywhere.
 
     Raises:
         PumitError: If a class is empty, or has too few cases to be split.

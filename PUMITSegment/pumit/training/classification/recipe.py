@@ -51,8 +51,8 @@ def form_of(
 
     Args:
         recipe: The recipe.
-        sizes: Of the network: `in_channels`, `fixed_patch`, and `position_table`, whose field is
-            the default of `image_size`.
+        sizes: Sizes of the network: `in_channels`, `fixed_patch`, and `position_table`, whose
+            field is the default of `image_size`.
         is_stored: Whether the images come without headers, as those of MedMNIST.
 
     Raises:

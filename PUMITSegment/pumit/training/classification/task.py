@@ -46,7 +46,7 @@ class CaseDraw:
     """Draw batches of cases, each case as probably as any other, and vary them.
 
     Attributes:
-        images: Of the training cases.
+        images: Images of the training cases.
         labels: Theirs.
         batch_size: Cases in a batch.
         random_intensity: Whether an image is multiplied by a random number from 0 to 1.
@@ -146,7 +146,7 @@ def probabilities_of(
     """Probabilities of every image, as when the network is used.
 
     Args:
-        network: In evaluation mode, on its device.
+        network: Network in evaluation mode, on its device.
         images: What to classify.
         batch_size: Images at a time.
         is_multi_label: Whether each class is judged by itself.

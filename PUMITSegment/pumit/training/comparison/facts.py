@@ -21,8 +21,8 @@ def facts_of_comparison(comparison: Comparison, planned: PlannedComparison) -> d
     """Everything that the page says beside the rows.
 
     Args:
-        comparison: As it was asked for.
-        planned: As it is carried out.
+        comparison: Comparison as it was asked for.
+        planned: Comparison as it is carried out.
     """
     used = {fact.name: fact for fact in planned.facts.cases}
     shapes = [used[name].shape for name in planned.split.training]

@@ -20,9 +20,9 @@ def limits_of(
     """Sentences, the gravest first.
 
     Args:
-        comparison: As it was asked for.
+        comparison: Comparison as it was asked for.
         facts: What its trainings have in common.
-        rows: Of the finished ones.
+        rows: Rows of the finished trainings.
     """
     return [
         *_of_data(comparison, facts),

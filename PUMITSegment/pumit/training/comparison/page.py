@@ -60,10 +60,10 @@ class PageData:
     """All that the page is made of.
 
     Attributes:
-        comparison: As it was asked for.
+        comparison: Comparison as it was asked for.
         facts: What the trainings have in common.
-        rows: Of the finished ones.
-        scores: Of each network with a finished one.
+        rows: Rows of the finished trainings.
+        scores: Scores of each network with a finished one.
         runs: Folder of the runs.
     """
 
@@ -80,7 +80,7 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
     Args:
         output: Folder of the comparison.
         runs: Folder of its runs.
-        comparison: As it was asked for.
+        comparison: Comparison as it was asked for.
 
     Returns:
         The page; None where no training is finished yet.

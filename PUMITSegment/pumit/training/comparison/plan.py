@@ -41,7 +41,7 @@ class Training:
 
     Attributes:
         network: What is trained.
-        seed: Of everything random.
+        seed: Seed of everything random.
         keys: Its recipe, whole, with absolute paths.
     """
 
@@ -69,7 +69,7 @@ class PlannedComparison:
         data: Cases and classes.
         facts: What was found in them.
         split: Who trains and who is asked at the end, for all networks.
-        plan: Of all networks.
+        plan: Plan of all networks.
         device: Where they are trained.
     """
 
@@ -157,7 +157,7 @@ class _Planner:
         """The plan of a network.
 
         Args:
-            network: Of the comparison.
+            network: Network of the comparison.
             plan: Values of `plan` that are decided already.
         """
         seed = self.comparison.recipe.seeds[0]

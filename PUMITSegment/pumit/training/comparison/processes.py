@@ -79,8 +79,8 @@ class TrainingProcesses:
         Args:
             title: What to call it.
             recipe: What it follows.
-            folder: Of its run.
-            threads: Of the processor.
+            folder: Folder of its run.
+            threads: Threads of the processor.
         """
         root = str(Path(pumit.__file__).resolve().parent.parent)
         paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

@@ -51,7 +51,7 @@ class Comparison:
 
         Args:
             network: What is trained.
-            seed: Of everything random.
+            seed: Seed of everything random.
         """
         keys: dict[str, Any] = {
             "task": "segmentation",

@@ -46,9 +46,9 @@ class TrainingRow:
     Attributes:
         name: What the comparison calls the network.
         network: What `build_network` calls it.
-        seed: Of the training.
+        seed: Seed of the training.
         steps: Optimiser steps until the budget was spent.
-        seconds: Of the training on the wall, pauses left out, in all its parts.
+        seconds: Wall time of the training, pauses left out, in all its parts.
         processor_seconds: The processor's of the same.
         peak_memory_gib: Most that the training process held while it trained; of a GPU its own.
         parameters: That are trained.
@@ -86,7 +86,7 @@ def read_row(training: Training, folder: Path) -> TrainingRow:
 
     Args:
         training: Which it is.
-        folder: Of its run.
+        folder: Folder of its run.
 
     Raises:
         TrainingError: If something of it is missing.

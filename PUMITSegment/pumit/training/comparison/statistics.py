@@ -20,7 +20,7 @@ class NetworkScores:
 
     Attributes:
         name: What the comparison calls it.
-        rows: Of its finished trainings, by seed.
+        rows: Rows of its finished trainings, by seed.
         values: Metric and class, or `ALL`, to values (seeds, cases); NaN where there is none.
     """
 
@@ -57,7 +57,7 @@ class Difference:
     """A network's values minus the first network's, seed by seed and case by case.
 
     Attributes:
-        name: Of the network.
+        name: Name of the network.
         seeds: How many both were trained with.
         by_metric: Mean difference of each metric.
     """
@@ -85,7 +85,7 @@ def scores_of(rows: Sequence[TrainingRow], names: Sequence[str]) -> list[Network
     lacking in the mean as well: else the worst answers would raise it.
 
     Args:
-        rows: Of all finished trainings.
+        rows: Rows of all finished trainings.
         names: Networks in the order that they shall have.
     """
     cases, labels = case_names(rows), class_names(rows)

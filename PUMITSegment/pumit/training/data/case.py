@@ -27,7 +27,7 @@ class LabelledVolume:
     """A scan and its label map on the same grid.
 
     Attributes:
-        name: Of the case.
+        name: Name of the case.
         volume: The scan, all channels in one.
         labels: (D, H, W), 0 background, i the i-th class; of regions the i-th of `base_values`.
         doubts: What of the labels may be right and is worth a look, in words.
@@ -44,7 +44,7 @@ class CaseFacts:
     """What planning needs to know of a case, without its voxels.
 
     Attributes:
-        name: Of the case.
+        name: Name of the case.
         spacing_mm: Voxel size on the network's axes, depth first.
         shape: Voxels along these.
         channels: Image channels.
@@ -53,7 +53,7 @@ class CaseFacts:
         lowest: Smallest intensity of each channel.
         is_integer: Whether intensities are whole numbers.
         digest: Fingerprint of the image's voxels.
-        doubts: As of the `LabelledVolume`.
+        doubts: Doubts of the `LabelledVolume`.
     """
 
     name: str

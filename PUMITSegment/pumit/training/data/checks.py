@@ -76,7 +76,7 @@ def disagreements(facts: Sequence[CaseFacts], data: LabelledSet) -> list[CasePro
 
     Args:
         facts: Cases that can be read.
-        data: With the channels and classes that are wanted.
+        data: Data with the channels and classes that are wanted.
     """
     if not facts:
         return []

@@ -52,7 +52,7 @@ def class_labels(file: LabelFile, classes: Sequence[ClassValue]) -> ClassLabels:
 
     Args:
         file: Segments, on the grid of the scan.
-        classes: In order.
+        classes: Classes in order.
 
     Raises:
         VolumeError: If an unnamed value is of no class.

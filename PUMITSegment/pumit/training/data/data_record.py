@@ -38,7 +38,7 @@ def settled_data(given: Mapping[str, Any], data: LabelledSet, split: Split) -> d
     """A recipe's `data` with classes and cases by name.
 
     Args:
-        given: As the recipe has it.
+        given: Data as the recipe has them.
         data: Cases and classes.
         split: Who trains and who validates.
     """
@@ -55,7 +55,7 @@ def fingerprints(facts: Sequence[CaseFacts], classes: Sequence[str]) -> list[dic
     """What the log of a run says of each case, so that its data can be recognised.
 
     Args:
-        facts: Of all cases.
+        facts: Facts of all cases.
         classes: Names of the classes, in order.
     """
     return [

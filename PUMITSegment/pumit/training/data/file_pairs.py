@@ -130,7 +130,7 @@ class Pairs:
         cases: Scans with labels.
         channels: What `{channel}` stands for, in order; empty where the pattern has none.
         problems: What is missing or there twice.
-        patterns: Of the images and the labels.
+        patterns: Patterns of the images and the labels.
     """
 
     cases: tuple[LabelledCase, ...]

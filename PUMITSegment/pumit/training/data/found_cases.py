@@ -20,8 +20,8 @@ class LabelledSet:
     """A data set.
 
     Attributes:
-        cases: In order of their names, which differ.
-        classes: In order of their values; the i-th from 1 on is the network's class i.
+        cases: Cases in order of their names, which differ.
+        classes: Classes in order of their values; the i-th from 1 on is the network's class i.
         channels: Names of the image channels, such as "CT"; empty where nobody says.
         repeats_single: Whether a case of one channel stands for all channels.
         doubts: What a user should look at, in words.
@@ -40,7 +40,7 @@ class FoundCases:
 
     Attributes:
         data: The data set; its classes are empty where nobody names them.
-        problems: Of cases that cannot be used, which are not in the data set.
+        problems: Problems of cases that cannot be used, which are not in the data set.
         layout: How the cases were found, in words, such as the patterns.
         origins: Case to its folder, as the recipe names it, and its name there; those that are
             listed have none.

@@ -95,7 +95,7 @@ def cases_of_folder(
 
     Args:
         folder: The folder.
-        patterns: Of images and labels, see `file_pairs.pair_files`.
+        patterns: Patterns of images and labels, see `file_pairs.pair_files`.
         repeats_single: Whether a case may have the first channel alone.
 
     Raises:

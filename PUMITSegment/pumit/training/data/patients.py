@@ -27,7 +27,7 @@ def told_patients(names: Sequence[str], patient_of: Mapping[str, str]) -> Groups
     """Cases of each patient where the data say who they are; who is not told of stands alone.
 
     Args:
-        names: Of all cases.
+        names: Names of all cases.
         patient_of: Case to patient, of as many cases as are known.
     """
     groups: Groups = {}

@@ -53,9 +53,9 @@ def split_cases(
     names, and that is said.
 
     Args:
-        names: Of all cases.
+        names: Names of all cases.
         data: The recipe's.
-        seed: Of the choice.
+        seed: Seed of the choice.
         patients: Case to patient, where the data tell.
 
     Raises:
@@ -91,7 +91,7 @@ def patients_of(
     """Cases of each patient in order of the names, and what to say of it.
 
     Args:
-        names: Of all cases.
+        names: Names of all cases.
         pattern: A recipe's `data.patient`, which comes first.
         patient_of: Case to patient, where the data tell.
 

@@ -75,7 +75,7 @@ class SetReport:
         cases: How many there are.
         usable: How many have no problem.
         layout: How they were found, in words.
-        classes: As a recipe names them.
+        classes: Classes as a recipe names them.
         colors: Class to the colour it is shown in, each part in 0..1.
         voxels: Class to its voxels in all cases.
         in_cases: Class to how many cases have it.

@@ -108,7 +108,7 @@ class TrainingRun:
 
         Args:
             doing: Such as "Looking at".
-            number: Of the case, from 1 on.
+            number: Number of the case, from 1 on.
 
         Raises:
             RunStopped: If the run shall end.

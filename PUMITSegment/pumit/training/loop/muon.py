@@ -33,7 +33,7 @@ class Muon(torch.optim.AdamW):
     Args:
         params: Parameter groups, as of `torch.optim.AdamW`.
         momentum: Decay of the gradients' running sum.
-        kwargs: As of `torch.optim.AdamW`.
+        kwargs: Keywords of `torch.optim.AdamW`.
 
     Source:
         Jordan et al., Muon, 2024; Liu et al., Muon is Scalable for LLM Training, 2025, eq. 4.

@@ -27,8 +27,8 @@ class StepDraws(Dataset[Any]):
 
     Args:
         draw: What draws; where processes are not forked it is pickled, so it holds no network.
-        seed: Of the run.
-        rank: Of this process among those that train together.
+        seed: Seed of the run.
+        rank: Rank of this process among those that train together.
         degrees: Share of steps per degree of anisotropy.
     """
 

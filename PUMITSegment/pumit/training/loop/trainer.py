@@ -45,9 +45,10 @@ def train(
 
     Args:
         task: Network and objective.
-        folder: For `last.safetensors` (weights, average, optimiser), reached by every process.
-        schedule: Length and manner.
-        seed: Of everything random.
+        folder: Folder of `last.safetensors` (weights, average, optimiser), reached by every
+            process.
+        schedule: Length and manner of the training.
+        seed: Seed of everything random.
         degrees: Share of steps per degree of anisotropy.
         report: Called with a progress record every `log_every` steps, and with what a validation
             found as {"step": ..., "validation": {...}}.

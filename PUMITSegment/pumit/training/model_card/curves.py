@@ -41,9 +41,9 @@ def write_curves(
     """Draw a run's log; returns whether there was anything to draw.
 
     Args:
-        log: Of the run.
+        log: Log of the run.
         path: File to write, `.png`.
-        schedule: Of the run, for its learning rate.
+        schedule: Schedule of the run, for its learning rate.
         classes: Whose colours the validation's lines have.
         best_step: Step of the weights that were kept.
 

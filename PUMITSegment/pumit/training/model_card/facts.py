@@ -71,7 +71,7 @@ class Scores:
         means: Row (a class, or a number of clicks) to measure to its mean with interval.
         cases: Case by case, the worst first.
         split: What the cases were: "validation" or "test".
-        step: Of the checkpoint that was measured.
+        step: Step of the checkpoint that was measured.
         caption: What the numbers of the cases are.
     """
 

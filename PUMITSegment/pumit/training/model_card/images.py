@@ -25,7 +25,7 @@ def classified_facts(recipe: ClassificationRecipe) -> dict[str, CaseFact]:
     """Facts of every image by its name; empty where the data are not to be found any more.
 
     Args:
-        recipe: Of the run's folder; its paths are absolute.
+        recipe: Recipe of the run's folder; its paths are absolute.
     """
     given = recipe.data
     try:

@@ -66,7 +66,7 @@ class RunLog:
         data: What was found in the data; empty where nobody wrote it down.
         steps: Progress records with a loss, in rising order of their steps.
         validations: Records with what a validation found, in rising order.
-        learning_rate: Of the trial that was kept, where several were tried.
+        learning_rate: Learning rate of the trial that was kept, where several were tried.
     """
 
     data: dict[str, Any]
@@ -115,11 +115,11 @@ class RunCard:
     """What a model card says.
 
     Attributes:
-        name: Of the model.
+        name: Name of the model.
         version: Its own version.
         kind: What it does.
         description: One sentence.
-        licence: Of the weights, as the user chose it; "" where nobody did.
+        licence: Licence of the weights, as the user chose it; "" where nobody did.
         made: Day it was made, ISO 8601.
         file: File name of the checkpoint.
         sha256: Fingerprint of the weights.
@@ -131,12 +131,12 @@ class RunCard:
         plan: Spacing, patch, intensities; empty where the network needs none.
         schedule: How it was trained.
         settings: The rest of the recipe.
-        step: Of the best checkpoint.
+        step: Step of the best checkpoint.
         steps: Steps done.
         planned_steps: Steps that were planned.
         is_stopped_early: Whether it was stopped before its schedule or its time ended.
         seconds: How long it took.
-        hardware: On what.
+        hardware: Machine that it was trained on.
         memory_gib: Most memory that was used.
         fold: Which part of the data validated, such as "1 of 5"; "" where they were not folded.
         cases: The data.
@@ -144,7 +144,7 @@ class RunCard:
         remarks: How many remarks the check of the data had.
         metrics: What the last validation of the best checkpoint found.
         scores: What was measured case by case at the end; None where the run was stopped before.
-        further_scores: Of other splits, such as the test cases.
+        further_scores: Scores of other splits, such as the test cases.
         curves: Picture of the training; None where it could not be drawn.
         worst: Pictures of the worst cases.
     """

@@ -35,7 +35,7 @@ def scores_of(folder: Path, numbers: Mapping[str, str]) -> list[Scores]:
     """What was measured case by case, that of the validation cases first; empty where nothing was.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         numbers: Name of a case to "case 7".
     """
     try:

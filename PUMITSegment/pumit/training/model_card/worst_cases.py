@@ -45,12 +45,12 @@ def draw_worst_cases(
     A scan that cannot be read any more is left out, and the log says so without naming it.
 
     Args:
-        folder: Of the run, where `pictures/` is made.
+        folder: Folder of the run, where `pictures/` is made.
         best: Checkpoint to ask.
-        recipe: Of the run's folder; its paths are absolute.
+        recipe: Recipe of the run's folder; its paths are absolute.
         scores: Cases, the worst first.
         numbers: Name of a case to "case 7".
-        classes: For their colours.
+        classes: Classes with their colours.
         device: Where to compute.
     """
     model = load_automatic(best, device)

@@ -60,7 +60,7 @@ def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None
     number is which case stays in `case_numbers.json`.
 
     Args:
-        folder: Of the run: `log.jsonl`, and where there are any `recipe.yaml` and
+        folder: Folder of the run: `log.jsonl`, and where there are any `recipe.yaml` and
             `validation.json`.
         best_checkpoint: The model that the card is about.
         device: Where the worst cases are computed again; None for where the recipe trained.

@@ -32,9 +32,9 @@ class Estimate:
     """What a run will take.
 
     Attributes:
-        seconds: From its start to its final validation.
-        memory_gib: Of the GPU where it trains on one, else of the main memory.
-        disk_gib: In the output folder.
+        seconds: Time from its start to its final validation.
+        memory_gib: Memory of the GPU where it trains on one, else main memory.
+        disk_gib: Disk space in the output folder.
         sentence: All of it in words.
         parts: Seconds of each part.
     """
@@ -74,8 +74,8 @@ def time_parts(
     Args:
         plan: Cases, split and patch.
         cost: What was measured.
-        overlap: Of windows in a validation.
-        final_overlap: Of windows in the final validation.
+        overlap: Overlap of windows in a validation.
+        final_overlap: Overlap of windows in the final validation.
         flips: Whether that averages reflections.
         starting: Seconds until the cases are read.
     """

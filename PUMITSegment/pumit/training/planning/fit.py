@@ -39,7 +39,7 @@ class Fitting:
 
     Attributes:
         plan: Patch, batch, split and sizes.
-        schedule: Of the recipe.
+        schedule: Schedule of the recipe.
         estimate: What it takes.
         notes: What a user should know of it.
     """

@@ -34,10 +34,10 @@ class ClickCost:
     """What was measured.
 
     Attributes:
-        step: Of training.
-        opening_seconds: Of a scan before its first click, per voxel.
-        asking_seconds: Of one structure, with all its clicks.
-        scene_seconds: Of a generated scan with its click.
+        step: Cost of a training step.
+        opening_seconds: Time of opening a scan before its first click, per voxel.
+        asking_seconds: Time of one structure, with all its clicks.
+        scene_seconds: Time of a generated scan with its click.
         peak_bytes: Most memory held, of the GPU where it trains.
         process_bytes: Most main memory held.
     """

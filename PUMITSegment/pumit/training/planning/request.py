@@ -26,7 +26,7 @@ class PlanRequest:
         preset: Name of the preset.
         numbers: What that stands for on this machine.
         hardware: The machine.
-        threads: Of torch.
+        threads: Threads of torch.
         trial: Where steps are tried.
         progress: Told each case's number while they are read.
     """

@@ -36,12 +36,12 @@ class SegmentationCost:
     """What was measured.
 
     Attributes:
-        step: Of training.
-        window_seconds: Of the network on one window.
-        preparing_seconds: Of reading a case and bringing it onto the network's grid, per voxel of
-            that grid.
-        asking_seconds: Of a case in a validation beside its windows, per voxel.
-        judging_seconds: Of a case in the final validation beside its windows, per voxel.
+        step: Cost of a training step.
+        window_seconds: Time of the network on one window.
+        preparing_seconds: Time of reading a case and bringing it onto the network's grid, per
+            voxel of that grid.
+        asking_seconds: Time of a case in a validation beside its windows, per voxel.
+        judging_seconds: Time of a case in the final validation beside its windows, per voxel.
         peak_bytes: Most memory held, of the GPU where it trains.
         process_bytes: Most main memory held.
     """

@@ -28,7 +28,7 @@ class StepCost:
     """What was measured.
 
     Attributes:
-        seconds: Of a step: drawing, forward, backward, optimiser; the mean.
+        seconds: Time of a step: drawing, forward, backward, optimiser; the mean.
         steps: How many were measured.
         parameters: Numbers that the network has.
         busy: Part of the time in which other programs had the processor, 0 on a GPU.

@@ -49,8 +49,8 @@ class StepPlan:
     Attributes:
         steps: Optimiser steps.
         validations: How often the validation cases are asked.
-        seconds: From the start to the final validation.
-        budget: Of the training loop, for `schedule.seconds`.
+        seconds: Time from the start to the final validation.
+        budget: Time of the training loop, for `schedule.seconds`.
     """
 
     steps: int
@@ -75,7 +75,7 @@ def fit(
 
     Args:
         parts: What a step, a validation and the rest take.
-        preset: With the time.
+        preset: Preset with the time.
         steps: How many, where the recipe says.
         validate_every: The rhythm, where the recipe says; 0 validates at the end alone.
     """
@@ -98,9 +98,9 @@ def voxels_that_fit(voxels: int, plan: StepPlan, preset: Preset) -> int:
     """Voxels of a step with which neither too few steps fit nor more than are worth it.
 
     Args:
-        voxels: Of the step that was measured.
+        voxels: Voxels of the step that was measured.
         plan: What fits with it, without the preset's most steps.
-        preset: With fewest and most steps.
+        preset: Preset with fewest and most steps.
     """
     if plan.steps < preset.fewest_steps:
         return int(voxels * max(plan.steps / preset.fewest_steps, 1 / MOST_VOXELS_AT_ONCE) * 0.9)

@@ -37,7 +37,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """What a request costs.
 
     Args:
-        request: With `task`, the task of a recipe, and what that needs.
+        request: Request with `task`, the task of a recipe, and what that needs.
 
     Returns:
         What the trial found, or `{"out_of_memory": true}`.

@@ -27,7 +27,7 @@ class TrialProcess:
     """Runs `pumit.training.planning.trial`; begins at once, so that it loads while cases are read.
 
     Args:
-        task: Of the recipes that are to be tried.
+        task: Task of the recipes to try.
     """
 
     def __init__(self, task: str) -> None:

@@ -140,9 +140,9 @@ class ImageSource:
 
         Args:
             da0: Degree of anisotropy.
-            generator: Of this process and step, on the CPU.
-            shared: In the same state in every process, for the size, which decides how long a step
-                takes.
+            generator: Generator of this process and step, on the CPU.
+            shared: Generator in the same state in every process, for the size, which decides how
+                long a step takes.
 
         Raises:
             PumitError: If an image is of another degree.

@@ -38,8 +38,8 @@ def draw_hidden(
         stride: Voxels of a cell.
         ratio: Part of the cells to hide.
         da0: Degree of anisotropy.
-        generator: Of this process and step, on the CPU.
-        shared: In the same state in every process.
+        generator: Generator of this process and step, on the CPU.
+        shared: Generator in the same state in every process.
     """
     batch = source.draw(da0, generator, shared)
     grid = [n // step for n, step in zip(batch.image.shape[2:], stride, strict=True)]

@@ -42,7 +42,7 @@ class ImageFile:
 
     Attributes:
         path: Where it is.
-        name: For messages.
+        name: Name in messages.
         weight: How often it is drawn, relative to the others.
         depth_axis: What its publisher says of the depth axis; see `find_depth_axis`.
     """

@@ -82,8 +82,8 @@ def draw_views(
             told of others.
         channels: How many of the three to keep, from the first on.
         da0: Degree of anisotropy.
-        generator: Of this process and step, on the CPU.
-        shared: In the same state in every process.
+        generator: Generator of this process and step, on the CPU.
+        shared: Generator in the same state in every process.
     """
     batch = source.draw(da0, generator, shared)
     crops = batch.image[:, :channels]

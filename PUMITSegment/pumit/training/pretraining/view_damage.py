@@ -24,7 +24,7 @@ def draw_cuboids(shape: tuple[int, int, int], generator: torch.Generator) -> lis
     at the far ends of the crop, so that these are damaged more often and in smaller pieces.
 
     Args:
-        shape: Of the crop (d, h, w).
+        shape: Shape of the crop (d, h, w).
         generator: Source of randomness.
     """
     most = uniform(generator, 0, MOST) * math.prod(shape)

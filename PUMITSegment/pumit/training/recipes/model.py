@@ -153,7 +153,7 @@ def read_model(model: type[M], given: Mapping[str, Any], where: str) -> M:
 
     Args:
         model: What they may be.
-        given: As a YAML file holds them.
+        given: Keys as a YAML file holds them.
         where: Name of the place in a message, such as the file's.
 
     Raises:

@@ -61,7 +61,7 @@ class Preset:
     """What is planned with; the plan fits it to the data and to the speed of the machine.
 
     Attributes:
-        seconds: From the start to the final validation.
+        seconds: Time from the start to the final validation.
         step_voxels: Voxels of a step, all patches together; fewer where too few steps would fit or
             the memory is too small, more where steps are fast.
         case_voxels: Most voxels of a usual case; where it has more, the spacing is coarser.
@@ -69,11 +69,11 @@ class Preset:
         most_steps: More are not worth their time; a step is made larger instead.
         learning_rate: Peak of the cosine.
         warm_up: Steps of its rise.
-        weight_decay: On matrices and kernels.
+        weight_decay: Weight decay on matrices and kernels.
         average: Decay of the running average of the weights.
         validations: How often the validation cases are asked, the end counted in.
-        overlap: Of windows in a validation.
-        final_overlap: Of windows in the final validation.
+        overlap: Overlap of windows in a validation.
+        final_overlap: Overlap of windows in the final validation.
         flips: Whether the final validation averages eight reflections.
         network: Name of the network.
         network_sizes: Those that differ from the network's own.
@@ -179,14 +179,14 @@ class ClickPreset:
     """What a fine-tuning of the promptable model is planned with; see `Preset`.
 
     Attributes:
-        seconds: From the start to the final validation.
+        seconds: Time from the start to the final validation.
         most_steps: More would only forget.
         part: What is trained; see `FineTuningRecipe`.
         answers: Structures that are clicked on in a validation, most.
         scenes: Generated scans that are clicked on in a validation.
         learning_rate: Peak of the cosine.
         warm_up: Steps of its rise.
-        weight_decay: On matrices and kernels.
+        weight_decay: Weight decay on matrices and kernels.
         average: Decay of the running average of the weights.
         validations: How often the validation cases are asked, the end counted in.
     """
@@ -221,7 +221,7 @@ def with_rate_of(preset: Preset, network_class: str, *, is_small: bool) -> Prese
     """A preset with the learning rate of a network; see `PUBLISHED_RATE_SHARE`.
 
     Args:
-        preset: With the rate of small networks.
+        preset: Preset with the rate of small networks.
         network_class: Class of the network.
         is_small: Whether it is in a size for any data and computer.
     """

@@ -52,7 +52,7 @@ class Schedule:
         learning_rate: Peak of the rate.
         warm_up: Steps of the rate's linear increase.
         decay: Steps of the final linear decrease to zero, of the trapezoid.
-        weight_decay: On matrices and kernels only.
+        weight_decay: Weight decay on matrices and kernels only.
         clip: Largest gradient norm; 0 leaves gradients as they are.
         average: Share of the past in the averaged weights, which are kept.
         seconds: Budget of the whole run, its parts before a stop included, after which it stops at
@@ -66,8 +66,8 @@ class Schedule:
         log_every: Steps per line of the log.
         optimizer: `muon` (AdamW where there is no matrix), `adamw`, or `sgd` with Nesterov's
             momentum.
-        momentum: Of Muon and of SGD.
-        betas: Of AdamW, with Muon too.
+        momentum: Momentum of Muon and of SGD.
+        betas: Betas of AdamW, with Muon too.
         shape: How the rate runs after its rise: `trapezoid` (plateau, then `decay`), `cosine` (to
             `final_rate`, by the steps or by the budget of seconds, whichever is further on), `poly`
             (power 0.9), or `steps` (times `factor` at each milestone).

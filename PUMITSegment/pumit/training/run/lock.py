@@ -18,7 +18,7 @@ class RunLock:
     of another one counts as alive as long as its status is written.
 
     Args:
-        folder: Of the run; exists.
+        folder: Folder of the run; exists.
 
     Raises:
         TrainingError: If another process trains there.

@@ -27,8 +27,8 @@ class RunJournal:
     when nobody reads standard output any more, nothing is written there.
 
     Args:
-        folder: Of the run; exists.
-        name: Of the model.
+        folder: Folder of the run; exists.
+        name: Name of the model.
         task: What is trained.
     """
 

@@ -25,8 +25,8 @@ def sentence_of(record: Mapping[str, Any], steps: int = 0) -> str | None:
     """A record as a sentence, or None where it has nothing to say to a person.
 
     Args:
-        record: As `log.jsonl` has it.
-        steps: Of the whole run, where they are known.
+        record: Record of `log.jsonl`.
+        steps: Number of steps of the whole run, where they are known.
     """
     for key, say in _SAYINGS:
         if key in record:

@@ -49,7 +49,7 @@ def retry_with_less_memory(
 
     Args:
         attempt: What to do with settings. It goes on where it was saved.
-        settings: To begin with.
+        settings: Settings to begin with.
         smaller: Settings that need less and the sentence that says which, or None where there
             are none.
         reporter: Where to tell.

@@ -57,7 +57,7 @@ def with_absolute_paths(recipe: Mapping[str, Any], path_of: Callable[[str], Path
     """A recipe that means the same wherever its file lies.
 
     Args:
-        recipe: With paths that begin at its folder.
+        recipe: Recipe with paths that begin at its folder.
         path_of: Makes a path of such a text.
     """
 
@@ -92,7 +92,7 @@ def full_recipe(keys: Mapping[str, Any], schedule: Schedule, planned: Mapping[st
     """A recipe with every value that was decided.
 
     Args:
-        keys: As it was given.
+        keys: Keys as they were given.
         schedule: Length and rates.
         planned: What else was decided; takes the place of what was given.
     """
@@ -118,7 +118,7 @@ def take_up(folder: Path, given: Mapping[str, Any], *, source: str) -> Recipe:
     """The recipe to follow: the one that a run in the folder began with, if there is one.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         given: The recipe that it is started with now, with a whole schedule.
         source: Its file's name, for messages.
 
@@ -145,9 +145,9 @@ def settle(folder: Path, given: Mapping[str, Any], full: Mapping[str, Any]) -> N
     """Keep what the run was started with, and the recipe that it follows.
 
     Args:
-        folder: Of the run; exists.
-        given: As the user gave it.
-        full: As it is followed.
+        folder: Folder of the run; exists.
+        given: Recipe as the user gave it.
+        full: Recipe as it is followed.
 
     Raises:
         ExportError: If it cannot be written.

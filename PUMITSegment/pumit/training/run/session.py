@@ -28,7 +28,7 @@ def run_session(folder: Path, *, since: float) -> Iterator[RunReporter]:
     A folder that was made for it goes again, where the block fails before it has reported.
 
     Args:
-        folder: Of the run; made where it is missing.
+        folder: Folder of the run; made where it is missing.
         since: When the run was started, Unix time; what was asked of it before counts no more.
 
     Yields:

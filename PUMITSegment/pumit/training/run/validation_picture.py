@@ -40,7 +40,7 @@ class ShownClass:
     """A class in a picture.
 
     Attributes:
-        name: Of the class.
+        name: Name of the class.
         color_rgb: Its colour, each part 0 to 1.
         answer: Where the network sees it, (D, H, W).
         truth: Where it is.
@@ -57,7 +57,7 @@ class OverlayPictures:
 
     Args:
         reporter: Where to tell; its `step` names the picture.
-        folder: Of the run.
+        folder: Folder of the run.
         classes: What the case is asked for.
     """
 

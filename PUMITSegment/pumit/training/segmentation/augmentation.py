@@ -117,7 +117,7 @@ class Augmentation:
             image: (C, d, h, w) of the size that `source_size` says.
             labels: (d, h, w), uint8.
             affine: Movement, of `movement`.
-            rng: Of everything random.
+            rng: Generator of everything random.
 
         Returns:
             Image (C, *patch) and labels (*patch).

@@ -80,7 +80,8 @@ def plan_for(
     """Plan from what is known of the cases that are trained on.
 
     Args:
-        facts: At least one case; such as have quite another spacing than most decide nothing.
+        facts: Facts of at least one case; cases that have quite another spacing than most decide
+            nothing.
         divisor: What the network's patch must be a multiple of along (d, h, w).
         channels: Image channels.
         channel_names: Their names; "CT" says what it is.

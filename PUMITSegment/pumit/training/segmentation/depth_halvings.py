@@ -80,8 +80,8 @@ def depth_factors(plane: Sequence[int], halvings: int) -> list[int]:
     """By how much each stage reduces the depth: the first leave it alone.
 
     Args:
-        plane: By how much each stage reduces the plane, powers of two.
-        halvings: Of the depth, all stages together; see `depth_halvings`.
+        plane: Factor by which each stage reduces the plane, a power of two.
+        halvings: Halvings of the depth, all stages together; see `depth_halvings`.
     """
     each = [int(math.log2(n)) for n in plane]
     spared = sum(each) - halvings

@@ -74,7 +74,7 @@ def sizes_of_initial(name: str, given: Mapping[str, Any], model: str) -> dict[st
     """Sizes that an earlier model settles where a recipe leaves them open; see `Family.alike`.
 
     Args:
-        name: Of the network that is to be trained.
+        name: Name of the network that is to be trained.
         given: Sizes that the recipe changes.
         model: What it begins with.
 

@@ -41,7 +41,7 @@ class Family:
     """What the trainer has to know of a class of networks.
 
     Attributes:
-        title: For the user.
+        title: Title for the user.
         stride: What a patch must be a multiple of (d, h, w), a function of the sizes.
         reads_image: Beginnings of the names of what depends on the image channels.
         writes_classes: Beginnings of the names of what depends on the classes.

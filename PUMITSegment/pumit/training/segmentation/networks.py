@@ -50,7 +50,7 @@ def patch_divisor(name: str, sizes: Mapping[str, Any]) -> Shape:
     """What the patch of a network must be a multiple of along (d, h, w).
 
     Args:
-        name: Of the network, as `build_network` knows it.
+        name: Name of the network, as `build_network` knows it.
         sizes: Those that a recipe changes.
 
     Raises:
@@ -74,7 +74,7 @@ def patch_step(name: str, sizes: Mapping[str, Any]) -> Shape:
     its coarsest level, of which there should be several.
 
     Args:
-        name: Of the network.
+        name: Name of the network.
         sizes: Those that a recipe changes.
     """
     d, h, w = patch_divisor(name, sizes)
@@ -106,7 +106,7 @@ def fitted_sizes(
     recipe that says one of the sizes that belong together has said all of them.
 
     Args:
-        name: Of the network.
+        name: Name of the network.
         given: Sizes that the recipe changes.
         spacing_mm: Voxel size (d, h, w) that the network sees.
         depth: Slices of a usual case at that spacing, if known.
@@ -138,7 +138,7 @@ def network_sizes(
     """Sizes to build a network with.
 
     Args:
-        name: Of the network.
+        name: Name of the network.
         given: Those that a recipe changes, or that were fitted to the data.
         patch: What the network sees at once (d, h, w), voxels.
         channels: Image channels.

@@ -129,7 +129,7 @@ def plan_segmentation(
         data: Cases and classes.
         facts: What was found in them.
         step_voxels: Voxels of a step, where the recipe does not say.
-        seed: Of the split.
+        seed: Seed of the split.
 
     Raises:
         PumitError: If the recipe asks for what does not fit.
@@ -177,7 +177,7 @@ def build_task(
     """The objective of a run.
 
     Args:
-        recipe: With `balanced_share`, `dice_background` and `augmentation`.
+        recipe: Recipe with `balanced_share`, `dice_background` and `augmentation`.
         network: What is trained.
         plan: Patch, batch and spacing.
         classes: Whether they are regions; their names tell which mirrors are allowed.

@@ -31,7 +31,7 @@ class PreparedCase:
     """A case on the network's grid.
 
     Attributes:
-        name: Of the case.
+        name: Name of the case.
         image: (C, d, h, w), float32.
         labels: (d, h, w), uint8; see `case_reading.LabelledVolume`.
         places: Class, from 1 on, to a sample of its voxels, (n, 3); regions may share them.
@@ -120,7 +120,7 @@ def prepare_all(
         cases: Which.
         classes: Values of the label maps.
         plan: What the network is trained on.
-        folder: For the files, which a later start finds again.
+        folder: Folder for the files, which a later start finds again.
         voxels: About how many all have together, on the network's grid.
         progress: Told each case's number, from 1 on.
 

@@ -135,7 +135,7 @@ def region_dice(logits: Tensor, masks: Tensor) -> Tensor:
 
     Args:
         logits: (B, K, d, h, w).
-        masks: Of the same shape, 0 or 1.
+        masks: Masks of the same shape, 0 or 1.
 
     Returns:
         A scalar; NaN where there is none.

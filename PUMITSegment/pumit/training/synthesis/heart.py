@@ -17,7 +17,7 @@ class Axes:
     """Coordinates of a heart, in in-plane voxels.
 
     Attributes:
-        along: From the base to the apex, 0 at the base.
+        along: Position from the base to the apex, 0 at the base.
         across: Two coordinates across, the first towards the crescent.
     """
 

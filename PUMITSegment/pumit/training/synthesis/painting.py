@@ -15,7 +15,7 @@ class Layout:
 
     Attributes:
         labels: Integer label per voxel, shape (D', H, W); 0 is the outside.
-        objects: For every object that can be a target, the labels it consists of.
+        objects: Labels that each possible target consists of.
         parents: What an object was painted on: label -> most frequent label underneath.
         twins: Labels of the same tissue: label -> an earlier label it looks like.
         contrasts: Labels that must differ from what lies underneath by at least so much.
