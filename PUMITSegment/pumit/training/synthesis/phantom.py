@@ -70,7 +70,7 @@ def _blurred(array: Floats, sigma: tuple[float, float, float]) -> Floats:
     return np.asarray(ndimage.gaussian_filter(array, sigma, mode="nearest", truncate=2.5))
 
 
-def torso_phantom(seed: int = 7) -> Phantom:
+def torso_phantom(seed: int = 10) -> Phantom:
     """Generate a contrast-enhanced CT of an abdomen that nobody has.
 
     Args:
