@@ -47,3 +47,9 @@ def contradicted(mask: npt.NDArray[np.bool_], where: Field, prompts: IndexPrompt
         total += 1
         wrong += bool(mask[tuple(at)]) != is_positive
     return wrong / total if total else 0.0
+
+
+def covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:
+    """Whether all indices lie in a field."""
+    at = where.to_field(indices)
+    return bool(((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all())

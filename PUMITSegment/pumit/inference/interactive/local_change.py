@@ -24,6 +24,7 @@ from pumit.preprocessing.fields import Field
 
 Mask = npt.NDArray[np.bool_]
 REACH = 2.0  # in-plane voxels of the field around a click within which a change belongs to it
+DEPTHS = 2.0  # how far a change of a given mask reaches, over how deep it is at the click
 RIM = 1  # voxels around a change that are taken over with it, so that its border is the new one
 _INSIDE, _OUTSIDE = 4.0, -4.0
 _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
@@ -166,6 +167,58 @@ def changed_at(
     taken = ndimage.binary_dilation(np.isin(labels, touched), _NEIGHBOURS)
     d, h, w = start.tolist()
     return LogitBox((d, h, w), np.where(taken, new, old))
+
+
+def near_places(
+    before: LogitBox,
+    after: LogitBox,
+    points: Sequence[tuple[float, float, float, bool]],
+    spacing_mm: Sequence[float],
+) -> LogitBox:
+    """Of a change what clicks ask for: more at an inside, less at an outside, and near them.
+
+    An answer that began with a mask is mostly right, and better than the network's own. Asked
+    again the network moves all of its border, in one piece with what the click meant; of that
+    only what lies as near as the change is deep at the click is taken over. The change to a good
+    answer is a thin shell, so little of it is taken; a missing part is deep, and most of it comes.
+
+    Args:
+        before: Earlier answer.
+        after: New answer.
+        points: The newest prompt's, volume indices (d, h, w) and whether each is inside.
+        spacing_mm: Of the volume, (D, H, W).
+    """
+    start = np.minimum(before.start, after.start)
+    ends = [np.add(patch.start, patch.logits.shape) for patch in (before, after)]
+    shape = tuple((np.maximum(*ends) - start).tolist())
+    old, new = _on(before, start, shape), _on(after, start, shape)
+    # 1. The way of the newest prompt alone: a stroke is inside or outside as a whole.
+    new = np.maximum(old, new) if points[-1][3] else np.minimum(old, new)
+    changed = (old > 0) != (new > 0)
+    window = ndimage.find_objects(changed.astype(np.uint8))
+    if not window:
+        return before
+    # 2. How deep the change is at the places, looked for where there is any.
+    sampling = np.asarray(spacing_mm, dtype=np.float64)
+    places = [np.asarray(point[:3], dtype=np.float64) for point in points]
+    rim = [(int(n > 1), int(n > 1)) for n in shape]  # a planar image has no border beyond it
+    padded = np.pad(changed[window[0]], rim)
+    inner = tuple(slice(a, n - b) for (a, b), n in zip(rim, padded.shape, strict=True))
+    depth = ndimage.distance_transform_edt(padded, sampling=sampling)[inner]
+    near = _near([place.tolist() for place in places], start, shape, sampling)[window[0]]
+    reach = max(DEPTHS * float(depth[near].max(initial=0)), REACH * float(sampling[1:].max()))
+    # 3. Within that reach of one of them.
+    kept = np.zeros(changed[window[0]].shape, dtype=bool)
+    for place in places:
+        axes = [
+            ((np.arange(s.start, s.stop) + first - at) * mm) ** 2
+            for s, first, at, mm in zip(window[0], start, place, sampling, strict=True)
+        ]
+        d2, h2, w2 = np.ix_(*axes)
+        kept |= d2 + h2 + w2 <= reach**2
+    np.copyto(old[window[0]], new[window[0]], where=kept)
+    d, h, w = start.tolist()
+    return LogitBox((d, h, w), old)
 
 
 def _on(patch: LogitBox, start: npt.NDArray[np.int_], shape: tuple[int, ...]) -> Floats:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pumit.errors import Cancelled
 from pumit.inference.engine.engine import Features
-from pumit.inference.interactive.answer_checks import bounds_of, box_fit, contradicted
+from pumit.inference.interactive.answer_checks import bounds_of, box_fit, contradicted, covers
 from pumit.inference.interactive.field_consensus import consensus
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.field_prompts import in_field
@@ -33,6 +33,7 @@ from pumit.inference.interactive.local_change import (
     change_at,
     changed_at,
     is_inside,
+    near_places,
     patch_of,
     take_over,
 )
@@ -181,9 +182,12 @@ class PromptSolver:
             out.patch = self._refined(out.patch, chosen, prompts, cancelled)
         # 4. However it was asked, what does not hang together with the newest points stays.
         if before is not None and before.patch is not None and self.settings.is_local:
-            places = [point[:3] for point in prompts.points[before.num_points :]]
-            if places and is_same_box(prompts.box, before.box):
-                out.patch = changed_at(before.patch, out.patch, places, self.planner.spacing_mm)
+            points, spacing_mm = prompts.points[before.num_points :], self.planner.spacing_mm
+            if points and is_same_box(prompts.box, before.box):
+                places = [point[:3] for point in points]
+                out.patch = changed_at(before.patch, out.patch, places, spacing_mm)
+                if prompts.mask is not None:
+                    out.patch = near_places(before.patch, out.patch, points, spacing_mm)
         return out
 
     def _corrected(
@@ -201,7 +205,7 @@ class PromptSolver:
         if before.patch is None or not is_click or not is_same_box(prompts.box, before.box):
             return None
         *place, is_positive = prompts.points[-1]
-        if _covers(chosen.field, np.array([place])):
+        if covers(chosen.field, np.array([place])):
             return self._changed(prompts, before, self._fitting(chosen.field, before.patch, place))
         if is_inside(before.patch, place) == is_positive:
             return replace(before, num_points=len(prompts.points))
@@ -227,6 +231,9 @@ class PromptSolver:
             is_obeyed = is_inside(before.patch, place) == is_positive
             return replace(before, num_points=len(prompts.points)) if is_obeyed else None
         patch = take_over(before.patch, new.logits, change, where, self.shape)
+        if prompts.mask is not None:
+            spacing_mm = self.planner.spacing_mm
+            patch = near_places(before.patch, patch, prompts.points[-1:], spacing_mm)
         # 2. A click that is not obeyed so is asked everywhere.
         if is_inside(patch, place) != is_positive:
             return None
@@ -266,7 +273,7 @@ class PromptSolver:
         low, high = np.minimum(low, place), np.maximum(high, place)
         fitting = self.planner.around_box(low, high, self.settings.correction_margin)
         is_finer = fitting.step[1] < FINER * shown.step[1]
-        return fitting if is_finer and _covers(fitting, np.array([place])) else shown
+        return fitting if is_finer and covers(fitting, np.array([place])) else shown
 
     def _refined(
         self,
@@ -317,10 +324,10 @@ class PromptSolver:
         middle = (places.min(0) + places.max(0)) / 2
         holding = []
         for view in views:
-            if not _covers(view.field, places):
+            if not covers(view.field, places):
                 spacing = view.field.step[1] * self.planner.spacing_mm[1]
                 view = replace(view, field=self.planner.field(middle, spacing), logits=None)
-            if _covers(view.field, places):
+            if covers(view.field, places):
                 holding.append(view)
         return holding
 
@@ -340,7 +347,7 @@ class PromptSolver:
             return list(dict.fromkeys(tried))
         if prompts.mask is None:
             fields = self.planner.around_click((low + high) / 2)
-            holding = [f for f in fields if _covers(f, places)]
+            holding = [f for f in fields if covers(f, places)]
             if holding:
                 return holding
         return [self.planner.around_box(low, high, margin=1.6)]
@@ -391,9 +398,3 @@ def _prompted_places(prompts: IndexPrompts) -> npt.NDArray[np.float64]:
     if bounds is not None:
         places.append(bounds.astype(np.float64))
     return np.concatenate(places)
-
-
-def _covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:
-    """Whether all indices lie in a field."""
-    at = where.to_field(indices)
-    return bool(((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all())

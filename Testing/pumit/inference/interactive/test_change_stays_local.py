@@ -7,7 +7,12 @@ import pytest
 from ball_scan import BALL, SHAPE, ball
 from pumit.inference.interactive.grid_transfer import LogitBox
 from pumit.inference.interactive.index_prompts import IndexPrompts
-from pumit.inference.interactive.local_change import changed_at, is_inside, patch_of
+from pumit.inference.interactive.local_change import (
+    changed_at,
+    is_inside,
+    near_places,
+    patch_of,
+)
 from pumit.inference.interactive.prompt_solver import PromptSolver, SolverState
 from pumit.inference.interactive.segmenter import Segmenter
 from pumit.inference.interactive.session import InteractiveSession
@@ -61,6 +66,29 @@ def test_every_point_of_a_stroke_counts() -> None:
 def test_a_place_at_the_border_or_beyond_it(place: tuple[int, int, int]) -> None:
     before = patch_of(mask(LIVER))
     assert changed_at(before, patch_of(mask(LIVER, HEART)), [place], SPACING_MM) is before
+
+
+def test_a_click_on_a_given_mask_moves_only_the_border_beside_it() -> None:
+    """The network would make all of it one voxel larger, and cut off a part: one shell."""
+    wider = mask((slice(3, 14), slice(3, 25), slice(3, 25)))
+    click = (10.0, 14.0, 24.0, True)
+    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(wider), [click], SPACING_MM))
+    assert found[10, 14, 24]
+    assert (found >= mask(LIVER)).all()
+    assert found.sum() - mask(LIVER).sum() < 30
+    click = (15.0, 14.0, 14.0, False)
+    found = voxels(near_places(patch_of(mask(LIVER)), patch_of(wider), [click], SPACING_MM))
+    assert (found <= mask(LIVER)).all()
+    assert not found[15, 14, 14]
+    assert found[15, 4, 4]
+
+
+def test_a_click_in_a_large_part_that_is_missing_brings_most_of_it() -> None:
+    half = mask((slice(4, 16), slice(4, 24), slice(4, 12)))
+    click = (10.0, 14.0, 18.0, True)
+    found = voxels(near_places(patch_of(half), patch_of(mask(LIVER)), [click], SPACING_MM))
+    assert (found & ~half).sum() > 0.7 * (mask(LIVER) & ~half).sum()
+    assert not (found & ~mask(LIVER)).any()
 
 
 def test_a_mask_becomes_an_answer_voxel_by_voxel() -> None:
