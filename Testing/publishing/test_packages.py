@@ -92,3 +92,40 @@ def test_demo_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
         if command[0] == "-c":
             assert run.stdout.startswith(str(tmp_path))
     assert list((tmp_path / "out").glob("*.dcm"))
+
+
+def python_3_12() -> str | None:
+    """A Python 3.12 of this machine, as Slicer has it."""
+    if sys.version_info[:2] == (3, 12):
+        return sys.executable
+    kept = sorted((Path.home() / ".pyenv" / "versions").glob("3.12*/bin/python"))
+    return str(kept[-1]) if kept else shutil.which("python3.12")
+
+
+@pytest.mark.slow
+def test_wheel_alone_segments_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    """Python 3.12, nothing but what the wheel asks for, and so no PyTorch."""
+    version = python_3_12()
+    if version is None:
+        pytest.skip("no Python 3.12 on this machine")
+
+    def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+        # Neither this environment's packages nor the sources.
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        return subprocess.run(
+            command, cwd=tmp_path, env=clean, capture_output=True, text=True, check=False
+        )
+
+    assert run(version, "-m", "venv", "empty").returncode == 0
+    scripts = tmp_path / "empty" / ("Scripts" if os.name == "nt" else "bin")
+    quiet = ("--quiet", "--disable-pip-version-check")
+    installed = run(scripts / "python", "-m", "pip", "install", *quiet, wheel)
+    if installed.returncode != 0 and "No matching distribution" in installed.stderr:
+        pytest.skip(f"no package index: {installed.stderr.splitlines()[-1]}")
+    assert installed.returncode == 0, installed.stderr[-2000:]
+    assert run(scripts / "python", "-c", "import torch").returncode != 0
+    demo = run(scripts / "pumit", "demo", "-o", "out")
+    assert demo.returncode == 0, demo.stderr[-2000:]
+    assert "Dice" in demo.stdout
+    assert (tmp_path / "out" / "segmentation.dcm").is_file()
+    assert run(scripts / "python", "-m", "pip", "check").returncode == 0

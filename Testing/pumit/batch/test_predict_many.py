@@ -7,6 +7,7 @@ import errno
 from functools import partial
 from pathlib import Path
 
+import batch_workers
 import pytest
 from batch_workers import count, make_tasks, noted, work
 from pumit.batch.processes import run_in_processes
@@ -30,10 +31,16 @@ def report_of(folder: Path) -> dict[str, dict[str, str]]:
     return rows
 
 
-def test_broken_scans_among_many_are_told_in_words(tmp_path: Path) -> None:
-    names = [f"s{i}" for i in range(5)] + [f"broken{i}" for i in range(3)]
+def test_three_broken_scans_among_three_hundred_are_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_workers, "SLOW_S", 0.0)
+    names = [f"s{i}" for i in range(297)]
+    for number, place in enumerate((0, 150, 299)):
+        names.insert(place, f"broken{number}")
     report = predict_many(make_tasks(tmp_path, names), tmp_path / "results", here)
-    assert (report.count("done"), report.count("failed")) == (5, 3)
+    assert (report.count("done"), report.count("failed")) == (297, 3)
+    assert len(list((tmp_path / "results").glob("*.nii.gz"))) == 297
     rows = report_of(tmp_path)
     assert rows["s0"]["state"] == "done"
     assert rows["s0"]["structures"] == "bright"

@@ -1,0 +1,73 @@
+"""A model for non-commercial use runs, alone or over many scans, after its user has agreed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_panel import ServedPanel
+
+LICENCE = "CC BY-NC-SA 4.0"
+
+
+@pytest.fixture
+def panel(
+    loadModule: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[ServedPanel]:
+    """A panel that knows a model of this computer to whose licence nobody has agreed."""
+    from PUMITSlicerLib.computing import compute
+    from PUMITSlicerLib.computing.availability import Availability, AvailableModel
+
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path))
+    offered = Availability((), (AvailableModel("closed-model", "automatic", "", True, LICENCE),))
+    monkeypatch.setattr(
+        compute.Compute, "listAvailable", lambda self, onDone, onError: onDone(offered)
+    )
+    panel = ServedPanel(loadModule)
+    yield panel
+    panel.close()
+
+
+@pytest.mark.parametrize("isAgreed", [True, False])
+def test_one_run_asks_first(
+    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch, isAgreed: bool
+) -> None:
+    from pumit.system.consent import has_consent
+    from PUMITSegmentLib.panel import automatic_section
+
+    questions: list[str] = []
+    monkeypatch.setattr(
+        automatic_section, "confirm", lambda text: bool(questions.append(text)) or isAgreed
+    )
+    name = f"closed-model ({LICENCE})"  # the licence stands beside the name before any question
+    panel.wait(lambda: panel.ui.automaticModelSelector.findText(name) >= 0)
+    panel.chooseModel(name)
+    panel.press(panel.ui.automaticButton)
+    assert len(questions) == 1
+    assert LICENCE in questions[0]
+    assert "non-commercial" in questions[0]
+    assert has_consent("closed-model", LICENCE) is isAgreed
+    if not isAgreed:
+        assert panel.logic.segmentationNode is None
+
+
+def test_many_scans_are_not_begun_without_consent(
+    panel: ServedPanel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pumit.system.consent import has_consent
+    from PUMITSegmentLib.panel.automatic import batch_section
+
+    questions: list[str] = []
+    monkeypatch.setattr(batch_section, "confirm", questions.append)
+    name = f"closed-model ({LICENCE})"
+    panel.wait(lambda: panel.ui.automaticModelSelector.findText(name) >= 0)
+    panel.chooseModel(name)
+    panel.ui.batchSection.collapsed = False
+    panel.process()
+    panel.press(panel.ui.batchButton)
+    assert len(questions) == 1
+    assert LICENCE in questions[0]
+    assert not has_consent("closed-model", LICENCE)
+    assert panel.logic.segmentationNode is None
