@@ -74,6 +74,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Fail a test in whose course a callback raised or VTK complained."""
     result = yield
+    if "PUMIT_STORIES" in os.environ:
+        from harness.views.story import saveStory
+
+        folder = Path(os.environ["PUMIT_STORIES"])
+        saveStory(getattr(item, "originalname", item.name), getattr(item, "funcargs", {}), folder)
     failures = item.stash.get(_FAILURES, None)
     _failOn(failures.take() if failures is not None else [])
     return result

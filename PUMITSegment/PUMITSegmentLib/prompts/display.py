@@ -73,6 +73,11 @@ def displayOf(node):
     return node.GetNthDisplayNode(count - 1) if count else None
 
 
+def showHandles(boxNode, isShown: bool) -> None:
+    """Show what a box is dragged by; of a box without corners it would lie at the origin."""
+    displayOf(boxNode).SetHandlesInteractive(isShown)
+
+
 def show(node, isShown: bool) -> None:
     """Show a prompt node, or hide and lock it so that it is not moved by mistake."""
     if not node.IsA("vtkMRMLMarkupsNode"):

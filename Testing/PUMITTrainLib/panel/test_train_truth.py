@@ -42,7 +42,7 @@ def test_a_renamed_class_is_still_found_in_its_cases(module: TrainModule) -> Non
     assert module.cell(table, 0, IN_CASES).text() == "2 of 2"
     assert module.cell(table, 0, IN_CASES).foreground().color().name() == before
     labelled = module.cell(module.ui.caseTable, 0, LABELLED).text()
-    assert labelled == "Leber 48, spleen 12"
+    assert labelled == "Leber: 48; spleen: 12"
     # Its segments are called liver still, and have to be found in training, too.
     assert module.cell(table, 0, SEGMENTS).text() == "liver"
     assert module.logic.cases.config()["classes"][0] == {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from PUMITSegmentLib.prompts.display import showHandles
 from PUMITSegmentLib.prompts.drawing.box_depth import BoxDepth
 from PUMITSegmentLib.prompts.drawing.box_drawing import BoxDrawing
 from PUMITSegmentLib.prompts.drawing.ctrl_click import CtrlClick
@@ -91,7 +92,10 @@ class PromptTool:
         """Let the next clicks place a prompt; see `PromptNodes.startPlacing`."""
         self._armed = (kind, segmentID, isPositive, sliceNode)
         node = self._events.nodeFor(PromptTag(segmentID, kind, isPositive))
-        self._drawing = BoxDrawing(node, kind, sliceNode) if kind in BOXES else None
+        self._drawing = None
+        if kind in BOXES:
+            showHandles(node, False)
+            self._drawing = BoxDrawing(node, kind, sliceNode)
         if kind in CURVES:
             self._strokes = Freehand(node, self._sliceViews(), self._onStroke)
         elif kind is PromptKind.POINT:
@@ -165,6 +169,7 @@ class PromptTool:
         if isDrawn and drawing is not None:
             with self._events.whileFinishing():
                 drawing.finish()
+                showHandles(node, True)
             self._askDepth(node, drawing)
         if isDrawn and not self._isStopping and (drawing is not None or isRightClick):
             self.again()

@@ -1,0 +1,103 @@
+"""How many steps whole jobs take, counted by doing them; the page on daily use tells them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daily_panel import A, B
+from panel_scene import Panel
+
+
+class Counted(Panel):
+    """The panel beside a view; counts what a person does with the mouse."""
+
+    def __init__(self, loadModule: Any, sliceView: Any) -> None:
+        self.view = sliceView("Red", "Axial")
+        super().__init__(loadModule)
+        self.load()
+        self.view.show(self.volumeNode)
+        self.presses = 0
+
+    def press(self, widget: Any) -> None:
+        self.presses += 1
+        super().press(widget)
+
+    def clickAt(self, ras: tuple[int, int, int], **modifiers: bool) -> None:
+        self.presses += 1
+        self.view.sliceNode.JumpSliceByOffsetting(*ras)
+        self.view.click(*self.view.rasToXy(ras), **modifiers)
+
+    def taken(self) -> int:
+        taken, self.presses = self.presses, 0
+        return taken
+
+
+@pytest.fixture
+def counted(loadModule: Any, sliceView: Any) -> Iterator[Counted]:
+    made = Counted(loadModule, sliceView)
+    yield made
+    made.close()
+
+
+def presses(repository: Path) -> list[int]:
+    """Presses of PUMIT in the table of the page, job by job."""
+    page = (repository / "docs" / "explanation" / "daily_use.md").read_text(encoding="utf-8")
+    table = page.partition("| job | PUMIT Segment |")[2].partition("\n\n")[0]
+    return [int(n) for n in re.findall(r"^\| [^|]+ \| (\d+) press", table, re.MULTILINE)]
+
+
+def test_five_jobs_take_as_many_steps_as_the_page_says(
+    counted: Counted, repository: Path, tmp_path: Path
+) -> None:
+    from Qt import QtCore, QtTest
+
+    ui, logic, took = counted.ui, counted.logic, []
+    # One structure, seen in 3D.
+    counted.press(ui.pointButton)
+    counted.clickAt((8, 8, 8))
+    counted.answer(A)
+    counted.press(ui.show3DButton)
+    first = logic.segmentID
+    assert counted.mask(first).any()
+    took.append(counted.taken())
+    # Away with too much at one place.
+    counted.clickAt((11, 11, 8), control=True)
+    assert [prompt.is_positive for prompt in counted.worker.asked[-1].prompts] == [True, False]
+    smaller = A.copy()
+    smaller[:, 10:, 10:] = False
+    smaller[18, 20, 25] = True  # an island
+    counted.answer(smaller)
+    took.append(counted.taken())
+    # A second structure with its coded name.
+    counted.press(ui.newSegmentButton)
+    counted.clickAt((15, 15, 15))
+    counted.answer(B)
+    counted.press(ui.termEdit)
+    QtTest.QTest.keyClicks(ui.termEdit, "spleen")
+    QtTest.QTest.keyClick(ui.termEdit, QtCore.Qt.Key_Return)
+    assert "Spleen" in logic.status.current.text
+    took.append(counted.taken())
+    # Only the largest island.
+    logic.selectSegment(first)
+    action = next(a for a in ui.cleanUpButton.menu().actions() if "largest" in a.text)
+    counted.presses += 2  # a menu's loop would wait for a person: the button, and its line
+    action.trigger()
+    counted.process()
+    assert not np.array_equal(counted.mask(first), smaller)
+    took.append(counted.taken())
+    # To a file: the format that is offered first, into the folder of the last time.
+    ui.exportFolderEdit.currentPath = str(tmp_path)
+    counted.presses += 1  # the heading of section 7
+    ui.exportSection.collapsed = False
+    counted.process()
+    assert ui.exportFormatSelector.currentText.startswith("DICOM-SEG")
+    counted.presses += 1
+    assert ui.exportButton.isVisible()
+    took.append(counted.taken())
+
+    assert took == presses(repository)

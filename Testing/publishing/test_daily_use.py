@@ -1,0 +1,38 @@
+"""The page on daily use: each story has its test and its picture."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tracked_files import tracked_files
+
+POINTS = {f"1.{n}" for n in range(1, 9)} | {f"2.{n}" for n in range(1, 5)}
+
+
+@pytest.fixture(scope="module")
+def rows(repository: Path) -> list[tuple[str, str, str]]:
+    """Point, test and picture of each story."""
+    page = repository / "docs" / "explanation" / "daily_use.md"
+    row = r"^\| (\d\.\d) \| [^|]+ \| `(test_\w+)` \| \[picture\]\(([^)]+)\) \|$"
+    return re.findall(row, page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_every_point_has_a_story(rows: list[tuple[str, str, str]]) -> None:
+    assert {point for point, _test, _picture in rows} == POINTS
+    assert len(rows) > 25
+
+
+def test_every_story_has_its_test_and_its_picture(
+    repository: Path, rows: list[tuple[str, str, str]]
+) -> None:
+    text = "\n".join(
+        file.read_text(encoding="utf-8")
+        for file in tracked_files(repository)
+        if file.name.startswith("test_") and file.suffix == ".py"
+    )
+    page = repository / "docs" / "explanation" / "daily_use.md"
+    for _point, test, picture in rows:
+        assert f"def {test}(" in text, test
+        assert (page.parent / picture).resolve().is_file(), picture
