@@ -91,6 +91,8 @@ PROMPTABLE: dict[str, Any] = {
     "num_masks": 4,
     "num_decoder_blocks": 2,
     "geodesic": False,
+    "class_channels": 0,
+    "num_classes": 0,
 }
 
 _HYMAMBA = {

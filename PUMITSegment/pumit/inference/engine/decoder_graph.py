@@ -21,7 +21,7 @@ from pumit.inference.engine.graph_layers import (
     integers,
     split_heads,
 )
-from pumit.networks.promptable.constants import GEODESIC_CHANNELS
+from pumit.networks.promptable.constants import CLASS_MAPS, GEODESIC_CHANNELS
 
 NAME = "mask_decoder"
 
@@ -74,7 +74,8 @@ def decoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
     x = ops.add(layers.up(x, f"{NAME}.up_half", 1), half)
     x = layers.residual(x, f"{NAME}.up_half_block", 1)
     if sizes.geodesic:
-        shown = _shown(maps, channels, (channels - GEODESIC_CHANNELS - 3) // 2)
+        own = channels - (CLASS_MAPS if sizes.class_channels else 0)
+        shown = _shown(maps, own, channels, (own - GEODESIC_CHANNELS - 3) // 2)
         weight = layers.weight(f"{NAME}.show.weight")[..., 0, 0, 0]  # (f, S + 1)
         bias = layers.weight(f"{NAME}.show.bias")
         x = ops.concat([x, shown], 1)
@@ -97,10 +98,11 @@ def _part(x: Node, start: int, stop: int, axis: int) -> Node:
     return ops.slice(x, *(integers([v]) for v in (start, stop, 1, axis)))
 
 
-def _shown(maps: Node, channels: int, each: int) -> Node:
-    """`PromptEncoder.shown`: geodesic maps, nearness to either kind of point, box."""
+def _shown(maps: Node, own: int, channels: int, each: int) -> Node:
+    """`PromptEncoder.shown`: geodesic maps, nearness to either kind of point, box, class maps."""
     near = [_part(maps, i, i + 1, 1) for i in range(0, 2 * each + 1, each)]
-    return ops.concat([_part(maps, channels - GEODESIC_CHANNELS, channels, 1), *near], 1)
+    classes = [_part(maps, own, channels, 1)] if channels > own else []
+    return ops.concat([_part(maps, own - GEODESIC_CHANNELS, own, 1), *near, *classes], 1)
 
 
 def _cross(layers: GraphLayers, heads: int, q: Node, k: Node, v: Node, name: str) -> Node:

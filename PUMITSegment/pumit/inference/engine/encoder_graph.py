@@ -38,6 +38,8 @@ class NetworkSizes:
     num_masks: int
     num_decoder_blocks: int
     geodesic: bool
+    class_channels: int = 0
+    num_classes: int = 0
 
     def __post_init__(self) -> None:
         counts = (self.dim, self.depth, self.num_heads, self.num_masks, self.num_decoder_blocks)
@@ -66,7 +68,8 @@ def encoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
 
     Returns:
         From `image` (1, 3, D, H, W) and `distance` (1, 1, N, N) between tokens to features at
-        full resolution, the image's part of those at 1/2 and 1/4, and tokens (1, dim, d, h, w).
+        full resolution, the image's part of those at 1/2 and 1/4, tokens (1, dim, d, h, w), and,
+        where the network has them, class vectors of length 1 at 1/2.
     """
     name = "image_encoder"
     image = ops.parameter([1, 3, *shape], np.float32, "image")
@@ -84,10 +87,28 @@ def encoder_graph(layers: GraphLayers, sizes: NetworkSizes, shape: Shape) -> ope
         tokens = _block(layers, sizes, tokens, distance, coarse, f"{name}.blocks.{i}")
     tokens = as_grid(layers.layer_norm(tokens, f"{name}.norm"), sizes.dim, coarse)
     _, h, q = sizes.widths
+    classes = []
+    if sizes.class_channels:
+        half, vectors = _context(layers, tokens, quarter, half, f"{name}.context")
+        classes = [vectors]
     half = layers.conv(half, "mask_decoder.join_half", 1, slice(0, h))
     quarter = layers.conv(quarter, "mask_decoder.join_quarter", 2, slice(q, 2 * q))
-    results = [ops.result(node) for node in (full, half, quarter, tokens)]
+    results = [ops.result(node) for node in (full, half, quarter, tokens, *classes)]
     return openvino.Model(results, [image, distance], "encoder")
+
+
+def _context(
+    layers: GraphLayers, tokens: Node, quarter: Node, half: Node, name: str
+) -> tuple[Node, Node]:
+    """`ContextPath`."""
+    x = ops.add(layers.up(tokens, f"{name}.up_quarter", 2), quarter)
+    x = layers.residual(x, f"{name}.quarter_block", 2)
+    x = ops.add(layers.up(x, f"{name}.up_half", 1), half)
+    x = layers.residual(x, f"{name}.half_block", 1)
+    x = ops.swish(layers.channel_norm(x, f"{name}.norm"))
+    vectors = layers.point(x, f"{name}.to_classes")
+    vectors = ops.normalize_l2(vectors, integers([1]), 1e-24, "max")
+    return ops.add(half, layers.point(x, f"{name}.to_half")), vectors
 
 
 def token_distances(shape: Shape) -> Floats:

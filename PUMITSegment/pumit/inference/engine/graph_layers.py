@@ -83,6 +83,12 @@ class GraphLayers:
         out = ops.convolution(x, constant(kernel), ones, pads, pads, ones)
         return self._biased(out, name) if bias else out
 
+    def point(self, x: Node, name: str) -> Node:
+        """Convolution with a kernel of 1^3."""
+        ones, none = [1, 1, 1], [0, 0, 0]
+        kernel = constant(self.weight(f"{name}.weight"))
+        return self._biased(ops.convolution(x, kernel, ones, none, none, ones), name)
+
     def down(self, x: Node, name: str, level: int) -> Node:
         """`SACDownsample` by two from a level."""
         step = 1 if level < self.da0 else 2

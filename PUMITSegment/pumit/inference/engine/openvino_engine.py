@@ -23,13 +23,18 @@ from pumit.inference.engine.decoder_graph import decoder_graph
 from pumit.inference.engine.encoder_graph import NetworkSizes, encoder_graph, token_distances
 from pumit.inference.engine.engine import FieldPrompts, Floats
 from pumit.inference.engine.graph_layers import GraphLayers, Shape, grids
-from pumit.inference.engine.prompt_maps import MapGrid, prompt_maps
+from pumit.inference.engine.prompt_maps import MapGrid, class_vectors_at, prompt_maps
 from pumit.inference.engine.prompt_tokens import PromptTokens
 from pumit.networks.build import PROMPTABLE
 from pumit.system.machine import usable_cores
 
 # Weights that are used by `PromptTokens` and stand in no graph.
-_OF_PROMPTS = ("prompt_encoder.", "mask_decoder.iou_token.", "mask_decoder.mask_tokens.")
+_OF_PROMPTS = (
+    "prompt_encoder.",
+    "mask_decoder.iou_token.",
+    "mask_decoder.mask_tokens.",
+    "prototypes.",  # of training alone
+)
 # Degrees and depths that are kept compiled; one scan asks for about four.
 MOST_COMPILED = 12
 
@@ -61,6 +66,7 @@ class GraphFeatures:
         tokens: Features of the transformer.
         places: Position codes of the tokens, (1, N, dim).
         maps: Grid of the prompt maps.
+        classes: Class vectors at 1/2 resolution, (E, d, h, w), or None.
         da0: Degree of anisotropy.
     """
 
@@ -70,12 +76,14 @@ class GraphFeatures:
     tokens: Floats
     places: Floats
     maps: MapGrid
+    classes: Floats | None
     da0: int
 
     @property
     def nbytes(self) -> int:
         """What it takes in memory, bytes."""
-        arrays = (self.full, self.half, self.quarter, self.tokens, self.places)
+        arrays = [self.full, self.half, self.quarter, self.tokens, self.places]
+        arrays += [] if self.classes is None else [self.classes]
         return sum(array.nbytes for array in arrays) + self.maps.nbytes
 
 
@@ -165,17 +173,23 @@ class OpenVinoEngine:
         with self._lock:
             compiled = self._of(da0, shape)
             results = _run(compiled.encoder[1], [image[None], compiled.distances])
-        full, half, quarter, tokens = results
-        return GraphFeatures(full, half, quarter, tokens, places, maps, da0)
+        full, half, quarter, tokens = results[:4]
+        classes = results[4][0] if self._sizes.class_channels else None
+        return GraphFeatures(full, half, quarter, tokens, places, maps, classes, da0)
 
     def decode(self, features: GraphFeatures, prompts: FieldPrompts) -> tuple[Floats, Floats]:
         """Answer prompts; see `Engine`."""
         shape = features.maps.full
-        maps = prompt_maps(prompts, features.maps, self.field_size)[None]
+        classes = features.classes
+        maps = prompt_maps(prompts, features.maps, self.field_size, classes)[None]
+        vectors = None
+        if classes is not None:
+            ratio = prompts.slice_ratio
+            vectors = class_vectors_at(prompts.points, features.maps, classes, ratio)
         prior = (
             np.zeros(shape, dtype=np.float32) if prompts.prior is None else 2 * prompts.prior - 1
         )
-        tokens = self._tokens.of(prompts, features.tokens[0], shape)[None]
+        tokens = self._tokens.of(prompts, features.tokens[0], shape, vectors)[None]
         given = [features.full, features.half, features.quarter, features.tokens]
         with self._lock:
             compiled = self._of(features.da0, shape)

@@ -90,8 +90,17 @@ def voxel_index(places: Floats, slice_ratio: float) -> npt.NDArray[np.float64]:
     return index
 
 
-def prompt_maps(prompts: FieldPrompts, grid: MapGrid, field_size: int) -> Floats:
-    """All maps, (channels, d, h, w), in the order that the network was trained with."""
+def prompt_maps(
+    prompts: FieldPrompts, grid: MapGrid, field_size: int, classes: Floats | None = None
+) -> Floats:
+    """All maps, (channels, d, h, w), in the order that the network was trained with.
+
+    Args:
+        prompts: Of one field.
+        grid: Of the maps.
+        field_size: In-plane voxels of a training field.
+        classes: Class vectors (E, d, h, w), or None for a network without them.
+    """
     ratio = prompts.slice_ratio
     centres = grid.centres(ratio)
     points, is_positive = prompts.points, prompts.is_positive
@@ -102,6 +111,7 @@ def prompt_maps(prompts: FieldPrompts, grid: MapGrid, field_size: int) -> Floats
     blank = np.zeros(grid.shape, dtype=np.float32)
     box = [blank, blank]
     outside = np.zeros(grid.shape, dtype=bool)
+    margin = None
     if prompts.box is not None:
         # Signed distance to the faces: sharp near, saturated far.
         margin = _margin(prompts.box, centres, ratio)
@@ -114,7 +124,41 @@ def prompt_maps(prompts: FieldPrompts, grid: MapGrid, field_size: int) -> Floats
     if grid.along:
         seeds = [_seeds(points[is_positive == kind], grid, ratio) for kind in (True, False)]
         maps += geodesic_maps(seeds[0], seeds[1] | outside, grid.along)
+    if classes is not None:
+        maps += _class_maps(prompts, grid, classes, margin)
     return np.stack(maps)
+
+
+def class_vectors_at(points: Floats, grid: MapGrid, classes: Floats, ratio: float) -> Floats:
+    """Class vectors at points, (P, E), between those of the grid (E, d, h, w)."""
+    out = np.zeros((len(points), len(classes)), dtype=np.float32)
+    for i, index in enumerate(voxel_index(points, ratio)):
+        for (d, h, w), weight in trilinear(index, grid.full, grid.shape):
+            out[i] += np.float32(weight) * classes[:, d, h, w]
+    return out
+
+
+def _class_maps(
+    prompts: FieldPrompts, grid: MapGrid, classes: Floats, margin: Floats | None
+) -> list[Floats]:
+    """Cosines with the class vectors at inside and outside points, and how a box's differ."""
+    flat = classes.reshape(len(classes), -1)
+    blank = np.zeros(grid.shape, dtype=np.float32)
+    maps = [blank, blank, blank]
+    vectors = class_vectors_at(prompts.points, grid, classes, prompts.slice_ratio)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    for i, kind in enumerate((True, False)):
+        own = vectors[prompts.is_positive == kind]
+        if len(own):
+            maps[i] = (own @ flat).max(0).reshape(grid.shape)
+    if margin is not None and prompts.box is not None:
+        extent = (prompts.box[1] - prompts.box[0])[1:].max()
+        inside = (margin > -0.5).ravel()
+        around = (margin > -0.5 - 0.5 * extent).ravel() & ~inside
+        means = [flat @ where / np.float32(max(int(where.sum()), 1)) for where in (inside, around)]
+        unlike = (means[0] - means[1]).astype(np.float32)
+        maps[2] = (unlike @ flat).reshape(grid.shape)
+    return maps
 
 
 def _of_points(

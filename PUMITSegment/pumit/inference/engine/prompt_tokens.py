@@ -29,6 +29,8 @@ class PromptTokens:
         self._kinds = weights["prompt_encoder.kinds.weight"]
         self._feature = weights["prompt_encoder.feature.weight"]
         self._feature_bias = weights["prompt_encoder.feature.bias"]
+        self._class_feature = weights.get("prompt_encoder.class_feature.weight")
+        self._class_bias = weights.get("prompt_encoder.class_feature.bias")
         self._own = np.concatenate(
             [weights[f"mask_decoder.{name}.weight"] for name in ("iou_token", "mask_tokens")]
         )
@@ -44,13 +46,20 @@ class PromptTokens:
         places = np.meshgrid(*grid.centres(slice_ratio), indexing="ij")
         return self.positional(np.stack(places, -1).reshape(-1, 3))
 
-    def of(self, prompts: FieldPrompts, features: Floats, full: tuple[int, int, int]) -> Floats:
+    def of(
+        self,
+        prompts: FieldPrompts,
+        features: Floats,
+        full: tuple[int, int, int],
+        class_vectors: Floats | None = None,
+    ) -> Floats:
         """The network's own tokens, those of the points, and those of the box, (T, dim).
 
         Args:
             prompts: Prompts of one field.
             features: The encoder's tokens, (dim, d, h, w).
             full: The field's grid (D, H, W).
+            class_vectors: At the points, (P, E), or None for a network without them.
         """
         parts = [self._own]
         if len(prompts.points):
@@ -60,7 +69,10 @@ class PromptTokens:
                     seen[i] += np.float32(weight) * features[:, d, h, w]
             kinds = self._kinds[np.where(prompts.is_positive, POSITIVE, NEGATIVE)]
             tokens = self.positional(prompts.points) + kinds
-            parts.append(tokens + seen @ self._feature.T + self._feature_bias)
+            tokens = tokens + seen @ self._feature.T + self._feature_bias
+            if self._class_feature is not None and class_vectors is not None:
+                tokens = tokens + class_vectors @ self._class_feature.T + self._class_bias
+            parts.append(tokens)
         if prompts.box is not None:
             parts.append(self.positional(prompts.box) + self._kinds[[BOX_LOWER, BOX_UPPER]])
         return np.concatenate(parts)

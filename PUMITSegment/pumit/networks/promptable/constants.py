@@ -20,3 +20,4 @@ ROUNDS = 4
 RANGES = (0.25, 1.0)
 GEODESIC_CHANNELS = 2 * (len(RANGES) + 1) + 1
 UNREACHED = 1e3
+CLASS_MAPS = 3  # cosines of class vectors: inside points, outside points, box

@@ -13,6 +13,7 @@ from pumit.networks.pumit import (
     Anisotropy,
     SACConv,
     SACDownsample,
+    SACUpsample,
 )
 from pumit.networks.pumit.eva import EvaBlock
 from pumit.networks.pumit.sac import token_positions
@@ -29,6 +30,7 @@ class ImageEmbedding:
         quarter: Stem features at 1/4 in-plane.
         tokens: ViT features at 1/8 in-plane.
         anisotropy: State of `full`.
+        classes: Class vectors of length 1 at 1/2 in-plane, or None.
     """
 
     image: Tensor
@@ -37,6 +39,7 @@ class ImageEmbedding:
     quarter: Tensor
     tokens: Tensor
     anisotropy: Anisotropy
+    classes: Tensor | None = None
 
     def repeat(self, count: int) -> ImageEmbedding:
         """The same embedding for `count` prompts per image: batch (B count)."""
@@ -47,7 +50,50 @@ class ImageEmbedding:
             quarter=self.quarter.repeat_interleave(count, 0),
             tokens=self.tokens.repeat_interleave(count, 0),
             anisotropy=self.anisotropy,
+            classes=None if self.classes is None else self.classes.repeat_interleave(count, 0),
         )
+
+
+class ContextPath(nn.Module):
+    """Bring what the ViT knows of the surroundings back to 1/2 resolution.
+
+    Args:
+        widths: Stem channels at full, 1/2 and 1/4 resolution.
+        dim: Width of the ViT.
+        class_channels: Channels of the class vectors.
+    """
+
+    def __init__(self, widths: tuple[int, int, int], dim: int, class_channels: int) -> None:
+        super().__init__()
+        _, half, quarter = widths
+        self.up_quarter = SACUpsample(dim, quarter, 1)
+        self.quarter_block = ResidualBlock(quarter)
+        self.up_half = SACUpsample(quarter, half, 1)
+        self.half_block = ResidualBlock(half)
+        self.norm = ChannelNorm(half)
+        self.to_half = nn.Conv3d(half, half, 1)
+        self.to_classes = nn.Conv3d(half, class_channels, 1)
+        # A network that had no such path goes on as it is.
+        for parameter in self.to_half.parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(
+        self, tokens: Tensor, quarter: Tensor, half: Tensor, anisotropy: Anisotropy
+    ) -> tuple[Tensor, Tensor]:
+        """Features at 1/2 resolution that know their surroundings, and class vectors of length 1.
+
+        Args:
+            tokens: ViT features (B, dim, d, h, w).
+            quarter: Stem features at 1/4 in-plane.
+            half: Stem features at 1/2 in-plane.
+            anisotropy: State at full resolution.
+        """
+        a = anisotropy
+        x = self.up_quarter(tokens, a.down(3)) + quarter
+        x = self.quarter_block(x, a.down(2))
+        x = self.half_block(self.up_half(x, a.down(2)) + half, a.down(1))
+        x = F.silu(self.norm(x))
+        return half + self.to_half(x), F.normalize(self.to_classes(x).float(), dim=1)
 
 
 class ImageEncoder(nn.Module):
@@ -64,6 +110,7 @@ class ImageEncoder(nn.Module):
         depth: Number of EVA-02 blocks.
         num_heads: Attention heads.
         train_tokens: Tokens of a training field, N_train of BA-SAM.
+        class_channels: Channels of the class vectors, 0 for none.
 
     Source:
         PUMIT, "Universal Vision Transformer"; BA-SAM, eqs. 9-10. Differs from the source: a
@@ -78,6 +125,7 @@ class ImageEncoder(nn.Module):
         depth: int,
         num_heads: int,
         train_tokens: int,
+        class_channels: int = 0,
     ) -> None:
         super().__init__()
         full, half, quarter = widths
@@ -94,6 +142,7 @@ class ImageEncoder(nn.Module):
             EvaBlock(dim, num_heads, hidden, train_tokens) for _ in range(depth)
         )
         self.norm = nn.LayerNorm(dim, eps=1e-5)
+        self.context = ContextPath(widths, dim, class_channels) if class_channels else None
 
     def stem_features(self, image: Tensor, anisotropy: Anisotropy) -> tuple[Tensor, Tensor, Tensor]:
         """Features at full, 1/2 and 1/4 in-plane resolution, without the ViT.
@@ -124,4 +173,7 @@ class ImageEncoder(nn.Module):
         for block in self.blocks:
             tokens = block(tokens, self.rope, positions)
         tokens = self.norm(tokens).transpose(1, 2).unflatten(2, grid.shape[2:])
-        return ImageEmbedding(image, full, half, quarter, tokens, a)
+        if self.context is None:
+            return ImageEmbedding(image, full, half, quarter, tokens, a)
+        half, classes = self.context(tokens, quarter, half, a)
+        return ImageEmbedding(image, full, half, quarter, tokens, a, classes)

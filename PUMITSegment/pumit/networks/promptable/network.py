@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from pumit.networks.promptable.image_encoder import ImageEmbedding, ImageEncoder
 from pumit.networks.promptable.mask_decoder import MaskDecoder
@@ -10,6 +12,7 @@ from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder
 from pumit.networks.pumit import Anisotropy
 
 IMAGE_CHANNELS = 3  # intensity, equalised intensity, inside the volume
+CLASS_SCALE = 12.0  # of cosines, so that a softmax over classes can be sure
 
 
 class PromptableNetwork(nn.Module):
@@ -25,6 +28,9 @@ class PromptableNetwork(nn.Module):
         num_decoder_blocks: Two-way blocks of the mask decoder.
         geodesic: Whether prompts are also given as geodesic distances, and answers made from
             these maps directly.
+        class_channels: Channels of the class vectors that tell voxels of one structure from those
+            of another before anything is clicked; 0 for none.
+        num_classes: Structures and backgrounds that these are trained on.
 
     Raises:
         ValueError: If the sizes do not fit together.
@@ -41,6 +47,8 @@ class PromptableNetwork(nn.Module):
         num_masks: int,
         num_decoder_blocks: int,
         geodesic: bool = False,
+        class_channels: int = 0,
+        num_classes: int = 0,
     ) -> None:
         super().__init__()
         if field_size < 8 or field_size % 8:
@@ -50,9 +58,24 @@ class PromptableNetwork(nn.Module):
         self.field_size = field_size
         self.num_masks = num_masks
         self.image_encoder = ImageEncoder(
-            IMAGE_CHANNELS, widths, dim, depth, num_heads, (field_size // 8) ** 3
+            IMAGE_CHANNELS,
+            widths,
+            dim,
+            depth,
+            num_heads,
+            (field_size // 8) ** 3,
+            class_channels,
         )
-        self.prompt_encoder = PromptEncoder(dim, field_size, IMAGE_CHANNELS - 1, geodesic=geodesic)
+        self.prompt_encoder = PromptEncoder(
+            dim,
+            field_size,
+            IMAGE_CHANNELS - 1,
+            geodesic=geodesic,
+            class_channels=class_channels,
+        )
+        self.prototypes = (
+            nn.Embedding(num_classes, class_channels) if class_channels and num_classes else None
+        )
         self.mask_decoder = MaskDecoder(
             widths,
             dim,
@@ -70,6 +93,19 @@ class PromptableNetwork(nn.Module):
     def decode(self, embedding: ImageEmbedding, prompts: PromptBatch) -> tuple[Tensor, Tensor]:
         """Mask logits (B, num_masks, D, H, W) and IoU estimates (B, num_masks)."""
         return self.mask_decoder(embedding, prompts, self.prompt_encoder)
+
+    def class_logits(self, embedding: ImageEmbedding) -> Tensor:
+        """Likeness of each voxel to each class that was trained, (B, num_classes, d, h, w).
+
+        Cosines with the prototypes, at the grid of `embedding.half`, times `CLASS_SCALE`.
+
+        Raises:
+            ValueError: If the network has no classes.
+        """
+        if self.prototypes is None or embedding.classes is None:
+            raise ValueError("The network has no classes.")
+        prototypes = F.normalize(self.prototypes.weight.float(), dim=1)
+        return CLASS_SCALE * torch.einsum("ne,bedhw->bndhw", prototypes, embedding.classes.float())
 
     def forward(
         self, image: Tensor, anisotropy: Anisotropy, prompts: PromptBatch

@@ -13,6 +13,7 @@ from pumit.networks.promptable.constants import (
     BOX_LOWER,
     BOX_SHARPNESS,
     BOX_UPPER,
+    CLASS_MAPS,
     FAR_SHARE,
     GEODESIC_CHANNELS,
     LIKENESS_BINS,
@@ -103,6 +104,7 @@ class PromptEncoder(nn.Module):
         field_size: In-plane voxels of a training field; positions are scaled by it.
         image_channels: Channels of the image that likeness is measured on.
         geodesic: Whether the maps hold geodesic distances.
+        class_channels: Channels of the class vectors, 0 for none.
 
     Source:
         Kirillov et al., Segment Anything, 2023, section "Prompt encoder".
@@ -111,7 +113,13 @@ class PromptEncoder(nn.Module):
     frequencies: Tensor
 
     def __init__(
-        self, dim: int, field_size: int, image_channels: int, *, geodesic: bool = False
+        self,
+        dim: int,
+        field_size: int,
+        image_channels: int,
+        *,
+        geodesic: bool = False,
+        class_channels: int = 0,
     ) -> None:
         super().__init__()
         self.field_size = field_size
@@ -124,16 +132,23 @@ class PromptEncoder(nn.Module):
         self.kinds = nn.Embedding(4, dim)
         self.no_point = nn.Parameter(torch.zeros(dim))
         self.feature = nn.Linear(dim, dim)
+        self.class_feature = nn.Linear(class_channels, dim) if class_channels else None
+        if self.class_feature is not None:
+            nn.init.zeros_(self.class_feature.weight)
+            nn.init.zeros_(self.class_feature.bias)
 
     @property
     def dense_channels(self) -> int:
         """Channels of the maps of `dense`."""
-        return 7 + 2 * self.image_channels + (GEODESIC_CHANNELS if self.geodesic else 0)
+        own = 7 + 2 * self.image_channels + (GEODESIC_CHANNELS if self.geodesic else 0)
+        return own + (0 if self.class_feature is None else CLASS_MAPS)
 
     @property
     def shown_channels(self) -> int:
         """Channels of the maps of `shown` and the earlier answer."""
-        return GEODESIC_CHANNELS + 4 if self.geodesic else 0
+        if not self.geodesic:
+            return 0
+        return GEODESIC_CHANNELS + 4 + (0 if self.class_feature is None else CLASS_MAPS)
 
     def positional(self, positions: Tensor) -> Tensor:
         """Fourier features of positions (..., 3) in in-plane voxels, shape (..., dim)."""
@@ -178,6 +193,9 @@ class PromptEncoder(nn.Module):
         known = prompts.labels >= 0
         points = self.positional(prompts.points) + self.kinds(prompts.labels.clamp_min(0))
         points = points + self.feature(self._look_up(embedding.tokens.float(), prompts, embedding))
+        if self.class_feature is not None and embedding.classes is not None:
+            classes = self._look_up(embedding.classes, prompts, embedding)
+            points = points + self.class_feature(classes)
         points = torch.where(known[..., None], points, self.no_point.expand_as(points))
         corner_kinds = torch.tensor([BOX_LOWER, BOX_UPPER], device=points.device)
         corners = self.positional(prompts.boxes) + self.kinds(corner_kinds)
@@ -220,23 +238,56 @@ class PromptEncoder(nn.Module):
         maps.append((2 * prior - 1) * prompts.has_prior[:, None, None, None])
         if self.geodesic:
             maps += self._geodesic(prompts, image, embedding)
+        if self.class_feature is not None:
+            maps += self._class_maps(prompts, margin, embedding)
         return torch.stack(maps, dim=1)
+
+    def _class_maps(
+        self, prompts: PromptBatch, margin: Tensor, embedding: ImageEmbedding
+    ) -> list[Tensor]:
+        """Cosines with the class vectors at inside and outside points, and how a box's differ.
+
+        The last map is how much more often a box's class vectors look like a voxel's than those
+        around the box do.
+        """
+        assert embedding.classes is not None
+        classes = embedding.classes.float()  # (B, E, d, h, w)
+        at_points = F.normalize(self._look_up(classes, prompts, embedding), dim=-1)  # (B, P, E)
+        cosines = torch.einsum("bpe,bedhw->bpdhw", at_points, classes)
+        maps = []
+        for label in (POSITIVE, NEGATIVE):
+            chosen = (prompts.labels == label)[..., None, None, None]  # (B, P, 1, 1, 1)
+            best = cosines.masked_fill(~chosen, -1).amax(1)
+            maps.append(best * chosen.any(1))
+        # The box's own mean vector less that of the shell around it.
+        extent = (prompts.boxes[:, 1] - prompts.boxes[:, 0])[:, 1:].amax(-1)
+        inside = (margin > -0.5).to(classes.dtype)
+        around = (margin > -0.5 - 0.5 * extent[:, None, None, None]).to(classes.dtype) - inside
+        means = [
+            torch.einsum("bdhw,bedhw->be", w, classes)
+            / w.flatten(1).sum(1, keepdim=True).clamp_min(1)
+            for w in (inside, around)
+        ]
+        difference = torch.einsum("be,bedhw->bdhw", means[0] - means[1], classes)
+        return [*maps, difference * prompts.has_box[:, None, None, None]]
 
     def shown(self, dense: Tensor) -> Tensor:
         """Maps that an answer is made from directly, beside the earlier answer.
 
-        Some threshold of a geodesic distance is a usable answer, and need not be learnt by way of
-        coarse features.
+        Some threshold of a geodesic distance, or of the likeness to a clicked class, is a usable
+        answer, and need not be learnt by way of coarse features.
 
         Args:
             dense: As from `dense`.
 
         Returns:
             Shape (B, shown_channels - 1, d, h, w): geodesic maps, nearness to positive and to
-            negative points, box.
+            negative points, box, class maps.
         """
         each = 2 + self.image_channels  # maps per kind of point
-        return torch.cat((dense[:, -GEODESIC_CHANNELS:], dense[:, : 2 * each + 1 : each]), dim=1)
+        end = dense.shape[1] - (0 if self.class_feature is None else CLASS_MAPS)
+        geodesic = dense[:, end - GEODESIC_CHANNELS : end]
+        return torch.cat((geodesic, dense[:, : 2 * each + 1 : each], dense[:, end:]), dim=1)
 
     def signed_prior(self, prompts: PromptBatch) -> Tensor:
         """The earlier answer from -1 to 1, (B, 1, D, H, W); 0 without one.

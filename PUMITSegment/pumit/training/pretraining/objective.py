@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from pumit.errors import CheckpointError
 from pumit.models.checkpoint import load_checkpoint
 from pumit.models.index import find_model
+from pumit.networks.promptable.growth import with_class_path
+from pumit.networks.promptable.network import PromptableNetwork
 from pumit.training.loop.trainer import Task
 
 
@@ -84,8 +86,11 @@ def begin_with(network: nn.Module, model: str, names: tuple[str, ...]) -> None:
             f"initial {path.name} holds the network {checkpoint.recipe.get('network')!r}; this "
             f"recipe trains {names[0]}."
         )
+    state = checkpoint.state
+    if isinstance(network, PromptableNetwork):
+        state = with_class_path(state, network)
     try:
-        network.load_state_dict(checkpoint.state)
+        network.load_state_dict(state)
     except RuntimeError:
         raise CheckpointError(
             f"initial {path.name} has other network_sizes than this recipe; make them alike, or "

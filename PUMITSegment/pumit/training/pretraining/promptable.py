@@ -28,11 +28,8 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
     """
     scene_device = _scene_device(recipe, context)
     sizes: dict[str, Any] = {**PROMPTABLE, **recipe.network_sizes}
-    network = build_network("promptable", **sizes)
-    assert isinstance(network, PromptableNetwork)
-    if recipe.initial is not None:
-        begin_with(network, recipe.initial, ("promptable",))
     scans = None
+    class_sets: list[tuple[str, int]] = []
     if recipe.real_cases:
         folder = _real_folder(recipe)
         if not folder.is_dir():
@@ -42,10 +39,19 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         unlabelled = [folder / u for u in recipe.real_unlabelled]
         share = recipe.unlabelled_targets
         share = UNLABELLED if share is None else share
-        scans = RealScans(folder, recipe.real_cases, unlabelled, share, recipe.real_shares)
+        scans = RealScans(
+            folder, recipe.real_cases, unlabelled, share, recipe.real_shares, recipe.upright
+        )
         for each in recipe.real_sets:
             cases = folder / each.folder
             scans.add(cases, _of_tiers(cases, each))
+        if sizes["class_channels"]:
+            class_sets = scans.number_classes()
+            sizes["num_classes"] = len(class_sets)
+    network = build_network("promptable", **sizes)
+    assert isinstance(network, PromptableNetwork)
+    if recipe.initial is not None:
+        begin_with(network, recipe.initial, ("promptable",))
     task = PromptableTask(
         network,
         scans=scans,
@@ -58,6 +64,8 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         targets_per_field=recipe.targets_per_field,
         scene_device=scene_device,
         compiler="inductor" if recipe.compile else None,
+        class_sets=class_sets,
+        more_fields=recipe.more_fields,
     )
     degrees = dict(zip(DEGREES, DEGREE_SHARES, strict=True))
     return Objective(task, degrees, {"network": "promptable", "sizes": sizes})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,10 +16,11 @@ from pumit.preprocessing.intensity import field_channels
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.labelled_scans import RealScan
 from pumit.training.promptable.simulated_prompts import PromptState, first_prompts, one_click
-from pumit.training.synthesis.scene import Scene, draw_scene
+from pumit.training.synthesis.scene import UNKNOWN, Scene, draw_scene
 
 # Fields of a step, times the batch size: thinner fields come in larger batches.
 FIELDS = {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}
+ENDS = 0.3  # share of fields that the scan ends in
 # Answers per target: the first, and one after each correction.
 ROUNDS: Mapping[int, float] = {2: 0.34, 3: 0.33, 5: 0.19, 7: 0.09, 10: 0.05}
 
@@ -31,6 +32,31 @@ class Scans(Protocol):
 
     def draw(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
         """A scene of a degree, or None where the drawn place has no usable target."""
+
+
+@runtime_checkable
+class ClassScans(Protocol):
+    """Scans whose voxels have classes."""
+
+    def draw_wide(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
+        """A scene with classes that shows much of its scan, or None."""
+
+
+@dataclass
+class DrawnField:
+    """One field.
+
+    Attributes:
+        image: What the network sees, (3, D, H, W).
+        masks: Targets, bool, each (D, H, W).
+        hidden: Voxels that each target has beyond the field; NaN where nobody knows.
+        classes: Class of each voxel, (D, H, W); `UNKNOWN` where nobody knows.
+    """
+
+    image: Tensor
+    masks: list[Tensor]
+    hidden: list[float]
+    classes: Tensor
 
 
 @dataclass
@@ -47,6 +73,9 @@ class FieldBatch:
         states: What the user starts with, per target.
         is_real: (T,) bool, whether it was cut from one of the scans, with its labels.
         beyond: (T,) voxels that the target has beyond its field; NaN where nobody knows.
+        classes: Class of each voxel of the fields, (B, D, H, W); `UNKNOWN` where nobody knows.
+        more: Further images (M, 3, D, H, W) with classes and no targets.
+        more_classes: Their classes, (M, D, H, W).
     """
 
     image: Tensor
@@ -58,6 +87,9 @@ class FieldBatch:
     states: list[PromptState]
     is_real: Tensor
     beyond: Tensor
+    classes: Tensor
+    more: Tensor
+    more_classes: Tensor
 
     def __len__(self) -> int:
         return len(self.image)
@@ -69,13 +101,8 @@ class FieldBatch:
 
     def to(self, device: torch.device) -> FieldBatch:
         """The same batch on a device; the prompts stay."""
-        image, target, ratio, is_real, beyond = (
-            t.to(device, non_blocking=True)
-            for t in (self.image, self.target, self.ratio, self.is_real, self.beyond)
-        )
-        return replace(
-            self, image=image, target=target, ratio=ratio, is_real=is_real, beyond=beyond
-        )
+        names = ("image", "target", "ratio", "is_real", "beyond", "classes", "more", "more_classes")
+        return replace(self, **{n: getattr(self, n).to(device, non_blocking=True) for n in names})
 
     def pin_memory(self) -> FieldBatch:
         """The same batch in memory that a GPU reads without waiting; `DataLoader` asks for it."""
@@ -100,6 +127,7 @@ class FieldSource:
         rounds: How often the user is answered, each with its share of the steps.
         one_click: Share of real targets that a user begins with one click for, whatever share of
             clicks there is among all.
+        more_fields: Fields without targets, for their classes, for each field with targets.
     """
 
     def __init__(
@@ -116,7 +144,9 @@ class FieldSource:
         label_maps: LabelMaps | None = None,
         map_share: float = 0.0,
         field_sizes: Mapping[int, float] | None = None,
+        more_fields: float = 0.0,
     ) -> None:
+        self.more_fields = more_fields
         self.field_size = field_size
         self.field_sizes = dict(field_sizes) if field_sizes else {field_size: 1.0}
         self.scans = scans
@@ -156,6 +186,52 @@ class FieldSource:
                 return scene, scene.is_labelled and draw < share
         return draw_scene(da0, size, generator, self.device), False
 
+    def _field(
+        self, scene: Scene, depth: int, generator: torch.Generator, *, ends: float = ENDS
+    ) -> DrawnField:
+        """Turn a scene, cut it to `depth` slices and let the scan end inside of it."""
+        # 1. Image, targets, extent of the scan and classes as one stack (C, D, H, W).
+        order = torch.randperm(len(scene.targets), generator=generator).tolist()
+        there = [] if scene.inside is None else [scene.inside]
+        known = torch.full_like(scene.image, UNKNOWN)
+        known = known if scene.classes is None else scene.classes.to(known)
+        masks = [scene.targets[i] for i in order]
+        stack = torch.stack([scene.image, *masks, *there, known]).to(self.device)
+        if not scene.is_upright:
+            stack = _flip_and_turn(stack, generator)
+        wholes = [
+            whole_voxels(stack[1 + n]) if scene.wholes is None else scene.wholes[i]
+            for n, i in enumerate(order)
+        ]
+        # 2. Fewer slices, the scan's end, and how much of each target that hides.
+        inside, stack = cut_out(stack, depth, generator, ends)
+        classes = torch.where(inside > 0, stack[-1], UNKNOWN).round().long()
+        stack = stack[:-1]
+        hidden = [
+            max(whole - float((t > 0.5).sum()), 0.0) if whole == whole else whole
+            for whole, t in zip(wholes, stack[1:], strict=False)
+        ]
+        stack[1:] *= inside
+        if there:
+            inside, stack = stack[-1], stack[:-1]
+        # 3. The channels that the network sees, (3, D, H, W).
+        shown = field_channels(stack[0].cpu().numpy(), inside.cpu().numpy())
+        image = torch.from_numpy(shown).to(inside.device)
+        return DrawnField(image, [t > 0.5 for t in stack[1:]], hidden, classes)
+
+    def _more_fields(
+        self, count: int, da0: int, size: int, depth: int, generator: torch.Generator
+    ) -> list[DrawnField]:
+        """Fields of labelled scans, for their classes alone; at most `count`."""
+        if not isinstance(self.scans, ClassScans):
+            return []
+        scenes = [self.scans.draw_wide(da0, size, generator) for _ in range(count)]
+        return [
+            self._field(scene, depth, generator, ends=0.0)
+            for scene in scenes
+            if scene is not None and scene.classes is not None
+        ]
+
     def draw(self, da0: int, generator: torch.Generator, shared: torch.Generator) -> FieldBatch:
         """Draw a batch of one degree; thinner fields come in larger batches.
 
@@ -164,40 +240,24 @@ class FieldSource:
             generator: Of this process and step, on the CPU.
             shared: In the same state in every process, for what decides how long a step takes.
         """
-        images, targets, ratios, real, beyond = [], [], [], [], []
+        images, targets, ratios, real, beyond, classes = [], [], [], [], [], []
         size = self._size(shared)
         depth = draw_depth(da0, size, shared)
         batch_size = max(1, round(self.batch_size * (self.field_size / size) ** 3))
-        for _ in range(batch_size * FIELDS[da0]):
+        count = batch_size * FIELDS[da0]
+        for _ in range(count):
             scene, is_real = self._scene(da0, size, generator)
-            order = torch.randperm(len(scene.targets), generator=generator).tolist()
-            there = [] if scene.inside is None else [scene.inside]
-            stack = torch.stack([scene.image, *(scene.targets[i] for i in order), *there])
-            image = stack.to(self.device)
-            if not scene.is_upright:
-                image = _flip_and_turn(image, generator)
-            wholes = [
-                whole_voxels(image[1 + n]) if scene.wholes is None else scene.wholes[i]
-                for n, i in enumerate(order)
-            ]
-            inside, image = cut_out(image, depth, generator)
-            hidden = [
-                max(whole - float((t > 0.5).sum()), 0.0) if whole == whole else whole
-                for whole, t in zip(wholes, image[1:], strict=False)
-            ]
-            image[1:] *= inside
-            if there:
-                inside, image = image[-1], image[:-1]
-            shown = field_channels(image[0].cpu().numpy(), inside.cpu().numpy())
-            images.append(torch.from_numpy(shown).to(inside.device))
-            masks = [t > 0.5 for t in image[1:]]
-            usable = [i for i, m in enumerate(masks) if int(m.sum()) >= 8] or [0]
-            rarity = torch.tensor([(1.1 - box_fill(masks[i])) ** 2 for i in usable])
+            drawn = self._field(scene, depth, generator)
+            images.append(drawn.image)
+            classes.append(drawn.classes)
+            usable = [i for i, m in enumerate(drawn.masks) if int(m.sum()) >= 8] or [0]
+            rarity = torch.tensor([(1.1 - box_fill(drawn.masks[i])) ** 2 for i in usable])
             pick = torch.multinomial(rarity, self.targets_per_field, True, generator=generator)
-            targets += [masks[usable[int(i)]] for i in pick]
-            beyond += [hidden[usable[int(i)]] for i in pick]
+            targets += [drawn.masks[usable[int(i)]] for i in pick]
+            beyond += [drawn.hidden[usable[int(i)]] for i in pick]
             ratios += [0.0 if da0 == 5 else scene.slice_ratio] * self.targets_per_field
             real += [is_real] * self.targets_per_field
+        more = self._more_fields(round(count * self.more_fields), da0, size, depth, generator)
         rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
         target = torch.stack(targets)
         begins = zip(target.cpu().numpy(), ratios, one_each(rng, len(targets)), real, strict=True)
@@ -219,6 +279,9 @@ class FieldSource:
             states,
             torch.tensor(real),
             torch.tensor(beyond),
+            torch.stack(classes),
+            torch.stack([field.image for field in more]) if more else images[0].new_empty(0),
+            torch.stack([field.classes for field in more]) if more else classes[0].new_empty(0),
         )
 
 
@@ -272,13 +335,16 @@ def draw_depth(da0: int, size: int, shared: torch.Generator) -> int:
     return unit * int(torch.randint(2, whole // unit + 1, (), generator=shared))
 
 
-def cut_out(stack: Tensor, depth: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def cut_out(
+    stack: Tensor, depth: int, generator: torch.Generator, ends: float = ENDS
+) -> tuple[Tensor, Tensor]:
     """Cut a field to fewer slices around its first target, and let the scan end inside of it.
 
     Args:
         stack: Image and targets, (1 + T, D, H, W).
         depth: Slices to keep.
         generator: Source of randomness.
+        ends: Share of fields that the scan ends in.
 
     Returns:
         Inside mask (depth, H, W), 0 beyond the scan's end, and the stack (1 + T, depth, H, W).
@@ -290,7 +356,7 @@ def cut_out(stack: Tensor, depth: int, generator: torch.Generator) -> tuple[Tens
     start = int(torch.randint(low, high + 1, (), generator=generator))
     stack = stack[:, start : start + depth]
     inside = torch.ones(stack.shape[1:], device=stack.device)
-    if torch.rand((), generator=generator) < 0.3:
+    if torch.rand((), generator=generator) < ends:
         at = torch.nonzero(stack[1])
         place = at[int(torch.randint(len(at), (), generator=generator))]
         for axis, n in enumerate(stack.shape[1:]):

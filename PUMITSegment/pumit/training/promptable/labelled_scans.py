@@ -20,6 +20,7 @@ from pumit.training.promptable.supervoxels import pseudo_targets
 from pumit.training.synthesis.grid import integer, log_uniform, uniform
 from pumit.training.synthesis.scene import (
     MIN_REAL_SHARE,
+    UNKNOWN,
     Scene,
     is_target,
     slice_ratio_for,
@@ -35,6 +36,9 @@ UNLABELLED = 0.5
 UNION, PART = 0.12, 0.12  # share of labelled targets that are a union, or a part
 CLOSE = 0.15  # share of fields that hold a part of their structure only
 COARSENED = 2.5  # a scan whose slices force voxels so much coarser than drawn is passed over
+WIDE = (0.2, 1.0)  # extent of a structure over that of an upright field
+VIEW = (0.4, 1.0)  # width of a wide field over that of its scan
+TILT = 0.2  # radians that an upright field is turned at most
 TRIES = 12  # scans that are tried for one scene
 
 
@@ -48,6 +52,7 @@ class RealScan:
         places: Per structure a sample of its voxels, (n, 3), and its extent in mm.
         voxels: Per structure how many voxels it has.
         values: Per structure the labels that make it up.
+        classes: Number among all classes of each label from 0 on; empty for none.
     """
 
     image: Pyramid
@@ -55,6 +60,7 @@ class RealScan:
     places: dict[int, tuple[npt.NDArray[np.int64], float]]
     values: dict[int, tuple[int, ...]]
     voxels: dict[int, int] = field(default_factory=dict)
+    classes: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def mask(self, labels: Tensor, structure: int) -> Tensor:
         """Where a structure is in a piece of the label map."""
@@ -121,6 +127,9 @@ class RealScans:
         unlabelled: Further scans without labels.
         unlabelled_targets: Share of scenes whose targets are pieces of the image itself.
         shares: Data sets that are drawn as often as this says, 0 to 1; all others share the rest.
+        upright: Share of scenes of labelled structures that lie as their scan does, show grey
+            values as they are, and much of what is around: what a structure is, is learnt far
+            sooner from these.
     """
 
     def __init__(
@@ -130,10 +139,12 @@ class RealScans:
         unlabelled: Sequence[Path] = (),
         unlabelled_targets: float = UNLABELLED,
         shares: Mapping[str, float] | None = None,
+        upright: float = 0.0,
     ) -> None:
         self.scans: list[RealScan] = []
         self.shares = dict(shares or {})
         self.unlabelled_targets = unlabelled_targets
+        self.upright = upright
         self._sets: dict[str, dict[str, list[int]]] = {}  # data set -> patient -> scans
         self.add(folder, cases)
         for path in unlabelled:
@@ -152,6 +163,27 @@ class RealScans:
                 str(facts.get("dataset") or data_set_of(case)),
                 str(facts.get("patient") or case),
             )
+
+    def number_classes(self) -> list[tuple[str, int]]:
+        """Number the labels of all data sets, their backgrounds too.
+
+        Returns:
+            Data set and label of each class, in their order.
+        """
+        known: list[tuple[str, int]] = []
+        for data_set, patients in sorted(self._sets.items()):
+            scans = [self.scans[i] for group in patients.values() for i in group]
+            labels = sorted({label for scan in scans for label in scan.values})
+            if not labels:
+                continue
+            first = len(known)
+            known += [(data_set, label) for label in (0, *labels)]
+            table = np.full(labels[-1] + 1, UNKNOWN, np.int64)
+            table[[0, *labels]] = np.arange(first, len(known))
+            for scan in scans:
+                if scan.labels is not None:
+                    scan.classes = table
+        return known
 
     def _add(self, scan: RealScan, data_set: str, patient: str) -> None:
         patients = self._sets.setdefault(data_set, {})
@@ -193,6 +225,18 @@ class RealScans:
                 return scene
         return None
 
+    def draw_wide(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
+        """Draw a scene with classes that shows much of its scan, as it lies; else None."""
+        rng = np.random.default_rng(int(torch.randint(2**31, (), generator=generator)))
+        for _ in range(TRIES):
+            scan = self._any(rng)
+            if not len(scan.classes) or not scan.places:
+                continue
+            scene = self._scene(scan, da0, size, rng, generator, is_wide=True)
+            if scene is not None:
+                return scene
+        return None
+
     def _scene(
         self,
         scan: RealScan,
@@ -200,17 +244,27 @@ class RealScans:
         size: int,
         rng: np.random.Generator,
         generator: torch.Generator,
+        *,
+        is_wide: bool = False,
     ) -> Scene | None:
         """A scene of one scan, or None."""
         # 1. A place: about a structure, or anywhere.
         ratio = slice_ratio_for(da0, generator)
         spacing = np.asarray(scan.image.spacing_mm)
         value = 0
-        if scan.places and rng.random() >= self.unlabelled_targets:
+        is_upright = is_wide or (bool(scan.places) and rng.random() < self.upright)
+        if is_wide:
+            value = int(rng.choice(list(scan.places)))
+            voxels, _ = scan.places[value]
+            centre = voxels[int(rng.integers(len(voxels)))].astype(np.float64)
+            whole = float(np.max(np.asarray(scan.image.array.shape[1:]) * spacing[1:]))
+            in_plane = whole / size * log_uniform(generator, *VIEW)
+        elif scan.places and rng.random() >= self.unlabelled_targets:
             value = int(rng.choice(list(scan.places)))
             voxels, extent = scan.places[value]
             centre = voxels[int(rng.integers(len(voxels)))].astype(np.float64)
-            in_plane = extent / (size * share_of_field(generator))
+            share = log_uniform(generator, *WIDE) if is_upright else share_of_field(generator)
+            in_plane = extent / (size * share)
         else:
             centre = rng.uniform(0.2, 0.8, 3) * np.asarray(scan.image.array.shape)
             whole = float(np.max(np.asarray(scan.image.array.shape[1:]) * spacing[1:]))
@@ -226,18 +280,28 @@ class RealScans:
         step = (slice_mm / spacing[0], in_plane / spacing[1], in_plane / spacing[2])
         shape = field_shape(da0, size)
         room = np.asarray(shape) * np.asarray(step)
-        centre = centre + rng.uniform(-0.3, 0.3, 3) * room
+        aside = 0.2 if is_wide else 0.3
+        centre = centre + rng.uniform(-aside, aside, 3) * room
         if da0 == 5:
             centre[0] = np.round(np.clip(centre[0], 0, scan.image.array.shape[0] - 1))
         where = Field(tuple(centre), step, shape, ratio, da0)
-        rotation = _rotation(rng, is_isotropic=da0 == 0 and spacing[0] < 1.6 * spacing[1])
+        if is_upright:
+            rotation = _turned(rng.uniform(-TILT, TILT))
+        else:
+            rotation = _rotation(rng, is_isotropic=da0 == 0 and spacing[0] < 1.6 * spacing[1])
         image, inside = map(torch.from_numpy, scan.image.sample(where, rotation))
         if float(inside.mean()) < 0.4:
             return None
         image = torch.where(inside > 0, image, image[inside > 0].min())
         # 3. Targets: structures, or pieces of the image itself.
-        if scan.labels is not None and value:
+        classes = None
+        labels = None
+        if scan.labels is not None and (value or len(scan.classes)):
             labels = torch.from_numpy(scan.labels.sample_nearest(where, rotation))
+        if labels is not None and len(scan.classes):
+            classes = torch.from_numpy(scan.classes)[labels.long().clamp(0, len(scan.classes) - 1)]
+            classes = torch.where(inside > 0, classes, UNKNOWN)
+        if labels is not None and value:
             found = label_targets(scan, labels, value, rng)
             sizes = [scan.voxels[structure] / float(np.prod(step)) for structure, _ in found]
             targets, sizes = varied([mask for _, mask in found], sizes, rng, generator)
@@ -247,7 +311,14 @@ class RealScans:
             wholes = None
         if not targets:
             return None
-        return Scene(vary(image, rng), targets, ratio, wholes=wholes)
+        return Scene(
+            vary(image, rng, inverted=0.0 if is_upright else INVERTED),
+            targets,
+            ratio,
+            is_upright=is_upright,
+            wholes=wholes,
+            classes=classes,
+        )
 
 
 def share_of_field(generator: torch.Generator) -> float:
@@ -320,12 +391,16 @@ def varied(
     return out, sizes
 
 
+def _turned(angle: float) -> npt.NDArray[np.float64]:
+    """In-plane rotation by an angle in radians, (3, 3)."""
+    c, s = np.cos(angle), np.sin(angle)
+    return np.array([[1.0, 0, 0], [0, c, -s], [0, s, c]])
+
+
 def _rotation(rng: np.random.Generator, *, is_isotropic: bool) -> npt.NDArray[np.float64]:
     """Random in-plane rotation and flips; any axis becomes depth where voxels allow it."""
     angle = rng.uniform(-np.pi, np.pi) if rng.random() < 0.7 else 0.0
-    c, s = np.cos(angle), np.sin(angle)
-    matrix = np.array([[1.0, 0, 0], [0, c, -s], [0, s, c]])
-    matrix = matrix * rng.choice([-1.0, 1.0], 3)[:, None]
+    matrix = _turned(angle) * rng.choice([-1.0, 1.0], 3)[:, None]
     if is_isotropic:
         matrix = matrix[rng.permutation(3)]
     return matrix

@@ -16,6 +16,7 @@ from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.promptable.prompt_encoder import PromptBatch
 from pumit.networks.pumit import Anisotropy
 from pumit.training.loop.prefetch import Draw
+from pumit.training.promptable.class_loss import class_loss
 from pumit.training.promptable.corrections import correct_all
 from pumit.training.promptable.fields import ROUNDS, FieldBatch, FieldSource, Scans, one_each
 from pumit.training.promptable.label_maps import LabelMaps
@@ -25,6 +26,7 @@ DEGREES = (0, 1, 2, 3, 4, 5)
 DEGREE_SHARES = (0.22, 0.24, 0.32, 0.10, 0.04, 0.08)
 # Of prompts, logits, estimates and whether they are ambiguous: loss, index shown, error.
 Grade = Callable[[PromptBatch, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+CLASS_WEIGHT = 0.5  # of the loss of classes
 LOST, COARSENED = 0.08, 0.12  # shares of earlier answers
 COMPILED_SHAPES = 64  # programs of one function that `torch.compile` keeps
 
@@ -46,6 +48,9 @@ class PromptableTask(nn.Module):
         compiler: Back end of `torch.compile` for the image encoder, such as `inductor`, or None.
         rounds: How often a user is answered, each with its share of the steps.
         one_click: Share of real targets that begin with one click; see `FieldSource`.
+        class_sets: Data set and label of each class of the network, for `class_loss`; see
+            `RealScans.number_classes`.
+        more_fields: See `FieldSource`.
     """
 
     def __init__(
@@ -63,6 +68,8 @@ class PromptableTask(nn.Module):
         compiler: str | None = None,
         rounds: Mapping[int, float] = ROUNDS,
         one_click: float = 0.0,
+        class_sets: Sequence[tuple[str, int]] = (),
+        more_fields: float = 0.0,
     ) -> None:
         super().__init__()
         self.network = network
@@ -79,7 +86,10 @@ class PromptableTask(nn.Module):
             device=torch.device("cpu") if scene_device is None else scene_device,
             rounds=rounds,
             one_click=one_click,
+            more_fields=more_fields,
         )
+        names = sorted({name for name, _ in class_sets})
+        self.class_sets = torch.tensor([names.index(name) for name, _ in class_sets])
         self._embed = network.embed
         if compiler is not None:
             from torch._dynamo import config  # takes seconds
@@ -123,6 +133,9 @@ class PromptableTask(nn.Module):
         rngs = one_each(batch.rng, len(batch.states))
         states = [replace(s, points=list(s.points)) for s in batch.states]
         embedding = self._embed(batch.image, Anisotropy(batch.da0))
+        of_classes = self._class_losses(batch, embedding)
+        if batch.rounds == 0:
+            return {"loss": of_classes["loss"], **_logged(of_classes)}
         embedding = embedding.repeat(self.targets_per_field)
         grade = self.grader(batch, embedding)
         prior: Tensor | None = None
@@ -147,11 +160,33 @@ class PromptableTask(nn.Module):
         assert first is not None
         assert last is not None
         return {
-            "loss": torch.stack(losses).mean(),
+            "loss": torch.stack(losses).mean() + CLASS_WEIGHT * of_classes["loss"],
             "dice_first": first.mean(),
             "dice_last": last.mean(),
             "iou_error": torch.stack(iou_error).mean(),
+            **_logged(of_classes),
         }
+
+    def _class_losses(self, batch: FieldBatch, embedding: ImageEmbedding) -> dict[str, Tensor]:
+        """Loss and Dice of the classes of all fields, those without targets too."""
+        if embedding.classes is None or not len(self.class_sets):
+            return {"loss": batch.image.new_zeros(())}
+        sets = self.class_sets.to(batch.image.device)
+        parts = [(embedding, batch.classes)]
+        if len(batch.more):
+            parts.append((self._embed(batch.more, Anisotropy(batch.da0)), batch.more_classes))
+        found = [class_loss(self.network.class_logits(of), truth, sets) for of, truth in parts]
+        weights = torch.stack([w for _, _, w in found])
+        total = weights.sum().clamp_min(1)
+        losses, dices = (torch.stack([f[i] for f in found]) for i in (0, 1))
+        known = {"loss": (losses * weights).sum() / total}
+        if weights.sum() > 0:
+            known["dice"] = (dices * weights).sum() / total
+        return known
+
+
+def _logged(of_classes: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {"dice_classes": of_classes["dice"]} if "dice" in of_classes else {}
 
 
 def prompt_batch(

@@ -61,6 +61,8 @@ class PromptableRecipe(PretrainingRecipe):
         map_share: Share of fields generated from label maps.
         field_sizes: In-plane voxels of fields with their share of the steps; the network's without.
         rounds: Answers per target with their share of the steps.
+        upright: Share of fields of labelled structures that lie as their scan does.
+        more_fields: Fields that teach classes only, for each field with targets.
     """
 
     scene_device: str = "cpu"
@@ -77,6 +79,8 @@ class PromptableRecipe(PretrainingRecipe):
     map_share: float = 0.0
     field_sizes: Shares | None = None
     rounds: Shares | None = None
+    upright: float = 0.0
+    more_fields: float = 0.0
 
     @model_validator(mode="after")
     def _require_folder_and_shares(self) -> PromptableRecipe:

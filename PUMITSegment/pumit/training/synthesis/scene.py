@@ -19,6 +19,7 @@ from pumit.training.synthesis.painting import any_of
 MIN_SHARE, MAX_SHARE = 0.002, 0.55  # of the field: outside of this a target teaches little
 # Of a real structure: inference looks at it in fields of any size, and must know small ones too.
 MIN_REAL_SHARE = 0.0003
+UNKNOWN = -1  # class of a voxel that nobody knows
 
 
 @dataclass
@@ -34,6 +35,8 @@ class Scene:
         is_labelled: Whether its targets are what somebody wants, not merely places to click.
         wholes: Voxels, of this scene's size, that each target has as a whole, here and beyond the
             scene; None where nobody knows.
+        classes: Number of each voxel's class among all data sets, (D, H, W), `UNKNOWN` beyond the
+            scan; None where the scene has no classes.
     """
 
     image: Tensor
@@ -43,6 +46,7 @@ class Scene:
     is_upright: bool = False
     is_labelled: bool = True
     wholes: list[float] | None = None
+    classes: Tensor | None = None
 
 
 def slice_ratio_for(da0: int, generator: torch.Generator) -> float:

@@ -48,9 +48,16 @@ def both_engines(**sizes: object) -> tuple[TorchEngine, OpenVinoEngine]:
 SMALL = {"widths": (8, 16, 16), "dim": 48, "depth": 2, "num_heads": 4, "field_size": 16}
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["geodesic", "plain"])
+VARIANTS = {
+    "plain": {"geodesic": False},
+    "geodesic": {"geodesic": True},
+    "classes": {"geodesic": True, "class_channels": 6, "num_classes": 5},
+}
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
 def engines(request: pytest.FixtureRequest) -> tuple[TorchEngine, OpenVinoEngine]:
-    return both_engines(**SMALL, geodesic=request.param)
+    return both_engines(**SMALL, **VARIANTS[request.param])
 
 
 @pytest.mark.parametrize("kind", ["one click", "clicks", "box", "box and clicks", "nothing"])
@@ -92,5 +99,7 @@ def test_prompt_maps_are_those_of_the_network(
     expected = encoder.dense(batch, features.embedding)[0].detach().numpy()
     shape = expected.shape[1:]
     grid = MapGrid.of(image[:2], shape, ratio, geodesic=encoder.geodesic)
-    for own, wanted in zip(prompt_maps(prompts, grid, 16), expected, strict=True):
+    classes = features.embedding.classes
+    vectors = None if classes is None else classes[0].numpy()
+    for own, wanted in zip(prompt_maps(prompts, grid, 16, vectors), expected, strict=True):
         np.testing.assert_allclose(own, wanted, atol=1e-4)

@@ -13,7 +13,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.preprocessing.fields import field_shape
 from pumit.training.promptable.labelled_scans import RealScans, data_set_of, load_scan, part_of
 from pumit.training.promptable.supervoxels import coherent_pieces
-from pumit.training.synthesis.scene import MAX_SHARE, MIN_REAL_SHARE
+from pumit.training.synthesis.scene import MAX_SHARE, MIN_REAL_SHARE, UNKNOWN
 
 SIZE = 16
 
@@ -154,3 +154,36 @@ def test_targets_are_pieces_of_the_image_as_often_as_asked(folder: Path) -> None
     with_labels = [scans.draw(1, SIZE, torch.Generator().manual_seed(i)) for i in range(10)]
     for scene in with_labels:
         assert scene is None or len(scene.targets) <= 2  # of two structures
+
+
+def test_classes_are_numbered_by_data_set(folder: Path) -> None:
+    """Each data set has a background of its own."""
+    index = {"a": {"dataset": "hearts"}, "b": {"dataset": "brains"}}
+    (folder / "index.json").write_text(json.dumps(index))
+    scans = RealScans(folder, [], [folder / "bare.nii.gz"])
+    scans.add(folder, ["a", "b"])
+    known = scans.number_classes()
+    assert known == [
+        *(("brains", label) for label in (0, 1, 2)),
+        *(("hearts", label) for label in (0, 1, 2)),
+    ]
+    _, hearts, brains = scans.scans
+    assert hearts.classes.tolist() == [3, 4, 5]
+    assert brains.classes.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("da0", [0, 1, 5])
+def test_wide_scenes_have_the_class_of_each_voxel(folder: Path, da0: int) -> None:
+    scans = RealScans(folder, ["a"], [folder / "bare.nii.gz"])
+    scans.number_classes()
+    generator = torch.Generator().manual_seed(0)
+    scenes = [scans.draw_wide(da0, SIZE, generator) for _ in range(10)]
+    drawn = [s for s in scenes if s is not None]
+    assert drawn
+    for scene in drawn:
+        assert scene.is_upright
+        assert scene.classes is not None
+        assert scene.classes.shape == scene.image.shape
+        assert set(scene.classes.unique().tolist()) <= {UNKNOWN, 0, 1, 2}
+        structure = scene.image[scene.classes > 0].mean()
+        assert structure > scene.image[scene.classes == 0].mean() + 0.1  # they lie on each other

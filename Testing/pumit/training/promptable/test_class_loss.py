@@ -1,0 +1,64 @@
+"""The loss of classes compares each field with the classes of its own data set."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pumit.training.promptable.class_loss import class_loss
+from pumit.training.synthesis.scene import UNKNOWN
+from torch import Tensor
+
+SETS = torch.tensor([0, 0, 0, 1, 1])  # background, two structures; background, one structure
+
+
+@pytest.fixture
+def truth() -> Tensor:
+    """A field of the first data set, one of the second, one that nobody labelled."""
+    labels = torch.full((3, 4, 8, 8), UNKNOWN)
+    labels[0], labels[0, :, :4], labels[0, :, :2] = 0, 1, 2
+    labels[1], labels[1, :, :4] = 3, 4
+    return labels
+
+
+def logits_of(truth: Tensor, sure: float) -> Tensor:
+    """Logits (B, 5, 2, 4, 4) that are right."""
+    coarse = truth[:, ::2, ::2, ::2]
+    return torch.stack([sure * (coarse == c).float() for c in range(5)], dim=1)
+
+
+def test_right_answers_cost_nothing(truth: Tensor) -> None:
+    loss, dice, count = class_loss(logits_of(truth, 50.0), truth, SETS)
+    assert float(loss) < 1e-3
+    assert float(dice) > 0.99
+    assert int(count) == 2
+
+
+def test_classes_of_other_data_sets_do_not_count(truth: Tensor) -> None:
+    logits = logits_of(truth, 5.0)
+    other = logits.clone()
+    other[0, 3:] += 100
+    other[1, :3] += 100
+    torch.testing.assert_close(class_loss(other, truth, SETS), class_loss(logits, truth, SETS))
+
+
+def test_it_equals_a_slow_reference(truth: Tensor) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 5, 2, 4, 4, generator=generator)
+    losses = []
+    for i, own in ((0, [0, 1, 2]), (1, [3, 4])):
+        p = logits[i, own].softmax(0)
+        coarse = truth[i, ::2, ::2, ::2]
+        right = [p[k][coarse == c].log().sum() for k, c in enumerate(own)]
+        cross = -torch.stack(right).sum() / coarse.numel()
+        dice = []
+        for k, c in enumerate(own[1:], start=1):
+            hit = (coarse == c).float()
+            dice.append((2 * (p[k] * hit).sum() + 1) / (p[k].sum() + hit.sum() + 1))
+        losses.append(cross + 1 - torch.stack(dice).mean())
+    loss, _, _ = class_loss(logits, truth, SETS)
+    torch.testing.assert_close(loss, torch.stack(losses).mean())
+
+
+def test_fields_without_classes_cost_nothing(truth: Tensor) -> None:
+    loss, dice, count = class_loss(torch.randn(1, 5, 2, 4, 4), truth[2:], SETS)
+    assert (float(loss), float(dice), int(count)) == (0, 0, 0)
