@@ -93,6 +93,7 @@ PROMPTABLE: dict[str, Any] = {
     "geodesic": False,
     "class_channels": 0,
     "num_classes": 0,
+    "qk_norm": False,
 }
 
 _HYMAMBA = {

@@ -107,10 +107,15 @@ def _shown(maps: Node, own: int, channels: int, each: int) -> Node:
 
 def _cross(layers: GraphLayers, heads: int, q: Node, k: Node, v: Node, name: str) -> Node:
     """`CrossAttention`."""
-    scale = (len(layers.weight(f"{name}.q.weight")) // heads) ** -0.5
+    qk_norm = layers.has(f"{name}.scale")
+    scale = 1.0 if qk_norm else (len(layers.weight(f"{name}.q.weight")) // heads) ** -0.5
     q = layers.linear(q, f"{name}.q", factor=scale)
     k, v = layers.linear(k, f"{name}.k"), layers.linear(v, f"{name}.v")
-    return layers.linear(attend(*(split_heads(t, heads) for t in (q, k, v))), f"{name}.proj")
+    q, k, v = (split_heads(t, heads) for t in (q, k, v))
+    if qk_norm:
+        q, k = (ops.normalize_l2(t, integers([3]), 1e-24, "max") for t in (q, k))
+        q = ops.multiply(q, constant(layers.weight(f"{name}.scale").reshape(1, -1, 1, 1)))
+    return layers.linear(attend(q, k, v), f"{name}.proj")
 
 
 def _two_way(

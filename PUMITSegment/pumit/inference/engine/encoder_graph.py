@@ -40,6 +40,7 @@ class NetworkSizes:
     geodesic: bool
     class_channels: int = 0
     num_classes: int = 0
+    qk_norm: bool = False
 
     def __post_init__(self) -> None:
         counts = (self.dim, self.depth, self.num_heads, self.num_masks, self.num_decoder_blocks)

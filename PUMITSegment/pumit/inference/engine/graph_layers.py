@@ -67,6 +67,10 @@ class GraphLayers:
         self.used.add(name)
         return self._weights[name]
 
+    def has(self, name: str) -> bool:
+        """Whether the network has a parameter of that name."""
+        return name in self._weights
+
     def _biased(self, x: Node, name: str, extra: Floats | float = 0.0) -> Node:
         bias = self.weight(f"{name}.bias") + extra
         return ops.add(x, constant(bias.reshape(1, -1, 1, 1, 1)))

@@ -13,6 +13,7 @@ from pumit.networks.promptable.network import PromptableNetwork
 CONTEXT = "image_encoder.context."
 DECODER = "mask_decoder."
 PROTOTYPES = "prototypes.weight"
+SCALES = "attention.scale", "to_image.scale", "to_tokens.scale"
 
 
 def with_class_path(state: Mapping[str, Tensor], network: PromptableNetwork) -> dict[str, Tensor]:
@@ -26,11 +27,12 @@ def with_class_path(state: Mapping[str, Tensor], network: PromptableNetwork) -> 
         network: Of the same sizes, with class vectors or without.
     """
     grown, own = dict(state), network.state_dict()
-    if network.image_encoder.context is None:
-        return grown
-    if PROTOTYPES in state and own[PROTOTYPES].shape != state[PROTOTYPES].shape:
+    if PROTOTYPES in own and own[PROTOTYPES].shape != state.get(PROTOTYPES, own[PROTOTYPES]).shape:
         grown[PROTOTYPES] = own[PROTOTYPES]
-    if any(name.startswith(CONTEXT) for name in state):
+    # The scales of attention that compares directions begin anew.
+    scales = {name: own[name] for name in own if name.endswith(SCALES) and name not in state}
+    grown = {**scales, **grown}
+    if network.image_encoder.context is None or any(name.startswith(CONTEXT) for name in state):
         return grown
     # 1. Where prompt maps meet the image, class maps are the last channels.
     grown[f"{DECODER}join_half.weight"] = _spread(

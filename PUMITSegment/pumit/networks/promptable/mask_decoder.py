@@ -11,13 +11,27 @@ from pumit.networks.promptable.layers import ChannelNorm, ResidualBlock
 from pumit.networks.promptable.prompt_encoder import PromptBatch, PromptEncoder
 from pumit.networks.pumit import SACConv, SACDownsample, SACUpsample
 
+FIRST_SCALE = 8.0  # of cosines between queries and keys
+
 
 class CrossAttention(nn.Module):
-    """Multi-head attention with a key padding mask."""
+    """Multi-head attention with a key padding mask.
 
-    def __init__(self, dim: int, num_heads: int) -> None:
+    Args:
+        dim: Width.
+        num_heads: Attention heads.
+        qk_norm: Whether scores are cosines times a learned scale per head. Without, queries and
+            keys of this network grow in training until every softmax has one winner.
+
+    Source:
+        Dehghani et al., Scaling vision transformers to 22 billion parameters, 2023, section 2:
+        normalised queries and keys.
+    """
+
+    def __init__(self, dim: int, num_heads: int, *, qk_norm: bool = False) -> None:
         super().__init__()
         self.num_heads = num_heads
+        self.scale = nn.Parameter(torch.full((num_heads,), FIRST_SCALE)) if qk_norm else None
         self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
         self.proj = nn.Linear(dim, dim)
 
@@ -29,11 +43,20 @@ class CrossAttention(nn.Module):
         )
         # Written out: a few tokens against a few hundred are several times faster so, in the
         # backward pass above all, than by a fused kernel on a CPU.
-        scores = queries @ keys.mT * keys.shape[-1] ** -0.5  # (B, heads, N, M)
-        if padding is not None:
-            scores = scores.masked_fill(padding[:, None, None], -torch.inf)
-        out = scores.softmax(-1).to(values.dtype) @ values
-        return self.proj(out.transpose(1, 2).flatten(-2))
+        # In single precision: attention that is sure has large scores, whose differences, and with
+        # them all gradients, are lost in half precision.
+        with torch.autocast(q.device.type, enabled=False):
+            queries, keys = queries.float(), keys.float()
+            if self.scale is None:
+                queries = queries * keys.shape[-1] ** -0.5
+            else:
+                queries = F.normalize(queries, dim=-1) * self.scale[:, None, None]
+                keys = F.normalize(keys, dim=-1)
+            scores = queries @ keys.mT  # (B, heads, N, M)
+            if padding is not None:
+                scores = scores.masked_fill(padding[:, None, None], -torch.inf)
+            out = scores.softmax(-1) @ values.float()
+        return self.proj(out.to(values.dtype).transpose(1, 2).flatten(-2))
 
 
 class TwoWayBlock(nn.Module):
@@ -43,11 +66,11 @@ class TwoWayBlock(nn.Module):
         Kirillov et al., Segment Anything, 2023, "Mask decoder".
     """
 
-    def __init__(self, dim: int, num_heads: int) -> None:
+    def __init__(self, dim: int, num_heads: int, *, qk_norm: bool = False) -> None:
         super().__init__()
-        self.self_attention = CrossAttention(dim, num_heads)
-        self.to_image = CrossAttention(dim, num_heads)
-        self.to_tokens = CrossAttention(dim, num_heads)
+        self.self_attention = CrossAttention(dim, num_heads, qk_norm=qk_norm)
+        self.to_image = CrossAttention(dim, num_heads, qk_norm=qk_norm)
+        self.to_tokens = CrossAttention(dim, num_heads, qk_norm=qk_norm)
         self.mlp = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim))
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(4))
 
@@ -130,6 +153,7 @@ class MaskDecoder(nn.Module):
         num_blocks: Two-way blocks.
         num_heads: Attention heads.
         shown_maps: Channels of the prompt maps that the answer is also made from directly.
+        qk_norm: See `CrossAttention`.
     """
 
     def __init__(
@@ -141,6 +165,8 @@ class MaskDecoder(nn.Module):
         num_blocks: int,
         num_heads: int,
         shown_maps: int = 0,
+        *,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         full, half, quarter = widths
@@ -152,7 +178,9 @@ class MaskDecoder(nn.Module):
         self.to_tokens = SACDownsample(quarter, dim, 1)
         self.mask_tokens = nn.Embedding(num_masks, dim)
         self.iou_token = nn.Embedding(1, dim)
-        self.blocks = nn.ModuleList(TwoWayBlock(dim, num_heads) for _ in range(num_blocks))
+        self.blocks = nn.ModuleList(
+            TwoWayBlock(dim, num_heads, qk_norm=qk_norm) for _ in range(num_blocks)
+        )
         self.norm = nn.LayerNorm(dim)
         self.up_quarter = SACUpsample(dim, quarter, 1)
         self.up_quarter_block = ResidualBlock(quarter)

@@ -31,6 +31,7 @@ class PromptableNetwork(nn.Module):
         class_channels: Channels of the class vectors that tell voxels of one structure from those
             of another before anything is clicked; 0 for none.
         num_classes: Structures and backgrounds that these are trained on.
+        qk_norm: Whether the decoder's attention compares directions alone.
 
     Raises:
         ValueError: If the sizes do not fit together.
@@ -49,6 +50,7 @@ class PromptableNetwork(nn.Module):
         geodesic: bool = False,
         class_channels: int = 0,
         num_classes: int = 0,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         if field_size < 8 or field_size % 8:
@@ -84,6 +86,7 @@ class PromptableNetwork(nn.Module):
             num_decoder_blocks,
             num_heads,
             self.prompt_encoder.shown_channels,
+            qk_norm=qk_norm,
         )
 
     def embed(self, image: Tensor, anisotropy: Anisotropy) -> ImageEmbedding:

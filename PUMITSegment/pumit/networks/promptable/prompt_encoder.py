@@ -194,7 +194,7 @@ class PromptEncoder(nn.Module):
         points = self.positional(prompts.points) + self.kinds(prompts.labels.clamp_min(0))
         points = points + self.feature(self._look_up(embedding.tokens.float(), prompts, embedding))
         if self.class_feature is not None and embedding.classes is not None:
-            classes = self._look_up(embedding.classes, prompts, embedding)
+            classes = self._look_up(embedding.classes.detach(), prompts, embedding)
             points = points + self.class_feature(classes)
         points = torch.where(known[..., None], points, self.no_point.expand_as(points))
         corner_kinds = torch.tensor([BOX_LOWER, BOX_UPPER], device=points.device)
@@ -251,7 +251,8 @@ class PromptEncoder(nn.Module):
         around the box do.
         """
         assert embedding.classes is not None
-        classes = embedding.classes.float()  # (B, E, d, h, w)
+        # The gradients of all voxels would meet in the vector of a point; the classes train it.
+        classes = embedding.classes.detach().float()  # (B, E, d, h, w)
         at_points = F.normalize(self._look_up(classes, prompts, embedding), dim=-1)  # (B, P, E)
         cosines = torch.einsum("bpe,bedhw->bpdhw", at_points, classes)
         maps = []

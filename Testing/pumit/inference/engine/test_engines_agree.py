@@ -51,7 +51,7 @@ SMALL = {"widths": (8, 16, 16), "dim": 48, "depth": 2, "num_heads": 4, "field_si
 VARIANTS = {
     "plain": {"geodesic": False},
     "geodesic": {"geodesic": True},
-    "classes": {"geodesic": True, "class_channels": 6, "num_classes": 5},
+    "classes": {"geodesic": True, "class_channels": 6, "num_classes": 5, "qk_norm": True},
 }
 
 
