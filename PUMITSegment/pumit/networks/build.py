@@ -383,10 +383,8 @@ def build_network(name: str, **overrides: Any) -> nn.Module:
         if key not in recipe.sizes:
             raise PumitError(f"Network {name!r} has no size {key!r}{_nearest(key, recipe.sizes)}")
     network_class = getattr(import_module(recipe.module), recipe.class_name)
-    sizes = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in {**recipe.sizes, **overrides}.items()
-    }
+    sizes = {**recipe.sizes, **overrides}
+    sizes = {key: tuple(v) if isinstance(v, list) else v for key, v in sizes.items()}
     try:
         network: nn.Module = network_class(**sizes)
     except (TypeError, ValueError, RuntimeError) as error:

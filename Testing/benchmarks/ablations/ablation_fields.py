@@ -20,7 +20,7 @@ from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.pumit import Anisotropy
 from pumit.preprocessing.intensity import field_channels
 from pumit.training.promptable import simulated_prompts as clicks
-from pumit.training.promptable.labelled_scans import RealScan, load_scan
+from pumit.training.promptable.real_scan import RealScan, load_scan
 from pumit.training.promptable.simulated_prompts import PromptState
 from pumit.training.promptable.task import hard_dice, prompt_batch
 from pumit.training.synthesis.scene import MAX_SHARE, MIN_SHARE, draw_scene

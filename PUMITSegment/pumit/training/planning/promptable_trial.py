@@ -20,8 +20,8 @@ from pumit.training.data.classes import base_values, classes_of
 from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.split import Split
 from pumit.training.planning.step_cost import StepCost, measure_steps, peak_bytes
-from pumit.training.promptable.labelled_scans import scan_of
 from pumit.training.promptable.plan import ClickPlan, build_click_task, structures_of, validating
+from pumit.training.promptable.real_scan import scan_of
 from pumit.training.promptable.validation import CLICKS, generated_scan
 from pumit.training.recipes.promptable import FineTuningRecipe
 from pumit.volume import Volume

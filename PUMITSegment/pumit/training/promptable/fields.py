@@ -14,7 +14,7 @@ from torch import Tensor
 from pumit.preprocessing.fields import field_shape
 from pumit.preprocessing.intensity import field_channels
 from pumit.training.promptable.label_maps import LabelMaps
-from pumit.training.promptable.labelled_scans import RealScan
+from pumit.training.promptable.real_scan import RealScan
 from pumit.training.promptable.simulated_prompts import PromptState, first_prompts, one_click
 from pumit.training.synthesis.scene import UNKNOWN, Scene, draw_scene
 

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from pumit.errors import VolumeError
 from pumit.preprocessing.fields import field_shape
-from pumit.training.promptable.labelled_scans import RealScan, part_of, scan_of, share_of_field
+from pumit.training.promptable.labelled_scans import part_of, share_of_field
+from pumit.training.promptable.real_scan import RealScan, scan_of
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
 from pumit.training.synthesis.layout import background

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pumit.errors import PumitError, VolumeError
-from pumit.preprocessing.fields import Field, Pyramid, depth_first, field_shape
+from pumit.errors import PumitError
+from pumit.preprocessing.fields import Field, field_shape
+from pumit.training.promptable.real_scan import RealScan, load_scan
 from pumit.training.promptable.supervoxels import pseudo_targets
 from pumit.training.synthesis.grid import integer, log_uniform, uniform
 from pumit.training.synthesis.scene import (
@@ -25,11 +25,9 @@ from pumit.training.synthesis.scene import (
     is_target,
     slice_ratio_for,
 )
-from pumit.volume import Volume
 
 logger = logging.getLogger(__name__)
 
-FEWEST_VOXELS = 30  # a smaller structure is no target
 INVERTED = 0.3  # share of images that are turned into their negatives
 # Share of scenes whose targets are nobody's organ: the network is to obey, not to recognise.
 UNLABELLED = 0.5
@@ -40,79 +38,6 @@ WIDE = (0.2, 1.0)  # extent of a structure over that of an upright field
 VIEW = (0.4, 1.0)  # width of a wide field over that of its scan
 TILT = 0.2  # radians that an upright field is turned at most
 TRIES = 12  # scans that are tried for one scene
-
-
-@dataclass
-class RealScan:
-    """A scan with its label map, depth axis first.
-
-    Attributes:
-        image: Pyramid of the intensities.
-        labels: Pyramid of the label map (read at full resolution only), or None.
-        places: Per structure a sample of its voxels, (n, 3), and its extent in mm.
-        voxels: Per structure how many voxels it has.
-        values: Per structure the labels that make it up.
-        classes: Number among all classes of each label from 0 on; empty for none.
-    """
-
-    image: Pyramid
-    labels: Pyramid | None
-    places: dict[int, tuple[npt.NDArray[np.int64], float]]
-    values: dict[int, tuple[int, ...]]
-    voxels: dict[int, int] = field(default_factory=dict)
-    classes: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-
-    def mask(self, labels: Tensor, structure: int) -> Tensor:
-        """Where a structure is in a piece of the label map."""
-        return torch.isin(labels, torch.tensor(self.values[structure], dtype=labels.dtype))
-
-
-def load_scan(image_path: Path, label_path: Path | None) -> RealScan:
-    """Read one scan and, where there is one, its label map."""
-    volume = Volume.read(image_path)
-    array = volume.array if volume.array.ndim == 3 else volume.array[0]
-    if label_path is None:
-        return scan_of(array, volume.spacing_mm, None)
-    label = Volume.read(label_path).array
-    label = label if label.ndim == 3 else label[0]
-    if label.shape != array.shape:
-        raise VolumeError(f"A label map of {label.shape} does not fit a scan of {array.shape}.")
-    return scan_of(array, volume.spacing_mm, label)
-
-
-def scan_of(
-    array: npt.NDArray[np.generic],
-    spacing_mm: tuple[float, float, float],
-    labels: npt.NDArray[np.generic] | None,
-    values: Mapping[int, tuple[int, ...]] | None = None,
-) -> RealScan:
-    """Put a scan in order for drawing.
-
-    Args:
-        array: Intensities (D, H, W).
-        spacing_mm: Voxel size (d, h, w), mm.
-        labels: Label map of the same shape, or None.
-        values: Per structure the labels that make it up; None makes one of every label.
-    """
-    order = depth_first(spacing_mm, array.shape)
-    d, h, w = (spacing_mm[a] for a in order)
-    image = Pyramid(np.ascontiguousarray(array.transpose(order), dtype=np.float32), (d, h, w))
-    if labels is None:
-        return RealScan(image, None, {}, {})
-    label = np.ascontiguousarray(labels.transpose(order), dtype=np.int16)
-    if values is None:
-        values = {int(v): (int(v),) for v in np.unique(label[label > 0])}
-    places, counts = {}, {}
-    rng = np.random.default_rng(0)
-    for structure, members in values.items():
-        voxels = np.argwhere(np.isin(label, members))
-        counts[structure] = len(voxels)
-        if len(voxels) < FEWEST_VOXELS:
-            continue
-        extent = float((np.ptp(voxels, axis=0)[1:] * np.asarray((h, w))).max())
-        keep = rng.choice(len(voxels), min(len(voxels), 500), replace=False)
-        places[structure] = (voxels[keep], max(extent, 2 * h))
-    return RealScan(image, Pyramid(label, (d, h, w)), places, dict(values), counts)
 
 
 class RealScans:

@@ -13,7 +13,8 @@ import torch
 from pumit.inference.interactive.field_planner import FieldPlanner
 from pumit.inference.interactive.solver_settings import SolverSettings
 from pumit.preprocessing.fields import PLANAR_DEGREE, Field, field_shape
-from pumit.training.promptable.labelled_scans import RealScan, label_targets, vary
+from pumit.training.promptable.labelled_scans import label_targets, vary
+from pumit.training.promptable.real_scan import RealScan
 from pumit.training.promptable.supervoxels import pseudo_targets
 from pumit.training.synthesis.scene import Scene
 

@@ -24,9 +24,9 @@ from pumit.training.data.found_cases import LabelledSet
 from pumit.training.data.labelled_set import LabelledCase, find_labelled_set
 from pumit.training.data.split import Split, split_cases
 from pumit.training.promptable.finetuning_task import ClickTask
-from pumit.training.promptable.labelled_scans import FEWEST_VOXELS, RealScan, scan_of
 from pumit.training.promptable.lora import add_adapters
 from pumit.training.promptable.own_scans import OwnScans
+from pumit.training.promptable.real_scan import FEWEST_VOXELS, RealScan, scan_of
 from pumit.training.promptable.task import DEGREE_SHARES, DEGREES
 from pumit.training.promptable.validation import ClickValidation, asked_structures
 from pumit.training.recipes.promptable import FineTuningRecipe

@@ -17,7 +17,6 @@ from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.fit import TrainingJob, Trial, finite, write_checkpoint
 from pumit.training.loop.state import State, Validate
 from pumit.training.loop.task import Task
-from pumit.training.promptable.labelled_scans import RealScan
 from pumit.training.promptable.lora import merged
 from pumit.training.promptable.plan import (
     ClickPlan,
@@ -26,6 +25,7 @@ from pumit.training.promptable.plan import (
     plan_clicks,
     scans_of,
 )
+from pumit.training.promptable.real_scan import RealScan
 from pumit.training.promptable.validation import ClickRow, ClickValidation
 from pumit.training.recipes.promptable import SETTINGS, FineTuningRecipe
 from pumit.training.run.origin import origin_of

@@ -19,7 +19,7 @@ from pumit.inference.interactive.session import InteractiveSession
 from pumit.training.data.case import CaseFacts, LabelledVolume, read_labelled
 from pumit.training.data.classes import ClassValue, region_table
 from pumit.training.data.labelled_set import LabelledCase
-from pumit.training.promptable.labelled_scans import FEWEST_VOXELS
+from pumit.training.promptable.real_scan import FEWEST_VOXELS
 from pumit.training.synthesis.scene import draw_scene
 from pumit.volume import PLANAR_SLICE_SPACING_MM, Volume
 

@@ -11,7 +11,8 @@ import SimpleITK
 import torch
 from pumit.errors import PumitError, VolumeError
 from pumit.preprocessing.fields import field_shape
-from pumit.training.promptable.labelled_scans import RealScans, data_set_of, load_scan, part_of
+from pumit.training.promptable.labelled_scans import RealScans, data_set_of, part_of
+from pumit.training.promptable.real_scan import load_scan
 from pumit.training.promptable.supervoxels import coherent_pieces
 from pumit.training.synthesis.scene import MAX_SHARE, MIN_REAL_SHARE, UNKNOWN
 

@@ -1,0 +1,91 @@
+"""A real scan with its label map, in order for drawing fields from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pumit.errors import VolumeError
+from pumit.preprocessing.fields import Pyramid, depth_first
+from pumit.volume import Volume
+
+FEWEST_VOXELS = 30  # a smaller structure is no target
+
+
+@dataclass
+class RealScan:
+    """A scan with its label map, depth axis first.
+
+    Attributes:
+        image: Pyramid of the intensities.
+        labels: Pyramid of the label map (read at full resolution only), or None.
+        places: Per structure a sample of its voxels, (n, 3), and its extent in mm.
+        voxels: Per structure how many voxels it has.
+        values: Per structure the labels that make it up.
+        classes: Number among all classes of each label from 0 on; empty for none.
+    """
+
+    image: Pyramid
+    labels: Pyramid | None
+    places: dict[int, tuple[npt.NDArray[np.int64], float]]
+    values: dict[int, tuple[int, ...]]
+    voxels: dict[int, int] = field(default_factory=dict)
+    classes: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def mask(self, labels: Tensor, structure: int) -> Tensor:
+        """Where a structure is in a piece of the label map."""
+        return torch.isin(labels, torch.tensor(self.values[structure], dtype=labels.dtype))
+
+
+def load_scan(image_path: Path, label_path: Path | None) -> RealScan:
+    """Read one scan and, where there is one, its label map."""
+    volume = Volume.read(image_path)
+    array = volume.array if volume.array.ndim == 3 else volume.array[0]
+    if label_path is None:
+        return scan_of(array, volume.spacing_mm, None)
+    label = Volume.read(label_path).array
+    label = label if label.ndim == 3 else label[0]
+    if label.shape != array.shape:
+        raise VolumeError(f"A label map of {label.shape} does not fit a scan of {array.shape}.")
+    return scan_of(array, volume.spacing_mm, label)
+
+
+def scan_of(
+    array: npt.NDArray[np.generic],
+    spacing_mm: tuple[float, float, float],
+    labels: npt.NDArray[np.generic] | None,
+    values: Mapping[int, tuple[int, ...]] | None = None,
+) -> RealScan:
+    """Put a scan in order for drawing.
+
+    Args:
+        array: Intensities (D, H, W).
+        spacing_mm: Voxel size (d, h, w), mm.
+        labels: Label map of the same shape, or None.
+        values: Per structure the labels that make it up; None makes one of every label.
+    """
+    order = depth_first(spacing_mm, array.shape)
+    d, h, w = (spacing_mm[a] for a in order)
+    image = Pyramid(np.ascontiguousarray(array.transpose(order), dtype=np.float32), (d, h, w))
+    if labels is None:
+        return RealScan(image, None, {}, {})
+    label = np.ascontiguousarray(labels.transpose(order), dtype=np.int16)
+    if values is None:
+        values = {int(v): (int(v),) for v in np.unique(label[label > 0])}
+    places, counts = {}, {}
+    rng = np.random.default_rng(0)
+    for structure, members in values.items():
+        voxels = np.argwhere(np.isin(label, members))
+        counts[structure] = len(voxels)
+        if len(voxels) < FEWEST_VOXELS:
+            continue
+        extent = float((np.ptp(voxels, axis=0)[1:] * np.asarray((h, w))).max())
+        keep = rng.choice(len(voxels), min(len(voxels), 500), replace=False)
+        places[structure] = (voxels[keep], max(extent, 2 * h))
+    return RealScan(image, Pyramid(label, (d, h, w)), places, dict(values), counts)
