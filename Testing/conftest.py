@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -112,9 +113,17 @@ def scene(failures: Any) -> Iterator[Any]:
     import slicer
     from harness.program.scene_state import SceneState
 
+    _closeViews()  # an event that Qt delivers late may open one after its test
     state = SceneState()
     yield slicer.mrmlScene
     state.restore()
+    _closeViews()
+
+
+def _closeViews() -> None:
+    """Close all views that are open, without loading what draws them."""
+    if open_views := sys.modules.get("harness.views.open_views"):
+        open_views.closeAll()
 
 
 @pytest.fixture
