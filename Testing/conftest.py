@@ -114,6 +114,9 @@ def scene(failures: Any) -> Iterator[Any]:
     from harness.program.scene_state import SceneState
 
     _closeViews()  # an event that Qt delivers late may open one after its test
+    logic = slicer.app.applicationLogic()
+    for left in (logic.GetSliceLogics(), logic.GetViewLogics()):
+        left.RemoveAllItems()
     state = SceneState()
     yield slicer.mrmlScene
     state.restore()
