@@ -27,8 +27,12 @@ def with_class_path(state: Mapping[str, Tensor], network: PromptableNetwork) -> 
         network: Of the same sizes, with class vectors or without.
     """
     grown, own = dict(state), network.state_dict()
-    if PROTOTYPES in own and own[PROTOTYPES].shape != state.get(PROTOTYPES, own[PROTOTYPES]).shape:
+    if PROTOTYPES in own and (
+        PROTOTYPES not in state or own[PROTOTYPES].shape != state[PROTOTYPES].shape
+    ):
         grown[PROTOTYPES] = own[PROTOTYPES]
+    if PROTOTYPES not in own:
+        grown.pop(PROTOTYPES, None)
     # The scales of attention that compares directions begin anew.
     scales = {name: own[name] for name in own if name.endswith(SCALES) and name not in state}
     grown = {**scales, **grown}

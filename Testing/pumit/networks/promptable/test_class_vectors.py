@@ -50,10 +50,11 @@ def test_weights_that_have_them_stay() -> None:
     assert all(grown[name] is state[name] for name in state)
 
 
-def test_prototypes_of_other_classes_are_left_behind() -> None:
-    network = network_with(geodesic=True, **CLASSES)
-    more = network_with(geodesic=True, **{**CLASSES, "num_classes": 9})
-    more.load_state_dict(with_class_path(network.state_dict(), more))
+@pytest.mark.parametrize(("before", "after"), [(5, 9), (0, 9), (5, 0)])
+def test_prototypes_of_other_classes_are_left_behind(before: int, after: int) -> None:
+    network = network_with(geodesic=True, **{**CLASSES, "num_classes": before})
+    other = network_with(geodesic=True, **{**CLASSES, "num_classes": after})
+    other.load_state_dict(with_class_path(network.state_dict(), other))
 
 
 def test_class_vectors_have_length_one_and_logits_are_cosines(field_batch: Build) -> None:
