@@ -36,18 +36,12 @@ def automaticModels(capabilities: Mapping[str, Any]) -> list[ModelChoice]:
     return sorted(choices, key=lambda choice: choice.kind != "automatic")
 
 
-def tokenizers(capabilities: Mapping[str, Any]) -> list[ModelChoice]:
-    """Models that reconstruct; empty where none is installed, see `noTokenizerText`."""
-    return [choice for choice in _choices(capabilities) if choice.kind == "tokenizer"]
-
-
 def noTokenizerText() -> str:
     """What the tokenizer view shows where there is no tokenizer."""
     return _(
-        "No tokenizer is installed. A tokenizer turns an image into a few hundred kinds of small "
-        "pieces and back; what it cannot bring back, it does not know. One comes with PUMIT: "
-        "install it again on the computer that computes, or put one into its model index, and "
-        "connect again."
+        "No tokenizer is installed, and none comes with PUMIT. It shows the scan as it writes it "
+        "down and reads it back: what is lost is what it does not know. Make one with "
+        "`pumit pretrain tokenizer` on the computer that computes, and connect again."
     )
 
 

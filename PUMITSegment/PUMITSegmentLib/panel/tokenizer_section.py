@@ -8,6 +8,7 @@ from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.model_choice import noTokenizerText
 from PUMITSegmentLib.reconstruction import ViewsBefore, compareInViews, showReconstruction
 from PUMITSegmentLib.session_work import SessionWork
 
@@ -91,10 +92,7 @@ class TokenizerSection:
             return ""
         if is_nninteractive(self._logic.compute.capabilities):
             return answers_prompts_only(_("a tokenizer"))
-        return _(
-            "No tokenizer is installed. Where there is one, this shows the scan as the model "
-            "writes it down and reads it back: what is lost is what the model does not know."
-        )
+        return noTokenizerText()
 
     def _onCollapsed(self, isCollapsed: bool) -> None:
         compute = self._logic.compute

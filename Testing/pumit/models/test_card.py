@@ -50,7 +50,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_models_that_can_be_used_are_told_without_their_paths(models: Path) -> None:
     cards = {card.name: card for card in installed_models()}
-    assert set(cards) - {"default", "tokenizer", "heart-mr", "hippocampus-mr"} == {
+    assert set(cards) - {"default", "heart-mr", "hippocampus-mr"} == {
         "organs",
         "tokens",
         "shapes",

@@ -54,7 +54,6 @@ def entry_named(name: str) -> ModelEntry:
 
 SHIPPED = {
     "default": 24,
-    "tokenizer": 12,
     "heart-mr": 3,
     "hippocampus-mr": 3,
 }  # and the most MiB of each
