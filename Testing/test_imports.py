@@ -11,7 +11,9 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import numpy as np
 import pytest
+import SimpleITK
 from tracked_files import tracked_files
 
 MODULE = Path(__file__).resolve().parent.parent / "PUMITSegment"
@@ -277,6 +279,15 @@ def test_a_scan_is_opened_before_arrays_are_packed() -> None:
     """blosc2 takes longer to load than everything else of a client, and clicks do without it."""
     modules = ("inference.interactive.session", "client.remote_session", "server.serve")
     assert "blosc2" not in loaded_by("import " + ", ".join(f"pumit.{name}" for name in modules))
+
+
+@pytest.mark.parametrize("name", ["scan.nii", "scan.nii.gz", "scan.nrrd"])
+def test_a_scan_that_is_no_dicom_is_read_without_pydicom(name: str, tmp_path: Path) -> None:
+    """It takes longer to load than such a scan does."""
+    image = SimpleITK.GetImageFromArray(np.zeros((3, 4, 5), np.int16))
+    SimpleITK.WriteImage(image, tmp_path / name)
+    path = str(tmp_path / name)
+    assert "pydicom" not in loaded_by(f"import pumit; pumit.Volume.read({path!r})")
 
 
 def test_nothing_is_ever_unpickled() -> None:

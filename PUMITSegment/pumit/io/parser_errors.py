@@ -15,18 +15,14 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pydicom.errors import BytesLengthException, InvalidDicomError
-
 from pumit.errors import PumitError, VolumeError
 
 # What pydicom, pillow, SimpleITK, gzip and zipfile were seen to raise on damaged files.
-PARSER_ERRORS = (
+PARSER_ERRORS: tuple[type[Exception], ...] = (
     ArithmeticError,
     AssertionError,
     AttributeError,
-    BytesLengthException,
     EOFError,
-    InvalidDicomError,
     LookupError,
     NotImplementedError,
     OSError,
@@ -41,6 +37,15 @@ PARSER_ERRORS = (
 )
 
 _STDERR_LOCK = threading.Lock()
+
+
+def parser_errors() -> tuple[type[Exception], ...]:
+    """`PARSER_ERRORS`, and pydicom's own where it reads: it takes long to import."""
+    if "pydicom" not in sys.modules:
+        return PARSER_ERRORS
+    from pydicom.errors import BytesLengthException, InvalidDicomError
+
+    return (*PARSER_ERRORS, BytesLengthException, InvalidDicomError)
 
 
 @contextmanager
@@ -75,7 +80,7 @@ def parsing(what: str) -> Iterator[None]:
             f"The {what} does not fit in memory, or its header is damaged; "
             "crop the scan or use a machine with more memory."
         ) from error
-    except PARSER_ERRORS as error:
+    except parser_errors() as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise VolumeError(
                 f"The {what} cannot be unpacked: the temporary folder's disk is full; "

@@ -92,9 +92,8 @@ def _kind(path: Path) -> _Kind:
             start = stream.read(_START_BYTES)
         if not start:
             raise VolumeError("The file is empty; copy or export it again.")
-        kind = _kind_of_content(start)
-        if kind is None and start[:2] == b"\x1f\x8b":
-            kind = _kind_inside_gzip(path)
+        is_compressed = start[:2] == b"\x1f\x8b"
+        kind = _kind_inside_gzip(path) if is_compressed else _kind_of_content(start)
     if kind is None:
         raise VolumeError(
             "The file is not an image of a known kind; give NIfTI, NRRD, MetaImage, DICOM "
@@ -104,7 +103,6 @@ def _kind(path: Path) -> _Kind:
 
 
 def _kind_of_content(start: bytes) -> _Kind | None:
-    from pumit.io.dicom.files import is_dicom
     from pumit.io.images.nifti import is_nifti
 
     if start.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")):
@@ -117,6 +115,8 @@ def _kind_of_content(start: bytes) -> _Kind | None:
         return "MetaImage"
     if is_nifti(start):
         return "NIfTI"
+    from pumit.io.dicom.files import is_dicom  # pydicom takes long to import
+
     return "DICOM" if is_dicom(start) else None
 
 

@@ -16,7 +16,7 @@ from pydicom.dataset import Dataset, FileDataset
 from pydicom.uid import MediaStorageDirectoryStorage
 
 from pumit.errors import VolumeError
-from pumit.io.parser_errors import PARSER_ERRORS, parsing
+from pumit.io.parser_errors import parser_errors, parsing
 
 # More files than this are a whole disk given by mistake, not a study.
 MAX_FILES = 50_000
@@ -247,6 +247,6 @@ def first_value(header: Dataset, keyword: str) -> Any:
     """An attribute's value, or None where it is absent, empty or unreadable."""
     try:
         value = header.get(keyword)
-    except PARSER_ERRORS:
+    except parser_errors():
         return None
     return None if value is None or value == "" else value

@@ -15,7 +15,7 @@ from pydicom.pixels import apply_color_lut, apply_modality_lut, pixel_array
 
 from pumit.errors import VolumeError
 from pumit.io.dicom.slices import DicomSlice
-from pumit.io.parser_errors import PARSER_ERRORS, muted_stderr, parsing
+from pumit.io.parser_errors import muted_stderr, parser_errors, parsing
 from pumit.volume import Array
 
 
@@ -121,7 +121,7 @@ def _decode(s: DicomSlice) -> Array:
     syntax = ds.file_meta.TransferSyntaxUID
     try:
         array = _with_pydicom(ds)
-    except PARSER_ERRORS as error:
+    except parser_errors() as error:
         if not syntax.is_compressed:
             raise
         array = _with_gdcm(s.file.path, syntax, error)
