@@ -215,6 +215,17 @@ def test_packages_have_sixteen_modules_at_most(repository: Path) -> None:
     assert not {folder: count for folder, count in folders.items() if count > MOST_MODULES}
 
 
+def test_no_two_classes_share_a_name() -> None:
+    """Also not in upper and lower case alone; private ones may."""
+    homes: dict[str, list[str]] = {}
+    for file in FILES + GUI:
+        for node in ast.walk(tree_of(file)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name.lower(), []).append(f"{file.name}: {node.name}")
+    # What tests replace of each of the two modules of Slicer.
+    assert {name: here for name, here in homes.items() if len(here) > 1}.keys() == {"collaborators"}
+
+
 def test_only_the_parts_that_compute_import_torch() -> None:
     light = [file for file in FILES if part_of(file) not in TORCH_PARTS]
     assert not offenders(light, {"torch", "monai", "transformers"})

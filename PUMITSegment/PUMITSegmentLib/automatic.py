@@ -20,7 +20,7 @@ from PUMITSegmentLib.segments.writer import OverwriteMode, PreparedMask, Segment
 
 
 @dataclass(frozen=True, eq=False)
-class FoundStructure:
+class FoundClass:
     """One class that occurs.
 
     Attributes:
@@ -50,7 +50,7 @@ class FoundStructures:
         overlap: Whether structures may share voxels, as regions of a tumour do.
     """
 
-    structures: tuple[FoundStructure, ...]
+    structures: tuple[FoundClass, ...]
     missing: tuple[str, ...]
     model: str
     version: str
@@ -90,7 +90,7 @@ def prepareStructures(answer: AutomaticAnswer) -> FoundStructures:
         prepared = PreparedMask(found.labels.shape, box, voxels)
         color = label.color_rgb or (0.5, 0.68, 0.5)
         structures.append(
-            FoundStructure(label.name, label.terminology, color, prepared, int(voxels.sum()))
+            FoundClass(label.name, label.terminology, color, prepared, int(voxels.sum()))
         )
     overlap = found.regions is not None
     return FoundStructures(tuple(structures), tuple(missing), answer.model, answer.version, overlap)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from slicer.parameterNodeWrapper import WithinRange, parameterNodeWrapper
 
-from PUMITTrainLib.plan.choices import CaseSource, ClickPart, Goal, Preset
+from PUMITTrainLib.plan.choices import CaseSource, ClickPart, Goal, PresetName
 
 
 @parameterNodeWrapper
@@ -46,7 +46,7 @@ class TrainParameters:
     goal: Goal = Goal.CLICKS
     part: ClickPart = ClickPart.ALL
     network: str = ""
-    preset: Preset = Preset.BALANCED
+    preset: PresetName = PresetName.BALANCED
     validationShare: Annotated[float, WithinRange(0.05, 0.5)] = 0.2
     folds: Annotated[int, WithinRange(0, 10)] = 0
     name: str = ""

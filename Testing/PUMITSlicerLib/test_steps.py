@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from PUMITSlicerLib.installing import steps as installation_steps
-from PUMITSlicerLib.installing.steps import PackagingRunner, ProgramRunner, Step, find_runner
+from PUMITSlicerLib.installing.steps import InstallStep, PackagingRunner, ProgramRunner, find_runner
 
 
 class Programs:
@@ -47,10 +47,14 @@ class Packaging:
 def test_pip_runs_through_slicers_own_installer(background):
     packaging, programs, lines, ends = Packaging(), Programs(), [], []
     runner = PackagingRunner(packaging, programs)
-    runner.run(Step("monai", "pip", ("install", "monai", "-c", "x")), lines.append, ends.append)
+    runner.run(
+        InstallStep("monai", "pip", ("install", "monai", "-c", "x")), lines.append, ends.append
+    )
     assert packaging.calls == [["monai", "-c", "x"]]
     assert (lines, ends) == (["Collecting"], [0])
-    runner.run(Step("torch", "light_the_torch", ("install", "torch")), lines.append, ends.append)
+    runner.run(
+        InstallStep("torch", "light_the_torch", ("install", "torch")), lines.append, ends.append
+    )
     assert programs.modules == ["light_the_torch"]
 
 

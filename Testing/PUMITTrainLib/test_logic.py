@@ -47,14 +47,14 @@ def test_start_plans_by_itself_and_starts_once(train: Any) -> None:
 
 
 def test_a_changed_setting_needs_another_plan(train: Any) -> None:
-    from PUMITTrainLib.plan.choices import Preset
+    from PUMITTrainLib.plan.choices import PresetName
 
     train.addCases(1)
     train.logic.planning.make()
     train.settle()
     train.answerPlan()
     assert train.logic.planning.isUpToDate
-    train.logic.parameters.preset = Preset.QUICK
+    train.logic.parameters.preset = PresetName.QUICK
     assert not train.logic.planning.isUpToDate
     train.logic.planning.make()
     train.settle()

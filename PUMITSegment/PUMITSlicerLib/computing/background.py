@@ -26,7 +26,7 @@ _BUSY_INTERVAL_MS = 10
 _LISTENING_INTERVAL_MS = 200
 
 
-class Job:
+class BackgroundJob:
     """One piece of work that was submitted."""
 
     def __init__(self, onCancel: Callable[[], None] | None) -> None:
@@ -74,7 +74,7 @@ class Background:
     def __init__(self) -> None:
         self._deliveries: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._threads: set[threading.Thread] = set()
-        self._jobs: set[Job] = set()
+        self._jobs: set[BackgroundJob] = set()
         self._listening: set[Listening] = set()
         self._isClosed = False
 
@@ -95,21 +95,21 @@ class Background:
         onError: Callable[[Exception], None] | None = None,
         *,
         onCancel: Callable[[], None] | None = None,
-    ) -> Job:
+    ) -> BackgroundJob:
         """Run work on a thread of its own.
 
         Args:
             work: Touches neither scene nor widgets.
             onDone: Given the result, on the GUI thread.
             onError: Given what `work` raised, on the GUI thread.
-            onCancel: Tells the work to stop, without waiting; called by `Job.cancel`.
+            onCancel: Tells the work to stop, without waiting; called by `BackgroundJob.cancel`.
 
         Raises:
             RuntimeError: If this was closed.
         """
         if self._isClosed:
             raise RuntimeError("Background work was submitted after it had been closed.")
-        job = Job(onCancel)
+        job = BackgroundJob(onCancel)
         thread = threading.Thread(target=lambda: self._run(job, thread, work, onDone, onError))
         thread.name, thread.daemon = "pumit-background", True
         self._jobs.add(job)
@@ -165,7 +165,7 @@ class Background:
 
     def _run(
         self,
-        job: Job,
+        job: BackgroundJob,
         thread: threading.Thread,
         work: Callable[[], Result],
         onDone: Callable[[Result], None] | None,
@@ -183,7 +183,7 @@ class Background:
         self._deliveries.put(lambda: self._finish(job, thread, report))
 
     def _finish(
-        self, job: Job, thread: threading.Thread, report: Callable[[], None] | None
+        self, job: BackgroundJob, thread: threading.Thread, report: Callable[[], None] | None
     ) -> None:
         self._threads.discard(thread)
         self._jobs.discard(job)

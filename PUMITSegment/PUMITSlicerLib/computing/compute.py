@@ -12,7 +12,7 @@ from pumit.errors import ServiceError
 from slicer.i18n import tr as _
 
 from PUMITSlicerLib.computing.availability import Availability, read_availability
-from PUMITSlicerLib.computing.background import Background, Job, Listening
+from PUMITSlicerLib.computing.background import Background, BackgroundJob, Listening
 from PUMITSlicerLib.computing.connection import (
     Connection,
     NotInstalled,
@@ -101,8 +101,8 @@ class Compute:
         self._settings = load_settings(store)
         self._attempt = _Attempt()
         self._client: Client | None = None
-        self._opening: Job | None = None
-        self._refreshing: Job | None = None
+        self._opening: BackgroundJob | None = None
+        self._refreshing: BackgroundJob | None = None
         self._listening: Listening | None = None
         self._waiters: list[tuple[Callable[[], None], OnError]] = []
         self.state = ComputeState.STOPPED

@@ -18,7 +18,7 @@ from PUMITSlicerLib.computing.connection import readable
 from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.installing import dependencies
 from PUMITSlicerLib.installing.dependencies import TORCH, Need, VersionOf, installed_version
-from PUMITSlicerLib.installing.steps import Runner, Step, find_runner
+from PUMITSlicerLib.installing.steps import InstallStep, Runner, find_runner
 from PUMITSlicerLib.installing.wheel_folder import wheel_problems
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class InstallationPlan:
     """
 
     needs: tuple[Need, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[InstallStep, ...]
     explanation: str
     problems: tuple[str, ...]
 
@@ -82,7 +82,7 @@ def make_plan(
     problems = dependencies.too_old(needs)
     wanted = [need.requirement for need in needs if not need.isBundled]
     options: tuple[str, ...] = ()
-    steps: list[Step] = []
+    steps: list[InstallStep] = []
     isTorchMissing = any(need.name == TORCH for need in needs)
     if wheelFolder:
         options = ("--no-index", "--find-links", wheelFolder)
@@ -91,8 +91,8 @@ def make_plan(
     elif isTorchMissing and hasTorchExtension and not allowsTorchFromIndex:
         # What the extension itself runs; its own function would keep the GUI waiting.
         if version_of(_LTT) is None:
-            steps.append(Step(_LTT, "pip", ("install", _LTT_REQUIREMENT)))
-        steps.append(Step(TORCH, "light_the_torch", ("install", wanted.pop(0))))
+            steps.append(InstallStep(_LTT, "pip", ("install", _LTT_REQUIREMENT)))
+        steps.append(InstallStep(TORCH, "light_the_torch", ("install", wanted.pop(0))))
         isTorchMissing = False
     elif isTorchMissing and not allowsTorchFromIndex:
         problems.append(
@@ -102,12 +102,12 @@ def make_plan(
             )
         )
     if isTorchMissing:
-        steps.append(Step(TORCH, "pip", ("install", *options, wanted.pop(0))))
+        steps.append(InstallStep(TORCH, "pip", ("install", *options, wanted.pop(0))))
     if wanted:
         # In one call: one for each takes five times as long.
         names = [need.name for need in needs if need.requirement in wanted]
         what = names[0] if len(names) == 1 else _("{count} packages").format(count=len(names))
-        steps.append(Step(what, "pip", ("install", *options, *wanted)))
+        steps.append(InstallStep(what, "pip", ("install", *options, *wanted)))
     explanation = _explain(needs, wheelFolder)
     if needs and mode is ComputeMode.LOCAL and not withTorch and version_of(TORCH) is None:
         explanation += " " + _(
@@ -319,7 +319,7 @@ def _size(needs: Sequence[Need]) -> str:
     )
 
 
-def _failure(step: Step, status: int, lines: Sequence[str]) -> PumitError:
+def _failure(step: InstallStep, status: int, lines: Sequence[str]) -> PumitError:
     text = "\n".join(lines)
     if "No space left on device" in text or "Errno 28" in text:
         return ServiceError(_("The disk is full; free disk space and install again."))

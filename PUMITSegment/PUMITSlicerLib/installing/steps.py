@@ -20,7 +20,7 @@ _REQUESTER = "PUMIT"
 
 
 @dataclass(frozen=True)
-class Step:
+class InstallStep:
     """One call of a Python module that installs.
 
     Attributes:
@@ -33,7 +33,7 @@ class Step:
     module: str
     arguments: tuple[str, ...]
 
-    def constrained(self, file: Path) -> Step:
+    def constrained(self, file: Path) -> InstallStep:
         """The same, with a constraints file."""
         return replace(self, arguments=(*self.arguments, "-c", str(file)))
 
@@ -42,7 +42,7 @@ class Runner(Protocol):
     """Runs steps."""
 
     def run(
-        self, step: Step, onLine: Callable[[str], None], onFinished: Callable[[int], None]
+        self, step: InstallStep, onLine: Callable[[str], None], onFinished: Callable[[int], None]
     ) -> Callable[[], None] | None:
         """Start a step and return at once.
 
@@ -76,7 +76,7 @@ class ProgramRunner:
         self._environment = environment
 
     def run(
-        self, step: Step, onLine: Callable[[str], None], onFinished: Callable[[int], None]
+        self, step: InstallStep, onLine: Callable[[str], None], onFinished: Callable[[int], None]
     ) -> Callable[[], None]:
         """Start a step; the returned function ends it with everything it started."""
         windows = {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
@@ -119,7 +119,7 @@ class PackagingRunner:
         self._programs = programs
 
     def run(
-        self, step: Step, onLine: Callable[[str], None], onFinished: Callable[[int], None]
+        self, step: InstallStep, onLine: Callable[[str], None], onFinished: Callable[[int], None]
     ) -> Callable[[], None] | None:
         """Start a step; pip cannot be ended this way."""
         if step.module != "pip":

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pumit.batch.task import Outcome, Task, do
+from pumit.batch.task import Outcome, ScanTask, do
 from pumit.errors import PumitError, ServiceError
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ _CONNECT_S = 10.0
 # A worker that cannot run a task at all, such as one with another version, may be one of many.
 _RETRIES = 2
 KILLED = "Every worker that computed it ended at once, such as for want of memory."
-Work = Callable[[Task], Outcome]
+Work = Callable[[ScanTask], Outcome]
 
 
 def run_on_dask(
-    tasks: Sequence[Task],
+    tasks: Sequence[ScanTask],
     address: str,
     *,
     resources: dict[str, float] | None = None,
@@ -56,7 +56,7 @@ def run_on_dask(
         ServiceError: If no scheduler answers, or no worker has the resources.
     """
     left = {task.scan.name: task for task in tasks}
-    suspects: dict[str, Task] = {}
+    suspects: dict[str, ScanTask] = {}
     # The first connection is made or refused at once; one that was lost is waited for.
     patience = _CONNECT_S
     while left or suspects:
@@ -73,8 +73,8 @@ def run_on_dask(
 
 def _rounds(
     client: Client,
-    left: dict[str, Task],
-    suspects: dict[str, Task],
+    left: dict[str, ScanTask],
+    suspects: dict[str, ScanTask],
     work: Work,
     resources: dict[str, float] | None,
 ) -> Iterator[Outcome]:
@@ -103,7 +103,7 @@ def _rounds(
 
 
 def _given_out(
-    client: Client, tasks: Sequence[Task], work: Work, resources: dict[str, float] | None
+    client: Client, tasks: Sequence[ScanTask], work: Work, resources: dict[str, float] | None
 ) -> Iterator[tuple[str, Outcome | BaseException | None]]:
     """Name and outcome, or what went wrong, of each task; None once the scheduler is lost."""
     from distributed import as_completed

@@ -11,14 +11,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
 
-from pumit.batch.task import Outcome, Task, do
+from pumit.batch.task import Outcome, ScanTask, do
 
 CRASHED = "The process that computed it ended at once, such as for want of memory."
-Work = Callable[[Task], Outcome]
+Work = Callable[[ScanTask], Outcome]
 
 
 def run_in_processes(
-    tasks: Sequence[Task], processes: int, *, work: Work = do
+    tasks: Sequence[ScanTask], processes: int, *, work: Work = do
 ) -> Iterator[Outcome]:
     """Do tasks in several processes.
 
@@ -31,13 +31,13 @@ def run_in_processes(
         Outcomes in the order in which they come. A task whose process dies is tried once more
         alone, since any of those that ran at that time may have been the cause.
     """
-    waiting, suspects = deque(tasks), deque[Task]()
+    waiting, suspects = deque(tasks), deque[ScanTask]()
     while waiting or suspects:
         # 1. Those that ran when a process died, each alone, before all others.
         alone = bool(suspects)
         queue = suspects if alone else waiting
         at_once = 1 if alone else processes
-        running: dict[Future[Outcome], Task] = {}
+        running: dict[Future[Outcome], ScanTask] = {}
         with _pool(min(at_once, len(queue)), processes) as pool:
             try:
                 is_broken = False

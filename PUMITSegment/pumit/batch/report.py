@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from pumit.batch.task import BatchSettings, Outcome, Task
+from pumit.batch.task import BatchSettings, Outcome, ScanTask
 from pumit.errors import ExportError
 from pumit.system.atomic import atomic_path
 
@@ -46,7 +46,7 @@ class Report:
         ExportError: If the folder holds results that were made otherwise.
     """
 
-    def __init__(self, folder: Path, tasks: Sequence[Task], *, again: bool = False) -> None:
+    def __init__(self, folder: Path, tasks: Sequence[ScanTask], *, again: bool = False) -> None:
         self._path = folder / REPORT
         mark = mark_of(tasks[0].settings)
         before = _read(self._path)

@@ -7,27 +7,27 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from pumit.batch.report import Report
-from pumit.batch.task import Outcome, Task, do
+from pumit.batch.task import Outcome, ScanTask, do
 from pumit.errors import ExportError, PumitError
 from pumit.system.file_lock import file_lock
 
 LOCK = ".predict.lock"
 # Does tasks and yields their outcomes: here, in processes or on a cluster.
-Runner = Callable[[Sequence[Task]], Iterator[Outcome]]
+Runner = Callable[[Sequence[ScanTask]], Iterator[Outcome]]
 
 
-def in_this_process(tasks: Sequence[Task]) -> Iterator[Outcome]:
+def in_this_process(tasks: Sequence[ScanTask]) -> Iterator[Outcome]:
     """Do tasks one after another, here."""
     return map(do, tasks)
 
 
-def check_targets(tasks: Sequence[Task]) -> None:
+def check_targets(tasks: Sequence[ScanTask]) -> None:
     """Refuse, before any work, what would lose something.
 
     Raises:
         ExportError: If two scans have one name, or a result would replace an image.
     """
-    first: dict[str, Task] = {}
+    first: dict[str, ScanTask] = {}
     for task in tasks:
         key = str(task.target).casefold()  # as disks of Windows and macOS compare
         if key in first:
@@ -43,7 +43,7 @@ def check_targets(tasks: Sequence[Task]) -> None:
 
 
 def predict_many(
-    tasks: Sequence[Task],
+    tasks: Sequence[ScanTask],
     folder: Path,
     runner: Runner = in_this_process,
     *,
@@ -106,6 +106,6 @@ def _tell(outcome: Outcome, report: Report, on_outcome: Callable[[Outcome], None
         on_outcome(outcome)
 
 
-def _place(task: Task) -> str:
+def _place(task: ScanTask) -> str:
     """Enough of a path to find it."""
     return "/".join(task.scan.path.parts[-2:])

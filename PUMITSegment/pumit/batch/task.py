@@ -62,7 +62,7 @@ class BatchSettings:
 
 
 @dataclass(frozen=True)
-class Task:
+class ScanTask:
     """A scan, where its result goes, and what is done with it."""
 
     scan: Scan
@@ -92,7 +92,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-def do(task: Task, progress: Progress | None = None) -> Outcome:
+def do(task: ScanTask, progress: Progress | None = None) -> Outcome:
     """Predict one scan; whatever happens to it is its outcome, never an exception.
 
     A result that is there is left as it is, so that a scan which is given out twice, because what
@@ -116,7 +116,7 @@ def do(task: Task, progress: Progress | None = None) -> Outcome:
         return Outcome(name, "failed", f"A fault of the program ({type(error).__name__}).")
 
 
-def _predicted(task: Task, progress: Progress) -> Outcome:
+def _predicted(task: ScanTask, progress: Progress) -> Outcome:
     import numpy as np
 
     from pumit.export.classes import segments_of

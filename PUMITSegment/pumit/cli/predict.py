@@ -12,7 +12,7 @@ from typing import Any
 
 from pumit.batch.report import REPORT
 from pumit.batch.run import Runner, check_targets, in_this_process, predict_many
-from pumit.batch.task import BatchSettings, Corners, Outcome, Task, answerer_for, do
+from pumit.batch.task import BatchSettings, Corners, Outcome, ScanTask, answerer_for, do
 from pumit.cli.classify import classify_images
 from pumit.cli.segment import check_target, numbers, ras_to_lps
 from pumit.cli.shared.progress import Steps, progress_bar
@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[Task]:
+def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[ScanTask]:
     """Each scan and the file for its result.
 
     Raises:
@@ -111,7 +111,7 @@ def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[Task]:
     is_one_file = len(scans) == 1 and scans[0].path in args.images and not args.output.is_dir()
     if is_one_file and suffix_of(args.output, SUFFIXES):
         check_target(args.output)
-        return [Task(scans[0], args.output, settings, again=True)]
+        return [ScanTask(scans[0], args.output, settings, again=True)]
     if suffix_of(args.output, SUFFIXES) and not args.output.is_dir():
         raise ExportError(
             f"There are {len(scans)} images, but the output {args.output.name!r} is one file; "
@@ -127,7 +127,9 @@ def tasks_of(args: argparse.Namespace, settings: BatchSettings) -> list[Task]:
     for scan in scans:
         if Path(scan.name).is_absolute() or ".." in Path(scan.name).parts:
             raise ExportError(f"The name {scan.name!r} leads out of the output folder; change it.")
-        tasks.append(Task(scan, args.output / f"{scan.name}{suffix}", settings, again=args.again))
+        tasks.append(
+            ScanTask(scan, args.output / f"{scan.name}{suffix}", settings, again=args.again)
+        )
     check_targets(tasks)
     return tasks
 
@@ -272,7 +274,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tell(outcome: Outcome, task: Task, rows: list[dict[str, Any]]) -> None:
+def _tell(outcome: Outcome, task: ScanTask, rows: list[dict[str, Any]]) -> None:
     """Add a row for what came of a scan."""
     row: dict[str, Any] = {"image": _label(task)}
     if outcome.state in ("failed", "stopped"):
@@ -283,14 +285,14 @@ def _tell(outcome: Outcome, task: Task, rows: list[dict[str, Any]]) -> None:
     rows.append(row)
 
 
-def _label(task: Task) -> str:
+def _label(task: ScanTask) -> str:
     """What a scan is called in a line: its file, or its name in a tree."""
     scan = task.scan
     is_plain = "/" not in scan.name and suffix_of(scan.path, (".gz", *scan.path.suffixes[-1:]))
     return scan.path.name if is_plain else scan.name
 
 
-def _absolute(task: Task) -> Task:
+def _absolute(task: ScanTask) -> ScanTask:
     """The same with paths that mean the same in every process."""
     scan = replace(task.scan, path=task.scan.path.resolve())
     return replace(task, scan=scan, target=task.target.resolve())

@@ -39,7 +39,7 @@ class PointRow:
 
 
 @dataclass(frozen=True)
-class Curve:
+class TrainingCurve:
     """A training in a figure of curves.
 
     Attributes:
@@ -79,7 +79,7 @@ def point_rows_svg(rows: Sequence[PointRow], *, label: str, seeds: Sequence[int]
         return _svg(figure)
 
 
-def curves_svg(curves: Sequence[Curve], *, x_label: str, y_label: str) -> str:
+def curves_svg(curves: Sequence[TrainingCurve], *, x_label: str, y_label: str) -> str:
     """Curves, those of one name in one colour and style.
 
     Args:

@@ -46,7 +46,7 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A cell of a table: its text, and below it lines in small print."""
 
     text: str
@@ -67,7 +67,7 @@ class Table:
     kind: ClassVar[str] = "table"
     caption: str
     head: Sequence[str]
-    rows: Sequence[Sequence[Cell | str]]
+    rows: Sequence[Sequence[TableCell | str]]
     is_words: bool = False
 
     @property

@@ -8,11 +8,11 @@ import sys
 
 from pumit.errors import PumitError
 from pumit.server.serve import add_arguments, run
-from pumit.server.sessions.engine import Engine
+from pumit.server.sessions.engine import ServerEngine
 from pumit.system.threads import wait_asleep
 
 
-def main(arguments: list[str] | None = None, *, engine: Engine | None = None) -> int:
+def main(arguments: list[str] | None = None, *, engine: ServerEngine | None = None) -> int:
     """Serve, and tell the parent in one JSON line when ready or why not.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import slicer
-from PUMITSlicerLib.computing.background import Background, Job
+from PUMITSlicerLib.computing.background import Background, BackgroundJob
 from PUMITSlicerLib.mrml import addVolumeNode, ijkToRas, orientedImage
 from PUMITSlicerLib.status import StatusBoard
 from PUMITSlicerLib.term_search import TermSearch
@@ -40,7 +40,7 @@ class ExampleCases:
         self._background = background
         self._status = status
         self._onDone = onDone
-        self._job: Job | None = None
+        self._job: BackgroundJob | None = None
         self._search = TermSearch()
 
     @property

@@ -9,7 +9,7 @@ import vtk
 from slicer.util import VTKObservationMixin
 
 
-class SceneListener(Protocol):
+class CaseSceneListener(Protocol):
     """Who is told about the scene."""
 
     def onSceneAboutToChange(self) -> None:
@@ -32,7 +32,7 @@ class SceneFollower(VTKObservationMixin):
         listener: Who is told.
     """
 
-    def __init__(self, listener: SceneListener) -> None:
+    def __init__(self, listener: CaseSceneListener) -> None:
         super().__init__()
         self._listener = listener
         self._parameterNode: Any = None

@@ -7,7 +7,7 @@ from slicer.i18n import tr as _
 from PUMITTrainLib.panel.widgets.recipe_editor import RecipeEditor
 from PUMITTrainLib.panel.widgets.section_title import SectionTitle
 from PUMITTrainLib.panel.widgets.times import inWords
-from PUMITTrainLib.plan.choices import ClickPart, Goal, Preset
+from PUMITTrainLib.plan.choices import ClickPart, Goal, PresetName
 
 # Share of the patients that is kept back, and parts of a cross-validation; 0 for none.
 _VALIDATIONS = ((0.1, 0), (0.2, 0), (0.3, 0), (0.2, 3), (0.2, 5), (0.2, 10))
@@ -160,7 +160,7 @@ class LearnSection:
             return
         parameters.network = _chosen(ui.networkSelector)
         parameters.part = ClickPart(_chosen(ui.adaptSelector))
-        parameters.preset = Preset(_chosen(ui.presetSelector))
+        parameters.preset = PresetName(_chosen(ui.presetSelector))
         parameters.device = _chosen(ui.deviceSelector)
         parameters.name = ui.nameEdit.text.strip()
         place = ui.validationSelector.currentIndex
@@ -206,12 +206,12 @@ def partTooltips() -> dict[ClickPart, str]:
     }
 
 
-def presetTexts() -> dict[Preset, str]:
+def presetTexts() -> dict[PresetName, str]:
     """Names of the presets; before the colon the short one."""
     return {
-        Preset.QUICK: _("Quick: a first look"),
-        Preset.BALANCED: _("Balanced: usually good enough"),
-        Preset.THOROUGH: _("Thorough: the best result"),
+        PresetName.QUICK: _("Quick: a first look"),
+        PresetName.BALANCED: _("Balanced: usually good enough"),
+        PresetName.THOROUGH: _("Thorough: the best result"),
     }
 
 

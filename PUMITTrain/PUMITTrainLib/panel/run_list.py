@@ -5,7 +5,7 @@ from __future__ import annotations
 from slicer.i18n import tr as _
 
 from PUMITTrainLib.panel.run_words import stateInWords
-from PUMITTrainLib.panel.widgets.question import Question
+from PUMITTrainLib.panel.widgets.question import QuestionBox
 from PUMITTrainLib.panel.widgets.table_cells import AMBER, RED, Cell, TableCells
 from PUMITTrainLib.panel.widgets.times import agoInWords
 from PUMITTrainLib.runs.run_view import RunState, RunView
@@ -23,7 +23,7 @@ class RunList:
         question: Asks before a run is deleted.
     """
 
-    def __init__(self, ui, logic, question: Question) -> None:
+    def __init__(self, ui, logic, question: QuestionBox) -> None:
         self._ui = ui
         self._logic = logic
         self._question = question

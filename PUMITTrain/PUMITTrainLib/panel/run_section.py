@@ -13,7 +13,7 @@ from PUMITTrainLib.panel.curves.plot_views import PlotViews
 from PUMITTrainLib.panel.run_list import RunList
 from PUMITTrainLib.panel.run_words import eventsOf, numbersOf, sentenceOf, stateInWords
 from PUMITTrainLib.panel.widgets.picture_label import PictureLabel
-from PUMITTrainLib.panel.widgets.question import Question
+from PUMITTrainLib.panel.widgets.question import QuestionBox
 from PUMITTrainLib.panel.widgets.section_title import SectionTitle
 from PUMITTrainLib.runs.run_view import RunState, RunView
 
@@ -30,7 +30,7 @@ class RunSection:
         self._ui = ui
         self._logic = logic
         self._title = SectionTitle(ui.runSection)
-        self._question = Question(ui)
+        self._question = QuestionBox(ui)
         self._curves = CurveLabels(ui)
         self._plots = PlotViews()
         self._overlay = PictureLabel(ui.overlayLabel)

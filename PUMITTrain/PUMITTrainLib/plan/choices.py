@@ -28,7 +28,7 @@ class ClickPart(enum.Enum):
     ALL = "all"
 
 
-class Preset(enum.Enum):
+class PresetName(enum.Enum):
     """How long a training may take; the value is what `pumit plan --preset` takes."""
 
     QUICK = "quick"

@@ -25,7 +25,7 @@ _LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
-class Estimate:
+class PlanEstimate:
     """What a training would take.
 
     Attributes:
@@ -78,7 +78,7 @@ class Planning:
         self._onDone: Callable[[bool], None] | None = None
         self._planned = ""
         self._key = ""
-        self.estimate: Estimate | None = None
+        self.estimate: PlanEstimate | None = None
         self.warnings: tuple[str, ...] = ()
         self.recipeText = ""
 
@@ -217,7 +217,7 @@ class Planning:
 
     def _take(self, told: Mapping[str, Any], text: str, key: str) -> None:
         given = told.get("estimate") or {}
-        self.estimate = Estimate(
+        self.estimate = PlanEstimate(
             _number(given.get("seconds")),
             _number(given.get("memory_gib")),
             _number(given.get("disk_gib")),

@@ -11,7 +11,7 @@ from pathlib import Path
 from pumit.errors import PumitError
 from pumit.runs import RECIPE, TEXT_LOG, RunStatus, read_status, send_command, write_status
 from pumit.system.process import process_mark
-from PUMITSlicerLib.computing.background import Job
+from PUMITSlicerLib.computing.background import BackgroundJob
 from PUMITSlicerLib.status import StatusBoard
 from slicer.i18n import tr as _
 
@@ -59,7 +59,7 @@ class Runs:
         self._onChanged = onChanged
         self._onSelected = onSelected
         self._timer = parts.makeTimer(self.look, False)
-        self._looking: Job | None = None
+        self._looking: BackgroundJob | None = None
         self._folder: Path | None = None
         self._part: Path | None = None
         self._offset = 0

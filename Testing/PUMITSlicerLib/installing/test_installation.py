@@ -16,7 +16,7 @@ from PUMITSlicerLib.computing.settings import ComputeMode
 from PUMITSlicerLib.installing import dependencies, installation
 from PUMITSlicerLib.installing.installation import InstallationPlan, Installer, make_plan
 from PUMITSlicerLib.installing.python_executable import program_environment
-from PUMITSlicerLib.installing.steps import ProgramRunner, Step
+from PUMITSlicerLib.installing.steps import InstallStep, ProgramRunner
 
 LOCAL = ComputeMode.LOCAL
 
@@ -36,9 +36,9 @@ def test_torch_comes_through_the_extension_where_there_is_one():
     )
     assert plan.isPossible
     assert plan.steps == (
-        Step("light-the-torch", "pip", ("install", "light-the-torch>=0.5")),
-        Step("torch", "light_the_torch", ("install", "torch>=2.4")),
-        Step("monai", "pip", ("install", "monai>=1.4")),
+        InstallStep("light-the-torch", "pip", ("install", "light-the-torch>=0.5")),
+        InstallStep("torch", "light_the_torch", ("install", "torch>=2.4")),
+        InstallStep("monai", "pip", ("install", "monai>=1.4")),
     )
     assert plan.explanation == (
         "torch and monai will be installed into Slicer's own Python. About 250 MB are downloaded, "
@@ -51,7 +51,9 @@ def test_without_torch_everything_comes_in_one_call():
     absent = having(torch=None, monai=None, openvino=None, rich=None)
     plan = make_plan(LOCAL, hasTorchExtension=True, version_of=absent)
     assert plan.isPossible
-    assert plan.steps == (Step("2 packages", "pip", ("install", "openvino>=2025.1", "rich>=13")),)
+    assert plan.steps == (
+        InstallStep("2 packages", "pip", ("install", "openvino>=2025.1", "rich>=13")),
+    )
     assert plan.explanation == (
         "openvino and rich will be installed into Slicer's own Python. About 59 MB are "
         "downloaded. Packages that are installed already keep their versions. It takes about a "
@@ -62,7 +64,9 @@ def test_without_torch_everything_comes_in_one_call():
 
 def test_what_conflicts_is_named():
     says = "ERROR: Cannot install rich>=13 and a==1 because these package versions have conflicting"
-    error = installation._failure(Step("9 packages", "pip", ()), 1, [f"{says} dependencies."])
+    error = installation._failure(
+        InstallStep("9 packages", "pip", ()), 1, [f"{says} dependencies."]
+    )
     assert str(error).startswith("rich>=13 and a==1 is not compatible with the installed")
 
 
@@ -78,7 +82,7 @@ def test_torch_comes_from_the_index_where_the_user_allows_it():
         LOCAL, withTorch=True, allowsTorchFromIndex=True, version_of=having(torch=None)
     )
     assert plan.isPossible
-    assert plan.steps == (Step("torch", "pip", ("install", "torch>=2.4")),)
+    assert plan.steps == (InstallStep("torch", "pip", ("install", "torch>=2.4")),)
 
 
 def test_a_folder_of_wheels_needs_neither_network_nor_extension(tmp_path):
@@ -88,7 +92,7 @@ def test_a_folder_of_wheels_needs_neither_network_nor_extension(tmp_path):
     )
     assert plan.isPossible
     offline = ("install", "--no-index", "--find-links", str(tmp_path), "torch>=2.4")
-    assert plan.steps == (Step("torch", "pip", offline),)
+    assert plan.steps == (InstallStep("torch", "pip", offline),)
     assert "no network is used" in plan.explanation
 
 
@@ -212,7 +216,7 @@ def test_pip_may_not_replace_what_is_installed(target, background):
 
 def test_what_pip_cannot_find_is_one_sentence(target, background):
     make_wheel(target.wheels, "pumit-test-beta", "1.1")
-    step = Step("torch", "pip", ("install", "--no-index", "torch==77"))
+    step = InstallStep("torch", "pip", ("install", "--no-index", "torch==77"))
     plan = InstallationPlan(tuple(target.plan().needs), (step,), "", ())
     told = Told(target.installer, plan)
     assert wait_for(background, lambda: told.ends, 120)
@@ -333,7 +337,7 @@ def test_a_program_is_ended_with_all_it_started(background, tmp_path):
     environment = {**program_environment(), "PYTHONPATH": str(tmp_path)}
     lines, statuses = [], []
     end = ProgramRunner(background, sys.executable, environment).run(
-        Step("x", "sleeper", ()), lines.append, statuses.append
+        InstallStep("x", "sleeper", ()), lines.append, statuses.append
     )
     assert wait_for(background, lambda: lines == ["sleeping"])
     end()

@@ -26,7 +26,7 @@ def test_the_goal_shows_the_choices_that_belong_to_it(shown: ShownPanel) -> None
 
 
 def test_what_is_chosen_is_remembered_in_the_scene(shown: ShownPanel) -> None:
-    from PUMITTrainLib.plan.choices import ClickPart, Preset
+    from PUMITTrainLib.plan.choices import ClickPart, PresetName
 
     parameters = shown.logic.parameters
     shown.choose(shown.ui.presetSelector, "thorough")
@@ -35,7 +35,7 @@ def test_what_is_chosen_is_remembered_in_the_scene(shown: ShownPanel) -> None:
         "Cross-validation in 5 parts"
     )
     shown.type(shown.ui.nameEdit, " liver-mr ")
-    assert parameters.preset is Preset.THOROUGH
+    assert parameters.preset is PresetName.THOROUGH
     assert parameters.part is ClickPart.ADAPTERS
     assert (parameters.folds, parameters.name) == (5, "liver-mr")
     shown.ui.validationSelector.currentIndex = 0
@@ -43,9 +43,9 @@ def test_what_is_chosen_is_remembered_in_the_scene(shown: ShownPanel) -> None:
 
 
 def test_what_another_hand_chose_is_shown(shown: ShownPanel) -> None:
-    from PUMITTrainLib.plan.choices import Preset
+    from PUMITTrainLib.plan.choices import PresetName
 
-    shown.logic.parameters.preset = Preset.QUICK
+    shown.logic.parameters.preset = PresetName.QUICK
     shown.logic.parameters.folds = 7
     shown.logic.parameters.device = "cuda:3"
     shown.tell()

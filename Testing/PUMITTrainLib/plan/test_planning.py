@@ -82,12 +82,12 @@ def test_second_run_gets_a_folder_and_files_of_its_own(planned: Any) -> None:
 
 
 def test_choices_reach_the_plan(train: Any) -> None:
-    from PUMITTrainLib.plan.choices import ClickPart, Goal, Preset
+    from PUMITTrainLib.plan.choices import ClickPart, Goal, PresetName
 
     train.addCases(1)
     parameters = train.logic.parameters
     parameters.goal, parameters.part = Goal.CLICKS, ClickPart.ADAPTERS
-    parameters.preset, parameters.folds, parameters.name = Preset.THOROUGH, 5, "hearts"
+    parameters.preset, parameters.folds, parameters.name = PresetName.THOROUGH, 5, "hearts"
     train.logic.planning.make()
     train.settle()
     call = train.programs.last

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from pumit.batch.dask_cluster import run_on_dask
 from pumit.batch.processes import run_in_processes
-from pumit.batch.task import BatchSettings, Outcome, Task, do
+from pumit.batch.task import BatchSettings, Outcome, ScanTask, do
 from pumit.export.volume_file import write_volume_file
 from pumit.io.scans import Scan
 from pumit.models.checkpoint import save_checkpoint
@@ -57,7 +57,7 @@ def make_model(folder: Path) -> Path:
     return folder / "random.safetensors"
 
 
-def make_tasks(folder: Path, count: int, settings: BatchSettings, name: str) -> list[Task]:
+def make_tasks(folder: Path, count: int, settings: BatchSettings, name: str) -> list[ScanTask]:
     """Tasks on one set of scans, whose results go into a folder of their own."""
     tasks = []
     for number in range(count):
@@ -66,11 +66,11 @@ def make_tasks(folder: Path, count: int, settings: BatchSettings, name: str) -> 
             noise = np.random.default_rng(number).normal(size=SHAPE).astype(np.float32)
             write_volume_file(noise, Volume(noise), path)
         scan = Scan(path, f"{name}{number:03d}")
-        tasks.append(Task(scan, folder / name / f"{number:03d}.nii.gz", settings, again=True))
+        tasks.append(ScanTask(scan, folder / name / f"{number:03d}.nii.gz", settings, again=True))
     return tasks
 
 
-def share(tasks: list[Task], ready: object, go: object) -> None:
+def share(tasks: list[ScanTask], ready: object, go: object) -> None:
     """One plain process of the ideal: its first task warms it up."""
     torch.set_num_threads(1)
     do(tasks[0])
@@ -80,7 +80,7 @@ def share(tasks: list[Task], ready: object, go: object) -> None:
         do(task)
 
 
-def ideal(tasks: list[Task], workers: int) -> float:
+def ideal(tasks: list[ScanTask], workers: int) -> float:
     """Seconds that plain processes take for their shares."""
     context = get_context("spawn")
     ready, go = context.Semaphore(0), context.Event()

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import SimpleITK
 from pumit.batch import task as batch_task
-from pumit.batch.task import BatchSettings, Outcome, Task
+from pumit.batch.task import BatchSettings, Outcome, ScanTask
 from pumit.errors import DiskFullError
 from pumit.io.scans import Scan
 from pumit.segmentation import Algorithm, ClassLabel, LabelMap
@@ -30,7 +30,7 @@ def answer(volume: Volume, progress: Any) -> tuple[LabelMap, Algorithm]:
     return LabelMap(labels, (ClassLabel("bright"),)), Algorithm("PUMIT fake", "1", "AUTOMATIC")
 
 
-def work(task: Task) -> Outcome:
+def work(task: ScanTask) -> Outcome:
     """As `pumit.batch.task.do`; a scan called `killer` ends its worker, `full` finds no room."""
     note(task, "start")
     if "killer" in task.scan.name:
@@ -43,7 +43,7 @@ def work(task: Task) -> Outcome:
     return outcome
 
 
-def note(task: Task, what: str) -> None:
+def note(task: ScanTask, what: str) -> None:
     log = os.open(task.scan.path.parent / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(log, f"{what}\t{task.scan.name}\t{os.getpid()}\n".encode())
     os.close(log)
@@ -60,7 +60,7 @@ def count(folder: Path, what: str) -> Counter[str]:
     return Counter(name for state, name, _ in noted(folder) if state == what)
 
 
-def make_tasks(folder: Path, names: list[str], again: bool = False) -> list[Task]:
+def make_tasks(folder: Path, names: list[str], again: bool = False) -> list[ScanTask]:
     """Scans and where their labels go; one called `broken` is no scan."""
     scans, results = folder / "scans", folder / "results"
     scans.mkdir(exist_ok=True)
@@ -72,5 +72,5 @@ def make_tasks(folder: Path, names: list[str], again: bool = False) -> list[Task
         SimpleITK.WriteImage(SimpleITK.GetImageFromArray(noise), str(path))
         if "broken" in name:
             path.write_bytes(path.read_bytes()[:60])
-        tasks.append(Task(Scan(path, name), results / f"{name}.nii.gz", BatchSettings(), again))
+        tasks.append(ScanTask(Scan(path, name), results / f"{name}.nii.gz", BatchSettings(), again))
     return tasks

@@ -13,13 +13,13 @@ from batch_workers import count, make_tasks, noted, work
 from pumit.batch.processes import run_in_processes
 from pumit.batch.report import COLUMNS
 from pumit.batch.run import LOCK, predict_many
-from pumit.batch.task import BatchSettings, Outcome, Task
+from pumit.batch.task import BatchSettings, Outcome, ScanTask
 from pumit.errors import ExportError, PumitError
 from pumit.export import labelmap
 from pumit.system.file_lock import file_lock
 
 
-def here(tasks: list[Task]) -> map[Outcome]:
+def here(tasks: list[ScanTask]) -> map[Outcome]:
     return map(work, tasks)
 
 
@@ -58,7 +58,7 @@ def test_a_second_run_does_only_what_is_left(tmp_path: Path) -> None:
     assert [o.state for o in seen] == ["was there", "was there", "failed"]
     assert count(tmp_path / "scans", "start") == {"a": 1, "b": 1, "broken": 2}
     assert report_of(tmp_path)["a"]["structures"] == "bright"  # what was known of it is kept
-    again = [Task(t.scan, t.target, t.settings, again=True) for t in tasks]
+    again = [ScanTask(t.scan, t.target, t.settings, again=True) for t in tasks]
     predict_many(again, tmp_path / "results", here)
     assert count(tmp_path / "scans", "done") == {"a": 2, "b": 2}
 
@@ -66,7 +66,7 @@ def test_a_second_run_does_only_what_is_left(tmp_path: Path) -> None:
 def test_results_of_other_options_are_not_mixed(tmp_path: Path) -> None:
     tasks = make_tasks(tmp_path, ["a"])
     predict_many(tasks, tmp_path / "results", here)
-    others = [Task(t.scan, t.target, BatchSettings(flips=True)) for t in tasks]
+    others = [ScanTask(t.scan, t.target, BatchSettings(flips=True)) for t in tasks]
     with pytest.raises(ExportError, match="another model or other options"):
         predict_many(others, tmp_path / "results", here)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pumit.batch.run import check_targets
-from pumit.batch.task import BatchSettings, Task
+from pumit.batch.task import BatchSettings, ScanTask
 from pumit.errors import ExportError, VolumeError
 from pumit.export.dicom_series import write_dicom_series
 from pumit.io.scans import Scan, find_scans
@@ -80,7 +80,7 @@ def test_one_series_stays_one_scan(tmp_path: Path) -> None:
 
 def test_two_scans_of_one_name_are_refused_before_any_work(tmp_path: Path) -> None:
     tasks = [
-        Task(
+        ScanTask(
             Scan(tmp_path / folder / "t1.nii.gz", name), tmp_path / f"{name}.nrrd", BatchSettings()
         )
         for folder, name in (("p1", "t1"), ("p2", "T1"))

@@ -6,9 +6,8 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-from pumit.report.comparison_plot import Curve, PointRow, curves_svg, point_rows_svg
+from pumit.report.comparison_plot import PointRow, TrainingCurve, curves_svg, point_rows_svg
 from pumit.report.document import (
-    Cell,
     Code,
     Drawing,
     Heading,
@@ -16,6 +15,7 @@ from pumit.report.document import (
     Photograph,
     Points,
     Table,
+    TableCell,
     page_html,
     write_page,
 )
@@ -69,14 +69,16 @@ def points() -> str:
 
 
 def test_a_page_of_everything_is_well_formed_and_whole() -> None:
-    svg = curves_svg([Curve("A", [(0, 1), (1, 0.5)]), Curve("A", [])], x_label="x", y_label="y")
+    svg = curves_svg(
+        [TrainingCurve("A", [(0, 1), (1, 0.5)]), TrainingCurve("A", [])], x_label="x", y_label="y"
+    )
     page = page_html(
         "Title & more",
         [
             Heading("One <two>"),
             Paragraph("Text"),
             Points(["first", "second"]),
-            Table("What it shows", ["", "Dice"], [["A & B", Cell("0.5", "0.4 to 0.6")]]),
+            Table("What it shows", ["", "Dice"], [["A & B", TableCell("0.5", "0.4 to 0.6")]]),
             Drawing(points(), "alt & text", "caption"),
             Drawing(svg, "curves", "caption"),
             Photograph(b"\x89PNG", 'a "scan"', "caption"),

@@ -18,7 +18,7 @@ from pumit.networks.mamba_mim.masking import (
     take_tokens,
     visible_index,
 )
-from pumit.networks.mamba_mim.mednext import MedNeXtBlock, MedNextStage
+from pumit.networks.mamba_mim.mednext import MedNextStage, ResidualConvBlock
 from pumit.networks.mamba_mim.positions import require_sincos_width, sincos_positions
 
 Triple = tuple[int, int, int]
@@ -86,7 +86,7 @@ class HyMambaEncoder(nn.Module):
             _conv(narrow, wide, bias=True) for narrow, wide in itertools.pairwise(widths)
         )
         # What decoders read of each map; the published pre-training counts them to the encoder.
-        self.skips = nn.ModuleList(MedNeXtBlock(width) for width in widths)
+        self.skips = nn.ModuleList(ResidualConvBlock(width) for width in widths)
         self.layers = nn.ModuleList(
             MambaLayer(
                 self.dim,

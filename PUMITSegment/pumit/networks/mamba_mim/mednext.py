@@ -6,24 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pumit.networks.channel_norm import ChannelLayerNorm
 from pumit.networks.mamba_mim.masking import hide
 
 NORM_EPS = 1e-6
-
-
-class ChannelLayerNorm(nn.LayerNorm):
-    """Layer norm over the channels of each place: what is hidden elsewhere does not matter.
-
-    Args:
-        channels: Channels of the features.
-    """
-
-    def __init__(self, channels: int) -> None:
-        super().__init__(channels, eps=NORM_EPS)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (B, C, D, H, W) to the same."""
-        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
 
 
 class MedNextBlock(nn.Module):
@@ -78,8 +64,8 @@ class MedNextStage(nn.Module):
         return x
 
 
-class MedNeXtBlock(nn.Module):
-    """Two 3^3 convolutions with channel norms, around which the features pass.
+class ResidualConvBlock(nn.Module):
+    """Two 3^3 convolutions with channel norms, and the features added to their result.
 
     MONAI's `UnetResBlock` of equal channels, with a norm that it does not offer.
 
@@ -90,9 +76,9 @@ class MedNeXtBlock(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv3d(channels, channels, 3, padding=1, bias=False)
-        self.norm1 = ChannelLayerNorm(channels)
+        self.norm1 = ChannelLayerNorm(channels, eps=NORM_EPS)
         self.conv2 = nn.Conv3d(channels, channels, 3, padding=1, bias=False)
-        self.norm2 = ChannelLayerNorm(channels)
+        self.norm2 = ChannelLayerNorm(channels, eps=NORM_EPS)
 
     def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
         """Map features (B, C, D, H, W), zero where not visible (B, 1, D, H, W), to the same."""

@@ -8,18 +8,11 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pumit.networks.channel_norm import ChannelLayerNorm
 from pumit.networks.pumit.anisotropy import Anisotropy
 from pumit.networks.pumit.grid import require_reducible
 from pumit.networks.pumit.quantizer import SoftTokens, SoftVectorQuantizer
 from pumit.networks.pumit.sac import SACConv, SACDownsample, SACUpsample
-
-
-class ChannelLayerNorm(nn.LayerNorm):
-    """Layer norm over the channels of each voxel of (B, C, D, H, W)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (B, C, D, H, W) to the same shape."""
-        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
 
 
 class ConvNormAct(nn.Module):

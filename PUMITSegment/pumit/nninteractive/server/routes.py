@@ -26,7 +26,7 @@ from pumit.nninteractive.server.schemas import (
     ImageOut,
     InitialSegmentation,
     PointInteraction,
-    PredictIn,
+    PredictPendingIn,
     TargetBuffer,
 )
 from pumit.prompts import MaskPrompt, PointPrompt, Prompt, ScribblePrompt
@@ -239,7 +239,9 @@ async def reset_interactions(state: State, lease: ActiveLease) -> dict[str, bool
 
 
 @router.post(protocol.PATH_VIEWER_PREDICT, **_CHANGED)
-async def predict(request: Request, state: State, lease: ActiveLease, body: PredictIn) -> Response:
+async def predict(
+    request: Request, state: State, lease: ActiveLease, body: PredictPendingIn
+) -> Response:
     """Answer the prompts that were added without an answer; nothing where there are none."""
 
     def work(session: PromptSession, job: Job) -> Response:

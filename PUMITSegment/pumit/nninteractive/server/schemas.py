@@ -81,7 +81,7 @@ class AutoZoom(_Body):
     do_autozoom: bool
 
 
-class PredictIn(_Body):
+class PredictPendingIn(_Body):
     """Ask for the answer to what was added without one."""
 
     force_full_refine: bool = False

@@ -27,13 +27,13 @@ _LEAST_PIECE_BYTES = 256
 def connection_class(limits: Limits) -> type[H11Protocol]:
     """The connection that a server with these limits gives to `uvicorn.Config(http=...)`."""
 
-    class LimitedConnection(Connection):
+    class LimitedConnection(TimedConnection):
         _limits = limits
 
     return LimitedConnection
 
 
-class Connection(H11Protocol):
+class TimedConnection(H11Protocol):
     """uvicorn's connection with an end to every wait for its client."""
 
     _limits = Limits()
@@ -60,7 +60,9 @@ class Connection(H11Protocol):
         self._used_at = self.loop.time()
         self._expect_within(self._limits.header_timeout_s)
         if len(self.connections) > self._limits.max_connections:
-            others = [c for c in self.connections if isinstance(c, Connection) and c is not self]
+            others = [
+                c for c in self.connections if isinstance(c, TimedConnection) and c is not self
+            ]
             idle = [c for c in others if not c.is_at_work]
             if idle:
                 min(idle, key=lambda c: (c._is_known, c._used_at)).drop()

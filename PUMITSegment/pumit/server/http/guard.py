@@ -106,7 +106,7 @@ class Guard:
         if scope["path"] == PATH_PREDICT:
             most = _MAX_PROMPT_ITEMS, _MAX_PROMPT_NAMES
         limit = self._limit(scope["path"])
-        body = _Body(receive, self._limits, limit, most_json=None if is_array else most)
+        body = _CountedBody(receive, self._limits, limit, most_json=None if is_array else most)
 
         async def watched_send(message: Message) -> None:
             nonlocal has_started
@@ -170,7 +170,7 @@ class Guard:
         return self._limits.max_body_bytes if path in ARRAY_PATHS else self._limits.max_json_bytes
 
 
-class _Body:
+class _CountedBody:
     """A request's body, counted as it arrives, whatever its header said.
 
     It has to arrive at a least rate on average, after a pause that any network may make: one byte

@@ -158,7 +158,7 @@ class SessionsMemory(Protocol):
         """Give what nothing uses any more back to the accelerator."""
 
 
-class Engine(Protocol):
+class ServerEngine(Protocol):
     """A loaded model, shared by all sessions."""
 
     @property

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from pumit.errors import Cancelled, VolumeError
-from pumit.server.sessions.engine import Engine, PromptSession
+from pumit.server.sessions.engine import PromptSession, ServerEngine
 from pumit.server.sessions.evictor import SessionEvictor
 from pumit.server.sessions.fair_queue import FairQueue, Job, Kind
 from pumit.server.sessions.leases import Lease, LeaseRegistry
@@ -40,7 +40,7 @@ class ServerState:
         instance: Name of this server before each lease token, for a proxy in front of several.
     """
 
-    def __init__(self, engine: Engine, limits: Limits, *, instance: str = "") -> None:
+    def __init__(self, engine: ServerEngine, limits: Limits, *, instance: str = "") -> None:
         self.engine = engine
         self.limits = limits
         self.queue = FairQueue(max_queued=limits.max_queued)

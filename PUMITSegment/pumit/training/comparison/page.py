@@ -12,16 +12,16 @@ import numpy as np
 
 from pumit.evaluation.crossed_bootstrap import CrossedMean
 from pumit.models.user_index import CARD_DATA
-from pumit.report.comparison_plot import Curve, PointRow, curves_svg, point_rows_svg
+from pumit.report.comparison_plot import PointRow, TrainingCurve, curves_svg, point_rows_svg
 from pumit.report.document import (
     Block,
-    Cell,
     Drawing,
     Heading,
     Paragraph,
     Photograph,
     Points,
     Table,
+    TableCell,
     write_page,
 )
 from pumit.training.comparison.facts import FACTS
@@ -137,7 +137,7 @@ def _quality(found: PageData) -> Table:
     head += [TITLES["hd95_mm"], TITLES["assd_mm"]]
     rows = []
     for one in found.scores:
-        places: list[Cell | str] = [one.name, _mean_cell(one.mean("dice"), 3)]
+        places: list[TableCell | str] = [one.name, _mean_cell(one.mean("dice"), 3)]
         places += [_mean_cell(one.mean("dice", label), 3) for label in several]
         for metric in ("hd95_mm", "assd_mm"):
             places.append(_mean_cell(one.mean(metric), 2, without=one.undefined(metric)))
@@ -146,11 +146,11 @@ def _quality(found: PageData) -> Table:
     return Table(f"Means over {cases} cases and all seeds, with 95 % intervals.", head, rows)
 
 
-def _mean_cell(mean: CrossedMean, digits: int, *, without: int = 0) -> Cell:
+def _mean_cell(mean: CrossedMean, digits: int, *, without: int = 0) -> TableCell:
     below = interval_words(mean, digits)
     if without:
         below.append(f"{without} of {mean.values + without} undefined")
-    return Cell(number_words(mean.mean, digits), below)
+    return TableCell(number_words(mean.mean, digits), below)
 
 
 def _quality_notes(found: PageData) -> list[Block]:
@@ -201,9 +201,9 @@ def _differences(found: PageData) -> list[Block]:
         return []
     first = found.scores[0].name
     head = ["Network", "Seeds", *(TITLES[metric] for metric in METRICS)]
-    rows: list[list[Cell | str]] = []
+    rows: list[list[TableCell | str]] = []
     for difference in differences_of(found.scores):
-        places: list[Cell | str] = [difference.name, str(difference.seeds)]
+        places: list[TableCell | str] = [difference.name, str(difference.seeds)]
         places += [_difference_cell(difference, metric) for metric in METRICS]
         rows.append(places)
     return [
@@ -223,10 +223,10 @@ def _differences(found: PageData) -> list[Block]:
     ]
 
 
-def _difference_cell(difference: Difference, metric: str) -> Cell:
+def _difference_cell(difference: Difference, metric: str) -> TableCell:
     mean, digits = difference.by_metric[metric], DIGITS[metric]
     if mean.mean is None:
-        return Cell(NOTHING)
+        return TableCell(NOTHING)
     verdict = ""
     if mean.low is not None and mean.high is not None:
         is_higher = mean.low > 0
@@ -234,7 +234,7 @@ def _difference_cell(difference: Difference, metric: str) -> Cell:
         better = is_higher if metric == "dice" else not is_higher
         verdict = ("better" if better else "worse") if is_apart else "not told apart"
     below = [*interval_words(mean, digits, signed=True), *filter(None, [verdict])]
-    return Cell(f"{mean.mean:+.{digits}f}", below)
+    return TableCell(f"{mean.mean:+.{digits}f}", below)
 
 
 def _costs(found: PageData) -> Table:
@@ -283,7 +283,7 @@ def _curves(found: PageData) -> list[Block]:
             if row.name == network.name:
                 log = RunLog.read(found.runs / f"{network.slug}_{row.seed}")
                 points = [(float(r["seconds"]) / 60, float(r["loss"])) for r in log.steps]
-                curves.append(Curve(row.name, points))
+                curves.append(TrainingCurve(row.name, points))
     if not any(curve.points for curve in curves):
         return []
     svg = curves_svg(curves, x_label=f"minutes of {unit}", y_label="training loss")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pumit.errors import PumitError
 from pumit.export.terminology import concept_for
 from pumit.segmentation import MOST_REGIONS, ClassLabel
-from pumit.training.recipes.labelled import ClassRow, LabelledData
+from pumit.training.recipes.labelled import ClassEntry, LabelledData
 from pumit.training.recipes.model import read_model
 
 MOST_CLASSES = 255
@@ -76,7 +76,7 @@ def classes_from(given: Any) -> tuple[ClassValue, ...]:
     return classes_of(read.classes or ())
 
 
-def classes_of(rows: Sequence[ClassRow]) -> tuple[ClassValue, ...]:
+def classes_of(rows: Sequence[ClassEntry]) -> tuple[ClassValue, ...]:
     """Classes of a recipe.
 
     Raises:
@@ -96,7 +96,7 @@ def classes_of(rows: Sequence[ClassRow]) -> tuple[ClassValue, ...]:
     return checked_classes(found)
 
 
-def _class(label: ClassLabel, row: ClassRow, number: int) -> ClassValue:
+def _class(label: ClassLabel, row: ClassEntry, number: int) -> ClassValue:
     if row.values is None:
         return ClassValue(number if row.value is None else row.value, label)
     if row.value is not None:

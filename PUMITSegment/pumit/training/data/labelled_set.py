@@ -25,7 +25,7 @@ from pumit.training.data.file_pairs import (
 )
 from pumit.training.data.file_pairs import LabelledCase as LabelledCase
 from pumit.training.data.found_cases import FoundCases, LabelledSet, all_at_once
-from pumit.training.recipes.labelled import CaseFolder, LabelledData, ListedCase
+from pumit.training.recipes.labelled import CaseEntry, FolderEntry, LabelledData
 
 
 def find_labelled_set(data: LabelledData, resolve: Callable[[str], Path]) -> LabelledSet:
@@ -167,7 +167,7 @@ def _of_sources(data: LabelledData, resolve: Callable[[str], Path]) -> FoundCase
     return FoundCases(made, tuple(problems), "; ".join(dict.fromkeys(layouts)), origins)
 
 
-def _as_row_says(found: FoundCases, row: CaseFolder, prefix: str) -> FoundCases:
+def _as_row_says(found: FoundCases, row: FolderEntry, prefix: str) -> FoundCases:
     """Cases of a folder without those that its row leaves out, with its patients and new names."""
     left_out = set(map(str, row.leave_out))
     patients = {str(case): str(patient) for case, patient in row.patients.items()}
@@ -228,7 +228,7 @@ def with_proposed_classes(data: LabelledSet) -> LabelledSet:
 
 
 def _listed_cases(
-    rows: Sequence[ListedCase], resolve: Callable[[str], Path]
+    rows: Sequence[CaseEntry], resolve: Callable[[str], Path]
 ) -> tuple[list[LabelledCase], list[CaseProblem]]:
     cases: list[LabelledCase] = []
     problems: list[CaseProblem] = []

@@ -56,7 +56,7 @@ class CaseFact:
 
 
 @dataclass(frozen=True)
-class CaseScore:
+class CaseMeasures:
     """What was measured on a case: column to number, which is None where there is none."""
 
     case: str
@@ -76,7 +76,7 @@ class Scores:
     """
 
     means: dict[str, dict[str, Mean]]
-    cases: tuple[CaseScore, ...]
+    cases: tuple[CaseMeasures, ...]
     split: str = "validation"
     step: int | None = None
     caption: str = "Dice"
@@ -156,7 +156,7 @@ def segmentation_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) 
     for case, values in by_case.items():
         present = [v for v in values.values() if v is not None]
         mean = sum(present) / len(present) if present else None
-        scores.append(CaseScore(case, {**values, "mean": mean}))
+        scores.append(CaseMeasures(case, {**values, "mean": mean}))
     return Scores(summarize(rows), worst_first(scores, "mean"), step=content.get("step"))
 
 
@@ -175,7 +175,7 @@ def click_scores(content: Mapping[str, Any], numbers: Mapping[str, str]) -> Scor
     scores = []
     for case, values in by_case.items():
         present = [v for v in values.values() if v is not None]
-        scores.append(CaseScore(case, {**values, "mean": sum(present) / len(present)}))
+        scores.append(CaseMeasures(case, {**values, "mean": sum(present) / len(present)}))
     caption = "Dice after one click"
     return Scores(means, worst_first(scores, "mean"), step=content.get("step"), caption=caption)
 
@@ -208,17 +208,17 @@ def _over_classes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mean]:
     )
 
 
-def worst_first(scores: Sequence[CaseScore], column: str) -> tuple[CaseScore, ...]:
+def worst_first(scores: Sequence[CaseMeasures], column: str) -> tuple[CaseMeasures, ...]:
     """Cases in rising order of a column; those without it last."""
 
-    def key(score: CaseScore) -> tuple[bool, float, int]:
+    def key(score: CaseMeasures) -> tuple[bool, float, int]:
         value = score.values.get(column)
         return (value is None, value or 0.0, number_of(score.case))
 
     return tuple(sorted(scores, key=key))
 
 
-def means_of_columns(scores: Sequence[CaseScore]) -> dict[str, Mean]:
+def means_of_columns(scores: Sequence[CaseMeasures]) -> dict[str, Mean]:
     """Mean with interval of each column."""
     columns = dict.fromkeys(column for score in scores for column in score.values)
     return {c: mean_of([score.values.get(c) for score in scores]) for c in columns}

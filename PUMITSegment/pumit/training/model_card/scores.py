@@ -14,7 +14,7 @@ from typing import Any
 from pumit.evaluation.segmentation_metrics import Mean, mean_of
 from pumit.runs import read_log
 from pumit.training.model_card.facts import (
-    CaseScore,
+    CaseMeasures,
     Scores,
     read_json,
     segmentation_scores,
@@ -83,7 +83,7 @@ def answer_scores(path: Path, numbers: Mapping[str, str]) -> list[Scores]:
                 **answer,
                 "true class": sum(of_truth) / len(of_truth),
             }
-            scores.append(CaseScore(numbers[name_of(row["split"], row["case"])], values))
+            scores.append(CaseMeasures(numbers[name_of(row["split"], row["case"])], values))
         means = {"right": {"accuracy": mean_of(hits)}} | _by_class(of_split)
         found.append(
             Scores(

@@ -19,7 +19,7 @@ from pumit.segmentation import Mask
 from pumit.training.data.case import LabelledVolume, read_labelled
 from pumit.training.data.classes import region_table
 from pumit.training.data.labelled_set import find_labelled_set
-from pumit.training.model_card.facts import CaseScore, ClassFact, Scores
+from pumit.training.model_card.facts import CaseMeasures, ClassFact, Scores
 from pumit.training.model_card.record import CardPicture
 from pumit.training.recipes.labelled import LabelledRecipe
 from pumit.training.recipes.segmentation import SegmentationRecipe
@@ -57,7 +57,7 @@ def draw_worst_cases(
     assert isinstance(recipe, SegmentationRecipe)
     overlap, flips = recipe.validation.final_overlap, recipe.validation.flips
 
-    def draw(read: LabelledVolume, truths: Sequence[Mask], score: CaseScore, path: Path) -> str:
+    def draw(read: LabelledVolume, truths: Sequence[Mask], score: CaseMeasures, path: Path) -> str:
         with torch.inference_mode():
             answer = model.segment(read.volume, overlap=overlap, averages_flips=flips)
         masks = [
@@ -86,7 +86,7 @@ def draw_worst_clicks(
     model = load_segmenter(best, device=device)
     names = [fact.name for fact in classes]
 
-    def draw(read: LabelledVolume, truths: Sequence[Mask], score: CaseScore, path: Path) -> str:
+    def draw(read: LabelledVolume, truths: Sequence[Mask], score: CaseMeasures, path: Path) -> str:
         values = {k: v for k, v in score.values.items() if k in names and v is not None}
         worst = min(values, key=lambda name: values[name])
         target = truths[names.index(worst)]
@@ -108,7 +108,7 @@ def draw_worst_clicks(
     return _drawn(folder, recipe, scores, numbers, draw)
 
 
-Draw = Callable[[LabelledVolume, Sequence[Mask], CaseScore, Path], str]
+Draw = Callable[[LabelledVolume, Sequence[Mask], CaseMeasures, Path], str]
 
 
 def _drawn(

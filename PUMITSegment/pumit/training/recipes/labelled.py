@@ -13,7 +13,7 @@ from pumit.training.recipes.model import RecipeModel, TrainingRecipe
 Name = str | int
 
 
-class ClassRow(RecipeModel):
+class ClassEntry(RecipeModel):
     """A class.
 
     Attributes:
@@ -41,14 +41,14 @@ def _class_rows(given: Any) -> Any:
             for k, v in given.items()
         ]
     if isinstance(given, list):
-        return [row if isinstance(row, (Mapping, ClassRow)) else {"name": row} for row in given]
+        return [row if isinstance(row, (Mapping, ClassEntry)) else {"name": row} for row in given]
     return given
 
 
-Classes = Annotated[list[ClassRow], BeforeValidator(_class_rows)]
+Classes = Annotated[list[ClassEntry], BeforeValidator(_class_rows)]
 
 
-class CaseFolder(RecipeModel):
+class FolderEntry(RecipeModel):
     """A folder of cases.
 
     Attributes:
@@ -66,7 +66,7 @@ class CaseFolder(RecipeModel):
     patients: dict[Name, Name] = Field(default_factory=dict)
 
 
-class ListedCase(RecipeModel):
+class CaseEntry(RecipeModel):
     """A case.
 
     Attributes:
@@ -107,8 +107,8 @@ class LabelledData(RecipeModel):
     folder: str | None = None
     images: str | None = None
     labels: str | None = None
-    folders: list[CaseFolder] = Field(default_factory=list)
-    cases: list[ListedCase] = Field(default_factory=list)
+    folders: list[FolderEntry] = Field(default_factory=list)
+    cases: list[CaseEntry] = Field(default_factory=list)
     leave_out: list[Name] = Field(default_factory=list)
     classes: Classes | None = None
     channels: list[Name] = Field(default_factory=list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Question:
+class QuestionBox:
     """Asks one question at a time; a new one replaces it.
 
     Args:

@@ -1,0 +1,13 @@
+"""Layer norm over channels."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class ChannelLayerNorm(nn.LayerNorm):
+    """Layer norm over the channels of each voxel, which does not depend on other voxels."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, C, D, H, W) to the same shape."""
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
