@@ -202,7 +202,7 @@ class LabelMap:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What made the segments, so that a reader can tell them from a person's drawing.
+    """Software that made the segments, which tells them from a person's drawing.
 
     Attributes:
         name: The model's name, at most 64 characters.

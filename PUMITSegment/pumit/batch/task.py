@@ -1,4 +1,4 @@
-"""One scan of many, predicted in whichever process it comes to: what is asked, what came of it."""
+"""The prediction of one scan of a batch: its settings, its work and its outcome."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _loading = Lock()
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """What is done with every scan.
+    """Settings of a batch, the same for every scan.
 
     Attributes:
         model: Its checkpoint; empty where a structure's model is chosen for each scan.
@@ -73,7 +73,7 @@ class ScanTask:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one scan.
+    """Outcome of the prediction of one scan.
 
     Attributes:
         name: The scan's name.

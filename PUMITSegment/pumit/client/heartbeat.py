@@ -15,7 +15,7 @@ _SILENCE_S = 15.0
 
 
 class Heartbeat:
-    """Beats for one lease, from a thread that ends with this object.
+    """Sends heartbeats for one lease, from a thread that ends with this object.
 
     Args:
         client: Where.

@@ -27,7 +27,7 @@ Corners = Sequence[Sequence[float]]
 
 @dataclass(frozen=True, eq=False)
 class AutomaticAnswer:
-    """What an automatic model found.
+    """Answer of an automatic model.
 
     Attributes:
         found: Labels on the volume's grid, and regions where classes overlap; each class brings

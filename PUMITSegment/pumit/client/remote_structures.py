@@ -41,7 +41,7 @@ class SearchFacts:
 
 @dataclass(frozen=True, eq=False)
 class StructureAnswer(AutomaticAnswer):
-    """What a model found of a structure: one class, or of everything each class.
+    """Answer to a search for a structure: one class, or each class of everything.
 
     Attributes:
         facts: Which model it was, and what to know of the answer.

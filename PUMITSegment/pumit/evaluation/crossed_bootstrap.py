@@ -15,7 +15,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CrossedMean:
-    """A mean with what it is worth.
+    """A mean with its confidence interval.
 
     Attributes:
         mean: Mean of the values that there are; None where there is none.

@@ -35,7 +35,7 @@ _CORNERS = tuple(product((0, 1), repeat=3))
 
 @dataclass(frozen=True)
 class DisturbedScan:
-    """What the model gets, and what the user sees.
+    """A disturbed scan for the model, beside the scan that the user sees.
 
     Attributes:
         given: The scan as the model gets it.
@@ -66,7 +66,7 @@ class Disturbance:
 
 
 class DisturbedSession:
-    """A session before which a disturbance stands; the simulated user works on it.
+    """A session that disturbs scan and prompts on their way to the model.
 
     Args:
         segmenter: The model.

@@ -52,7 +52,7 @@ class MetricRow:
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean with what it is worth.
+    """A mean with its confidence interval.
 
     Attributes:
         mean: Mean of the values that there are; None where there is none.

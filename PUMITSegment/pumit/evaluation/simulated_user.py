@@ -54,7 +54,7 @@ def targets_of(labels: npt.NDArray[Any], count: int) -> list[int]:
 
 
 class Clickable(Protocol):
-    """What the simulated user works on: a session, or something that stands before one."""
+    """The part of a session that the simulated user needs."""
 
     @property
     def volume(self) -> Volume:

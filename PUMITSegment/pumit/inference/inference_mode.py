@@ -1,4 +1,4 @@
-"""What a computation calls at its check points sees none of the modes that it set."""
+"""Run callbacks of a computation outside torch's inference mode."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
 def outside_inference_mode(ask: Callback | None) -> Callback | None:
-    """Keep a network's modes of the thread from what is run while it gives way.
+    """A callback that runs outside torch's inference mode.
 
     Args:
-        ask: What a computation calls at its check points, perhaps in inference mode.
+        ask: Called by a computation between its parts, perhaps in inference mode.
     """
     if ask is None:
         return None

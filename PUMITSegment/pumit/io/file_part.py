@@ -1,4 +1,4 @@
-"""What of a file is meant, where it holds several: `scan_folder#1.2.3`, `scene.mrb#CT`."""
+"""The part of a file that is meant, where it holds several: `scan_folder#1.2.3`, `scene.mrb#CT`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsers meet files of every kind: whatever they raise becomes one line for the user."""
+"""Errors of parsers as one line for the user, whatever a file makes them raise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model says of itself: its kind, version and classes, read without its weights.
+"""A model's kind, version and classes, read without its weights.
 
 A promptable model may also say how its estimates are to be read, with these keys of the recipe:
 
@@ -44,7 +44,7 @@ _KIND_OF_NETWORK: dict[str, ModelKind] = {
 
 @dataclass(frozen=True)
 class ModelCard:
-    """A model of this machine, without where it lies.
+    """An installed model, without its path.
 
     Attributes:
         name: Its name in the index.
@@ -127,7 +127,7 @@ def classes_of(recipe: Mapping[str, Any]) -> tuple[ClassLabel, ...]:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How a model's estimate of the IoU of an answer is to be read.
+    """Calibration of a model's estimate of the IoU of an answer.
 
     Attributes:
         estimate: Knots: what the network says, rising.

@@ -24,7 +24,7 @@ LEAST, MOST = 0.02, 0.98
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of an answer to clicks without the truth.
+    """Features of an answer to clicks that are known without the truth.
 
     Attributes:
         estimate: The network's own estimate of its IoU.
@@ -56,7 +56,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class OverlapModel:
-    """How evidence is read.
+    """Expected overlap from the features of an answer.
 
     Attributes:
         weights: Weights of the features, by name; their sum is the logit of the Dice to expect.

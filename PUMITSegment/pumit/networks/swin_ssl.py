@@ -21,7 +21,7 @@ TURNS = 4  # by 0, 90, 180 and 270 degrees
 
 @dataclass(frozen=True)
 class SwinSslAnswer:
-    """What the three heads say of a view.
+    """Outputs of the three heads for a view.
 
     Attributes:
         turns: Logits of the quarter turns, (B, 4).

@@ -24,7 +24,7 @@ COLOUR_CHANNELS = (3, 4)
 
 @dataclass(frozen=True)
 class ClassifierInput:
-    """How a scan becomes a classifier's image.
+    """Grid and intensities of a classifier's images.
 
     The box of the scan is stretched to the grid without regard to its voxel size, as the source
     does: crop a scan to what is to be classified first.

@@ -61,7 +61,7 @@ class FoundStructure:
 
 @dataclass(frozen=True)
 class Search:
-    """A search that is decided, and not run yet.
+    """A search whose model is chosen, and that was not run yet.
 
     Attributes:
         wanted: What was asked for.
@@ -83,7 +83,7 @@ class Search:
 
 
 class ModelSource(Protocol):
-    """Where models come from, ready to answer."""
+    """Source of loaded models."""
 
     def automatic(self, name: str) -> AutomaticSegmenter:
         """The automatic model of this name."""

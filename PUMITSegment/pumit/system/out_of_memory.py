@@ -1,4 +1,4 @@
-"""The one place that knows an error which means that memory ran out."""
+"""Recognise errors of any library that mean that memory ran out."""
 
 from __future__ import annotations
 

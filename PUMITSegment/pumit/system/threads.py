@@ -1,4 +1,4 @@
-"""Threads that get along with other programs: how they wait, and how many compute.
+"""Threads beside other programs: how they wait, and how many compute.
 
 A computation in several threads is as slow as the slowest of them. OpenMP, which torch computes
 with, lets threads that are done early wait in a loop, so that they take the processor from the one

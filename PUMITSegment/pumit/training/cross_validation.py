@@ -41,7 +41,7 @@ TrainPart = Callable[[Path, Mapping[str, Any], bool], Path]
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """What is asked for.
+    """Settings of a cross-validation.
 
     Attributes:
         recipe: The recipe.
@@ -229,7 +229,7 @@ def _part(
 
 
 class _Relay:
-    """Passes on what is asked of the whole to the part that trains, and how that goes."""
+    """Passes commands on to the fold that trains, and its progress back."""
 
     def __init__(
         self, reporter: RunReporter, request: CrossValidation, folder: Path, number: int, title: str

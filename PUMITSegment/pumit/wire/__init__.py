@@ -1,1 +1,1 @@
-"""What a client and a server say to each other; numpy only."""
+"""The wire format between client and server; numpy only."""

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 class Steps(Protocol):
-    """What a command calls while it works."""
+    """Callback for the steps of a command."""
 
     def __call__(self, what: str, share: float) -> None:
         """Say what is being done and the finished share, 0 to 1."""

@@ -1,4 +1,4 @@
-"""What `pumit train` and `pumit pretrain` are told alike."""
+"""Options that `pumit train` and `pumit pretrain` share."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _BODY_VOXELS = 500_000
 
 @dataclass(frozen=True)
 class EverythingSettings:
-    """What is asked and what is kept.
+    """Settings: the grid of points, and which answers are kept.
 
     Attributes:
         points_per_side: Points along the in-plane side of a field.

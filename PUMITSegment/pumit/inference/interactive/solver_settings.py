@@ -1,4 +1,4 @@
-"""How prompts are answered: what a choice among fields and answers weighs."""
+"""Settings of the prompt solver: what a choice among fields and answers weighs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SolverSettings:
-    """How prompts are answered.
+    """Settings of the prompt solver.
 
     Attributes:
         field_scale: In-plane voxels of an inference field over those of a training field.

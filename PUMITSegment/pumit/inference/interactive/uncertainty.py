@@ -51,7 +51,7 @@ class IndexedRegion:
 
 @dataclass(frozen=True, eq=False)
 class _Lattice:
-    """Every so many voxels of a box of the volume.
+    """A regular subset of the voxels of a box of the volume.
 
     Attributes:
         at: Volume indices along each axis.

@@ -29,7 +29,7 @@ _EPSILON = 1e-6
 
 @dataclass
 class SlicePrompt:
-    """What is asked on one slice, in continuous (w, h) indices, as SAM counts pixels: x before y.
+    """The prompt on one slice, in continuous (w, h) indices, as SAM counts pixels: x before y.
 
     Attributes:
         box: Left, top, right, bottom.

@@ -1,4 +1,4 @@
-"""Scans of all sessions on one model: identical ones held once, and those of sleepers packed.
+"""Scans of all sessions on one model: equal ones held once, those of suspended sessions packed.
 
 Two sessions share where voxels, type, shape, spacing and channel are the same, told by a hash with
 a secret of this process. Origin and direction stay each session's own, since the model does not

@@ -1,1 +1,1 @@
-"""What the visual tokenizer says of a scan."""
+"""Reconstruction by the visual tokenizer, and what it tells of a scan."""

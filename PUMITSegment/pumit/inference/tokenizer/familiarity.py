@@ -86,7 +86,7 @@ SAYINGS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Part:
-    """What one figure has to do with the score.
+    """Contribution of one figure to the score.
 
     Attributes:
         name: One of `SAYINGS`.
@@ -181,7 +181,7 @@ class _Figure:
 
 @dataclass(frozen=True, eq=False)
 class FamiliarityScale:
-    """How one tokenizer's images are judged.
+    """The scale on which one tokenizer's images are judged.
 
     Attributes:
         figures: Usual range and weights by name.

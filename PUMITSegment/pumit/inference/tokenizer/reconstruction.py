@@ -49,7 +49,7 @@ Grid = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class TokenizerPlan:
-    """How a tokenizer sees a scan.
+    """Window, intensities and reference figures that a tokenizer was trained on.
 
     Attributes:
         in_plane: In-plane side of a window, voxels, a multiple of 16.

@@ -1,4 +1,4 @@
-"""What a tokenizer made of an image, in figures and in one sentence; needs no torch."""
+"""How an image uses a tokenizer, in figures and in one sentence; needs no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an encoder of the Mamba networks hands to a decoder, masked or whole."""
+"""Output of the encoders of the Mamba networks, masked or whole."""
 
 from __future__ import annotations
 

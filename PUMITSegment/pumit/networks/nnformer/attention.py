@@ -31,7 +31,7 @@ class AttentionSizes:
 
 
 class _WindowedAttention(nn.Module):
-    """What both attentions share: volumes, relative positions, and the last projection."""
+    """Base of both attentions: volumes, relative positions, and the last projection."""
 
     def __init__(self, dim: int, sizes: AttentionSizes, *, is_shifted: bool) -> None:
         super().__init__()

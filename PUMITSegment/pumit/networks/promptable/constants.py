@@ -1,4 +1,4 @@
-"""What prompts are to the network, in numbers; known without torch."""
+"""Constants of prompts and of their maps, shared with engines that run without torch."""
 
 from __future__ import annotations
 

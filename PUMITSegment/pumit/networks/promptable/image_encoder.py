@@ -21,7 +21,7 @@ from pumit.networks.pumit.sac import token_positions
 
 @dataclass
 class ImageEmbedding:
-    """What the encoder leaves for the decoder, computed once per field.
+    """Output of the image encoder, computed once per field.
 
     Attributes:
         image: The encoder's input, (B, C, D, H, W).

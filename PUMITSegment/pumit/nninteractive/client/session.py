@@ -285,7 +285,7 @@ class NNInteractiveSession(RecoverableSession):
 
 
 class _Question:
-    """A prediction that is waited for."""
+    """A pending prediction."""
 
     def __init__(self, segment: str) -> None:
         self.segment = segment

@@ -1,4 +1,4 @@
-"""What the nnInteractive protocol says in voxels: an image's spacing, ranges, a buffer's type."""
+"""Spacing, ranges of voxels and types of buffers, as the nnInteractive protocol has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request passes before a route sees it: host, token, version, size; and what leaks out.
+"""Checks of every request before its route: host, token, version, size; no details in errors.
 
 A plain ASGI wrapper, so that an unauthorised body is never read, and so that no exception reaches
 the server's own log, where its message could name a patient or a file.

@@ -1,4 +1,4 @@
-"""What `/metrics` tells Prometheus: counts, times and sizes; never who, what or from where.
+"""Metrics for Prometheus: counts, times and sizes; nothing of users, scans or addresses.
 
 Needs the optional package `prometheus-client`; `operations_routes` does without it.
 """
@@ -137,7 +137,7 @@ class Metrics:
 
 
 class _Gauges(Collector):
-    """What is looked up when somebody asks."""
+    """Gauges that are read when Prometheus asks."""
 
     def __init__(self, look: Callable[[], Snapshot | None]) -> None:
         self._look = look

@@ -1,4 +1,4 @@
-"""For whoever runs the server: whether it takes new sessions, and what it does in numbers."""
+"""Routes for the operator: whether the server takes new sessions, and its metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ router = APIRouter()
 
 
 class Operations:
-    """What an application has for its operator, beside the server's own state.
+    """State of an application for its operator, beside the server's own.
 
     Args:
         app: The application; its server state is looked up when it is needed.

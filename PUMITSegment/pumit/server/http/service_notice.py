@@ -1,4 +1,4 @@
-"""What systemd wants to hear from a service of `Type=notify`: ready, alive, about to leave.
+"""Notices to systemd from a service of `Type=notify`: ready, alive, stopping.
 
 One datagram to the socket that `$NOTIFY_SOCKET` names; without that variable nothing happens.
 """
@@ -16,7 +16,7 @@ STOPPING = "STOPPING=1"
 
 
 class ServiceNotice:
-    """The line to the service manager.
+    """Sends notices to the service manager.
 
     Args:
         address: Socket path, with `@` for an abstract one; empty where nobody listens.

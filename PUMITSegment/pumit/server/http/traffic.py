@@ -15,7 +15,7 @@ _UNKNOWN_ROUTE = "other"
 
 
 class TrafficCounter(Protocol):
-    """Who wants to know; `Metrics` in a server that is watched."""
+    """Counts requests; `Metrics` in a server that is monitored."""
 
     def count_request(self, route: str, status: str) -> None:
         """One request has been answered, or its client has gone (`none`)."""

@@ -1,4 +1,4 @@
-"""What the server needs of the library: a model that opens sessions. Tests put a fake here."""
+"""The library as the server uses it: a loaded model that opens sessions; tests replace it."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class SizeOfScan(Protocol):
 
 
 class SessionsMemory(Protocol):
-    """What all sessions of a model hold; for the queue's thread only.
+    """Memory that a model's sessions hold; for the queue's thread only.
 
     Attributes:
         make_room: Called with bytes that are about to be taken, and whether for a scan that is

@@ -48,7 +48,7 @@ class Deferred(Exception):
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a job.
+    """Outcome of a job.
 
     Attributes:
         kind: Its kind.

@@ -19,7 +19,7 @@ class MemoryFull(ServiceError):
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What a server's sessions hold, and what the machine says.
+    """Memory of a server's sessions and of the machine.
 
     Attributes:
         scan_bytes: Voxels of all scans with their averaged levels, packed voxels of sleeping

@@ -86,7 +86,7 @@ class _Step:
 
 
 class ViewerObject:
-    """A target buffer's contents, and how it came to them.
+    """The contents of a target buffer, and the interactions that made them.
 
     Args:
         dtype: The buffer's type; answers travel in it.

@@ -1,4 +1,4 @@
-"""What a classifier says of the cases that it has not learned from: measured, and case by case."""
+"""A classifier's answers for cases it was not trained on: measured, and case by case."""
 
 from __future__ import annotations
 

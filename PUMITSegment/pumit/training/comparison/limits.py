@@ -1,4 +1,4 @@
-"""What a comparison does not show, said from what it was."""
+"""What a comparison does not show, derived from how it was made."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ TITLES = {"dice": "Dice", "hd95_mm": "HD95, mm", "assd_mm": "ASSD, mm"}
 
 @dataclass(frozen=True)
 class PageData:
-    """All that the page is made of.
+    """Content of the page.
 
     Attributes:
         comparison: Comparison as it was asked for.

@@ -1,4 +1,4 @@
-"""What all trainings of a comparison share: cases, split, patch, batch and intensities."""
+"""Plan of a comparison, shared by all its trainings: cases, split, patch, batch and intensities."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ HARMLESS = ("schedule.log_every", "schedule.checkpoint_seconds")
 
 @dataclass(frozen=True)
 class Compared:
-    """How a comparison ended.
+    """Outcome of a comparison.
 
     Attributes:
         done: How many of its trainings are finished.
@@ -185,7 +185,7 @@ def _recipe_of(training: Training, output: Path) -> Path:
 
 
 class _Trainings:
-    """Carries out what is not done yet.
+    """Runs the trainings that are not finished yet.
 
     Args:
         reporter: Where to tell, and to hear what is wanted.

@@ -22,7 +22,7 @@ _OPPOSITES = ({"left", "right"}, {"l", "r"}, {"upper", "lower"}, {"anterior", "p
 
 @dataclass
 class _ProposedClass:
-    """A class so far."""
+    """A class as it is proposed so far."""
 
     value: int
     names: dict[str, list[str]] = field(default_factory=dict)  # spelling: cases

@@ -1,4 +1,4 @@
-"""What the log and the recipe of a run say of its data."""
+"""Facts of the data for the log and the recipe of a run."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class LabelledSet:
 
 @dataclass(frozen=True)
 class FoundCases:
-    """What a recipe's `data` leads to, with all that is wrong with it.
+    """The cases that a recipe's `data` names, with all problems that were found.
 
     Attributes:
         data: The data set; its classes are empty where nobody names them.

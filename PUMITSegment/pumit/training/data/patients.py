@@ -1,4 +1,4 @@
-"""Whose scan is it: told by the data, by a pattern of the recipe, or read off the names."""
+"""The patient of each scan: from the data, by a pattern of the recipe, or read off the names."""
 
 from __future__ import annotations
 

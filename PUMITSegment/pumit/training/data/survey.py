@@ -1,4 +1,4 @@
-"""All that is to be said of a data set before it is trained on, case by case."""
+"""Survey of a data set before it is trained on, case by case."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class CaseReport:
-    """What is known of a case.
+    """Facts and problems of a case.
 
     Attributes:
         case: Its name.
@@ -69,7 +69,7 @@ class CaseReport:
 
 @dataclass(frozen=True)
 class SetReport:
-    """What is known of all cases together.
+    """Facts and problems of all cases together.
 
     Attributes:
         cases: How many there are.

@@ -1,4 +1,4 @@
-"""What every kind of `pumit train` is told: recipe, folders, schedule and device."""
+"""Context of every training: recipe, folders, schedule and device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pumit.training.run.reporter import RunReporter
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A recipe and the circumstances it is followed in.
+    """A recipe with the folders, device and processes of a run.
 
     Attributes:
         recipe: The recipe.

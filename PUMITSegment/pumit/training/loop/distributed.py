@@ -138,7 +138,7 @@ def total(values: Sequence[float], device: torch.device) -> list[float]:
 
 
 class RankSync:
-    """Where processes talk beside the GPUs, and wait while the first one works alone.
+    """Communication of processes beside the GPUs; the others wait while the first one works alone.
 
     Connections of their own: those that carry gradients give up after minutes of waiting, and
     answer only when a GPU has done all that it was told before.

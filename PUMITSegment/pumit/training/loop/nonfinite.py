@@ -1,4 +1,4 @@
-"""Where in a network numbers stop being finite: asked when something has gone wrong."""
+"""Find the first layer of a network whose output is not finite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which numbers a network is trained in."""
+"""Number formats that a network is trained in."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _leave_stopping_to_the_run(number: int) -> None:
 
 @dataclass(frozen=True)
 class _Complaint:
-    """What a worker process has to say instead of a batch."""
+    """The error message of a worker process in place of a batch."""
 
     message: str
 

@@ -1,4 +1,4 @@
-"""The state of a run: taken up from its folder, validated, saved."""
+"""The state of a run: resumed from its folder, validated, saved."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OnBest = Callable[[State, int, dict[str, float]], None]
 
 
 class Request(IntEnum):
-    """What a run is asked for, the weightier the larger."""
+    """A command to a run; of several, the largest counts."""
 
     NOTHING = 0
     PAUSE = 1

@@ -1,4 +1,4 @@
-"""What a training objective offers to the one loop."""
+"""A training objective as the loop uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pumit.training.loop.prefetch import Draw
 
 
 class Task(Protocol):
-    """What the loop needs to know of an objective.
+    """An objective: its batches and its loss.
 
     It may also have `parameter_groups(schedule)`: a list of dictionaries with `params`, and on
     request `weight_decay` and `rate`, a factor on the learning rate.

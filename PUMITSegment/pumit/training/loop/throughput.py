@@ -1,4 +1,4 @@
-"""What a progress line of training says: means of the losses, speed, waiting, memory."""
+"""Progress lines of a training: means of the losses, speed, waiting, memory."""
 
 from __future__ import annotations
 

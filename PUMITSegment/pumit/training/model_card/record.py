@@ -112,7 +112,7 @@ def _latest(records: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
 
 @dataclass(frozen=True)
 class RunCard:
-    """What a model card says.
+    """Content of a model card.
 
     Attributes:
         name: Name of the model.

@@ -29,7 +29,7 @@ OTHER_BYTES = 20 << 20  # logs, pictures and the model card
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run will take.
+    """Estimated time and room of a run.
 
     Attributes:
         seconds: Time from its start to its final validation.

@@ -35,7 +35,7 @@ FEW_STEPS = 100
 
 @dataclass(frozen=True)
 class Fitting:
-    """What fits.
+    """Steps that fit time and memory.
 
     Attributes:
         plan: Patch, batch, split and sizes.

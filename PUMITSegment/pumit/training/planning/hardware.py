@@ -1,4 +1,4 @@
-"""What the machine at hand offers a training: cores, memory, and a GPU with its own."""
+"""The hardware for a training: cores, memory, and a GPU with its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pumit.system.machine import free_bytes, usable_cores
 
 @dataclass(frozen=True)
 class Hardware:
-    """What can be used.
+    """Hardware that a training can use.
 
     Attributes:
         cores: Processor cores that this process may use.

@@ -31,7 +31,7 @@ MOST_VOXELS = 1 << 24  # of the made-up case: opening a larger one takes longer 
 
 @dataclass(frozen=True)
 class ClickCost:
-    """What was measured.
+    """Measured costs of steps and clicks.
 
     Attributes:
         step: Cost of a training step.

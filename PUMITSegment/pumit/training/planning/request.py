@@ -1,4 +1,4 @@
-"""What a planner is given, and what it answers."""
+"""The request to a planner, and its answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pumit.training.recipes.presets import Preset
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is to be planned.
+    """A request for a plan.
 
     Attributes:
         recipe: The user's recipe, whose values stay as they are.

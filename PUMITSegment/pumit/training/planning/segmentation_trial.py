@@ -33,7 +33,7 @@ WINDOWS = 2  # the first warms up
 
 @dataclass(frozen=True)
 class SegmentationCost:
-    """What was measured.
+    """Measured costs of steps and of a validation case.
 
     Attributes:
         step: Cost of a training step.

@@ -25,7 +25,7 @@ SECONDS = 1.5  # of measured steps
 
 @dataclass(frozen=True)
 class StepCost:
-    """What was measured.
+    """Measured time and memory of a step.
 
     Attributes:
         seconds: Time of a step: drawing, forward, backward, optimiser; the mean.

@@ -95,7 +95,7 @@ class Crop:
 
 
 class Images(Protocol):
-    """Where real images come from."""
+    """Source of real images."""
 
     def draw(
         self, da0: int, shape: tuple[int, int, int], generator: torch.Generator

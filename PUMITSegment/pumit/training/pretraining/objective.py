@@ -19,7 +19,7 @@ from pumit.training.loop.trainer import Task
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What an objective is built with, besides its recipe.
+    """Device and processes that an objective is built with.
 
     Attributes:
         device: Where the network is trained.

@@ -1,4 +1,4 @@
-"""What a run with `task: promptable` does, decided from recipe and data before it trains."""
+"""Plan of a run with `task: promptable`, made from recipe and data before it trains."""
 
 from __future__ import annotations
 

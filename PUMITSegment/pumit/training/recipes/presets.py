@@ -25,7 +25,7 @@ PUBLISHED_RATE_SHARE = {"SwinUnetr": 0.5, "NnFormer": 0.25, "HyMamba": 0.25, "Un
 
 
 class Length(Protocol):
-    """What the length and the rates of a run are planned with; see `Preset`."""
+    """Length and rates of a run, as its plan starts from them; see `Preset`."""
 
     @property
     def seconds(self) -> float:
@@ -58,7 +58,7 @@ class Length(Protocol):
 
 @dataclass(frozen=True)
 class Preset:
-    """What is planned with; the plan fits it to the data and to the speed of the machine.
+    """Values that a plan starts from and fits to the data and to the speed of the machine.
 
     Attributes:
         seconds: Time from the start to the final validation.
@@ -176,7 +176,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
 
 @dataclass(frozen=True)
 class ClickPreset:
-    """What a fine-tuning of the promptable model is planned with; see `Preset`.
+    """Values that a plan of a fine-tuning of the promptable model starts from; see `Preset`.
 
     Attributes:
         seconds: Time from the start to the final validation.

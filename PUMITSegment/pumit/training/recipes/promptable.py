@@ -20,7 +20,7 @@ SETTINGS = (
 
 
 class ClickedValidation(RecipeModel):
-    """What is clicked on in a validation.
+    """Structures that are clicked on in a validation.
 
     Attributes:
         answers: Structures of validation cases that are clicked on, most.

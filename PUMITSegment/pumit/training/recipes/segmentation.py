@@ -46,7 +46,7 @@ class IntensityRule(RecipeModel):
 
 
 class PlanChoices(RecipeModel):
-    """What is not left to the plan.
+    """Values that replace those of the plan.
 
     Attributes:
         spacing_mm: Voxels that the network sees, (depth, height, width), mm.
@@ -66,7 +66,7 @@ class PlanChoices(RecipeModel):
 
 
 class AugmentationSettings(RecipeModel):
-    """What is varied; probabilities are per patch, and 0 leaves it out.
+    """Augmentation of patches; probabilities are per patch, and 0 leaves it out.
 
     Attributes:
         rotation: Probability of turning, by up to 30 degrees about each axis (180 about the depth

@@ -1,4 +1,4 @@
-"""The diary of a run: `status.json`, `log.jsonl` and `log.txt` in its folder."""
+"""Status and log of a run: `status.json`, `log.jsonl` and `log.txt` in its folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunJournal:
-    """Write down how a run goes; may be used from any thread.
+    """Write status and log of a run; may be used from any thread.
 
     Nothing of it ends a run: what a full disk refuses is kept and written when there is room, and
     when nobody reads standard output any more, nothing is written there.

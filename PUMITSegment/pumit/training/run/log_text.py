@@ -1,4 +1,4 @@
-"""What a record of the log says, in words for `log.txt`."""
+"""Records of the log as sentences for `log.txt`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training began with, told so that no name of a file gets into a checkpoint."""
+"""The origin of a training's first weights, without names of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Not enough memory: know it when it happens, and try again with less."""
+"""Memory that ran out: try again with a smaller plan."""
 
 from __future__ import annotations
 

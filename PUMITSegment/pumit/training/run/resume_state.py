@@ -1,4 +1,4 @@
-"""What a run keeps in its folder: all that is needed to go on as if it had never stopped."""
+"""State of a run in its folder, from which it goes on as if it had never stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAST = "last.safetensors"
 
 @dataclass
 class Position:
-    """How far a run is.
+    """Progress of a run: its steps and seconds.
 
     Attributes:
         step: Steps done.

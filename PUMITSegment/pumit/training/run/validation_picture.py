@@ -1,4 +1,4 @@
-"""A picture of a validation case after each validation: what is true and what is answered."""
+"""A picture of a validation case after each validation: labels and answer."""
 
 from __future__ import annotations
 

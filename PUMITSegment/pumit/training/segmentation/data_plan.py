@@ -41,7 +41,7 @@ GPU_STEP_VOXELS = 2 * 48 * 192 * 192
 
 @dataclass(frozen=True)
 class DataPlan:
-    """What a network is trained on, and what prediction does to a new scan.
+    """Spacing, patch, batch and intensities, for training and for the prediction of new scans.
 
     Attributes:
         spacing_mm: Voxel size (d, h, w), depth first, mm.

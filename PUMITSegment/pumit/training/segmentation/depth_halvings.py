@@ -13,7 +13,7 @@ ROUNDING = 1e-6  # a ratio of exactly two is one halving
 
 @dataclass(frozen=True)
 class SeenField:
-    """What a network is to see, as far as it is known before its sizes are.
+    """The patch of a network, as far as it is known before its sizes.
 
     Attributes:
         spacing_mm: Voxel size (d, h, w).

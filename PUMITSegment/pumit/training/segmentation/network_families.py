@@ -38,7 +38,7 @@ class PretrainedEncoder:
 
 @dataclass(frozen=True)
 class Family:
-    """What the trainer has to know of a class of networks.
+    """A class of networks, and how its sizes follow from the data.
 
     Attributes:
         title: Title for the user.

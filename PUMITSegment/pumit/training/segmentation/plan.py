@@ -1,4 +1,4 @@
-"""What a segmentation run does, decided from its recipe and its data before anything is trained."""
+"""Plan of a segmentation run, made from its recipe and its data before anything is trained."""
 
 from __future__ import annotations
 
