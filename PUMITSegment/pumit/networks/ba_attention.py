@@ -66,10 +66,12 @@ def ba_attention(
     Source:
         Song et al., BA-SAM, CVPR 2024, eq. 9 and 10; sign and distance as in `bias_mode_mask`.
     """
+    # 1. Scale of the scores, and slopes of the bias, (heads,).
     heads, length = q.shape[1], q.shape[2]
     slopes = slopes_per_head(beta).to(q.device)
     _check(q, k, v, slopes, num_prefix_tokens)
     scale = length_scale(length, n_train) / math.sqrt(q.shape[-1])
+    # 2. Without a bias this is plain attention.
     if length == num_prefix_tokens or (
         axis_scores is None and not slopes.requires_grad and not slopes.any()
     ):
@@ -79,12 +81,14 @@ def ba_attention(
         q, k, v = q.to(low), k.to(low), v.to(low)
         if axis_scores is not None:
             axis_scores = (axis_scores[0].to(low), axis_scores[1].to(low))
+    # 3. Distances of the tokens that have a position.
     dtype = _bias_dtype(q)
     distance = positions if isinstance(positions, TokenDistance) else token_distance(positions)
     if distance.length != length - num_prefix_tokens:
         raise ValueError(
             f"{length - num_prefix_tokens} tokens need a position, got {distance.length} positions."
         )
+    # 4. Biased attention of these, in chunks, (B, heads, N - prefix, d); plain for the prefix.
     scores_h, scores_w = axis_scores or (None, None)
     with torch.autocast(q.device.type, enabled=False):
         # Queries reversed: see TokenDistance.

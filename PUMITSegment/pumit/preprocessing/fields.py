@@ -123,10 +123,12 @@ class Pyramid:
         Returns:
             Intensities and an inside mask, each (d, h, w) float32.
         """
+        # 1. The coarsest level whose voxels are no larger than the field's.
         voxels, factor = self._level_for(np.asarray(field.step))
-        # Thick slices out of thin ones: average sub-slices.
+        # 2. Sub-slices of a slice: thick slices are averages of thin ones.
         thick = int(np.clip(round(field.step[0] / factor[0]), 1, 4))
         shape = (field.shape[0] * thick, *field.shape[1:])
+        # 3. Interpolate: axis by axis on an aligned grid, point by point on a turned one.
         if rotation is None:
             axes = [
                 offset * step + centre
@@ -156,6 +158,7 @@ class Pyramid:
             limit = np.asarray(self.array.shape) - 0.5
             within = (grid > -0.5) & (grid < limit)
             inside = np.asarray(within.all(-1), dtype=np.float32)
+        # 4. The mean of the sub-slices that lie inside of the volume.
         if thick > 1:
             weight, slabs = (x.reshape(field.shape[0], thick, *shape[1:]) for x in (inside, image))
             total = weight.sum(1)

@@ -137,6 +137,7 @@ def segment_everything(
         Cancelled: If `cancelled` said so.
         PromptError: If the region lies outside of the volume.
     """
+    # 1. Where to ask: the region within the body, (D, H, W), in the order of the network's axes.
     chosen = settings or EverythingSettings()
     solver, order = session.solver, session.order
     region_mask = np.ones(session.volume.shape, dtype=bool)
@@ -149,9 +150,11 @@ def segment_everything(
     body = body_of(solver)
     target = body & region_mask if (body & region_mask).any() else region_mask
     most = chosen.max_share * int(body.sum())
+    # 2. Points on grids, from wide to narrow; a narrower one finds what is small.
     levels = [_points(solver, target, mm, chosen) for mm in _spacings(solver, chosen)]
     total = sum(len(points) for level in levels for points in level.values())
     prompted = 0
+    # 3. Ask at every point that no answer of its grid holds, and keep answers that differ.
     found: list[_MaskBox] = []
     for level in levels:
         own: list[_MaskBox] = []
@@ -167,6 +170,7 @@ def segment_everything(
         found += _distinct(own, chosen)
     if progress is not None:
         progress(1.0)
+    # 4. Distinct answers of all grids, painted so that small structures lie over large ones.
     kept = _distinct(found, chosen)[: chosen.max_segments]
     labels = _painted(kept, region_mask, chosen.min_voxels)
     names = tuple(ClassLabel(f"Structure {i + 1}") for i in range(int(labels.max())))

@@ -164,6 +164,7 @@ class AutomaticSegmenter:
             VolumeError: If the volume is too large at the network's spacing, or lacks a channel.
             CheckpointError: If the network does not do what its recipe says.
         """
+        # 1. Axes as the network was trained on them, and the part of the volume to compute.
         window = SlidingWindow(self.plan.patch, overlap, averages_flips)
         self.channels.check(volume.channels, self.plan.channels)
         axes = NetworkAxes.of(volume, self.plan.orientation)
@@ -181,9 +182,11 @@ class AutomaticSegmenter:
             if progress is not None:
                 progress(share)
 
+        # 2. That part at the network's spacing and intensities, (C, D, H, W).
         step(0.0)
         box = axes.bounds(start, stop, volume.shape)
         image, crop_shape = network_image(volume, self.plan, axes, box=box, channel=channel)
+        # 3. Scores of the classes, (classes, D, H, W), window by window.
         found = np.zeros(volume.shape, dtype=self._dtype)
         target = axes.apply(found)[box]
         scores = class_scores(
@@ -196,9 +199,11 @@ class AutomaticSegmenter:
             step=step,
             activation=torch.sigmoid if self.has_regions else None,
         )
+        # 4. Labels slice by slice, back on the volume's grid.
         answer = _region_planes if self.has_regions else _label_planes
         for i, plane in answer(scores, image.shape[1], crop_shape):
             target[i] = plane
+        # 5. The region alone; of classes that are one piece, the largest.
         if region is not None:
             _keep_only(found, region)
         if self.has_regions:

@@ -72,6 +72,7 @@ def take_over(
         where: The field.
         shape: The volume's grid.
     """
+    # 1. The change with a rim, and its window in the field.
     rim = np.ones([1 if n == 1 else 2 * RIM + 1 for n in change.shape], dtype=bool)
     region = ndimage.binary_dilation(change, rim)
     window = ndimage.find_objects(region.astype(np.uint8))[0]
@@ -80,11 +81,13 @@ def take_over(
         slice(max(s.start - 1, 0), min(s.stop + 1, n))
         for s, n in zip(window, region.shape, strict=True)
     )
+    # 2. New logits and the region, on the volume's grid.
     part = crop(where, window)
     values = to_volume_box(after[window], part, shape)
     inside = to_volume_box(region[window].astype(np.float32), part, shape)
     if values is None or inside is None:
         return patch
+    # 3. The earlier answer, enlarged to hold both, with the new logits in the region.
     starts = [min(a, b) for a, b in zip(patch.start, values.start, strict=True)]
     stops = [
         max(a + n, b + m)

@@ -90,19 +90,23 @@ def uncertain_regions(
     """
     if answer.patch is None:
         return []
+    # 1. The answer on a lattice coarse enough for scans of any size.
     is_flat = shape[0] == 1
     lattice = _lattice(answer.patch, shape, spacing_mm)
     own = _on_lattice(answer.patch.logits, answer.patch.start, lattice)
     mask = own > 0
     if not mask.any():
         return []
+    # 2. Probability of an error at each of its voxels, as the fields disagree with the answer.
     wrong = np.abs(mask - _mean_opinion(own, answer, lattice))
+    # 3. The share of errors around each voxel, within reach of the structure's size.
     voxel = lattice.spacing_mm[1:] if is_flat else lattice.spacing_mm
     size_mm = float(mask.sum() * voxel.prod()) ** (1 / len(voxel))
     reach_mm = max(REACH * size_mm, 1.5 * lattice.spacing_mm[1])
     sigma = reach_mm / lattice.spacing_mm * (np.asarray(lattice.shape) > 1)
     error_share = ndimage.gaussian_filter(wrong, sigma, mode="constant", truncate=2)
     in_slice = ndimage.gaussian_filter(wrong, (0, *sigma[1:]), mode="constant", truncate=2)
+    # 4. Places on the border, the most uncertain first, apart from one another.
     border = np.argwhere(_border(mask))
     at_border = error_share[tuple(border.T)]
     open_places = np.ones(len(border), dtype=bool)

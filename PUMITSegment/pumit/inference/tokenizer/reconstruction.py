@@ -137,12 +137,14 @@ class Tokenizer:
             Cancelled: If `cancelled` said so.
             VolumeError: If all voxels are alike, or some are no numbers.
         """
+        # 1. Depth first, in the intensities that the tokenizer was trained on, (D, H, W).
         order = depth_first(volume.spacing_mm, volume.shape)
         source = grey(volume, channel).transpose(order)
         scaling = self._scaling(source)
         seen = (source * np.float32(scaling.factor) + np.float32(scaling.offset)).astype(np.float32)
         low, high = self.plan.normalization.target
         np.clip(seen, low, high, out=seen)
+        # 2. Through the network window by window: the reconstruction, and the tokens of each cell.
         spacing = tuple(volume.spacing_mm[a] for a in order)
         scale = FamiliarityScale.from_reference(
             self.plan.reference, len(self.network.quantizer.codebook)
@@ -150,6 +152,7 @@ class Tokenizer:
         anisotropy = Anisotropy.from_spacing(spacing)
         back, cells = self._through(torch.from_numpy(seen), anisotropy, cancelled, progress)
         np.clip(back, low, high, out=back)
+        # 3. Use of the codebook, errors, and figures that tell unusual images.
         use, span = cells.use(), high - low
         error = float(np.mean(np.square(back - seen), dtype=np.float64)) / span**2
         psnr = 10 * math.log10(1 / max(error, 1e-12))
@@ -164,6 +167,7 @@ class Tokenizer:
         judged = None
         if scale is not None and math.prod(cells.real) >= LEAST_CELLS:
             judged = scale.judge(measured)
+        # 4. Back to the scan's own axes and intensities.
         undo = np.argsort(order)
         return Reconstruction(
             scaling.inverted(back).astype(np.float32).transpose(undo),

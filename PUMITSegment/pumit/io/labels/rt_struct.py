@@ -170,10 +170,12 @@ def _filled(
     mask = np.zeros(image.shape, dtype=bool)
     if not planes:
         return mask, []
+    # 1. Each plane's contours as a picture (H, W), and its place among the slices.
     axis = planes[0].axis
     slices = np.moveaxis(mask, axis, 0)
     pictures = [_picture(plane, slices.shape[1:]) for plane in planes]
     places = np.array([plane.at for plane in planes])
+    # 2. Do the planes lie on slices, and on every slice?
     off = np.abs(places - np.rint(places)).max()
     gaps = np.diff(places)
     usual = float(np.median(gaps)) if len(gaps) else 1.0
@@ -182,6 +184,7 @@ def _filled(
     outside = int(((places < -0.5) | (places > len(slices) - 0.5)).sum())
     if outside:
         doubts.append(f"RTSTRUCT: {outside} contour planes of {name} lie outside of the image")
+    # 3. If so, each slice takes the picture of its own plane.
     if off <= ON_SLICE and not is_sparse:
         for at, picture in zip(np.rint(places).astype(int), pictures, strict=True):
             if 0 <= at < len(slices):
@@ -193,6 +196,7 @@ def _filled(
                 "these stay empty"
             )
         return mask, doubts
+    # 4. Otherwise each slice takes the nearest, within half the usual distance of planes.
     reach = max(usual, 1.0) / 2 + 1e-6
     for k in range(len(slices)):
         nearest = int(np.abs(places - k).argmin())

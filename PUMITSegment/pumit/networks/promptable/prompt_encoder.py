@@ -206,17 +206,21 @@ class PromptEncoder(nn.Module):
         """Prompt maps at the grid of `embedding.half`, (B, dense_channels, d, h, w)."""
         d, h, w = embedding.half.shape[2:]
         shape = (d, h, w)
+        # 1. The image and the positions of its voxels on the grid of the maps, (B, C, d, h, w).
         image = F.adaptive_avg_pool3d(embedding.image[:, : self.image_channels].float(), shape)
         grid = self.grid_positions(shape, embedding, prompts.slice_ratio)
+        # 2. Intensities at the points, from a smoothed image.
         kernel = (3 if shape[0] > 2 else 1, 3, 3)
         smooth = F.avg_pool3d(
             image, kernel, 1, tuple(k // 2 for k in kernel), count_include_pad=False
         )
         at_points = self._look_up(smooth, prompts, embedding)  # (B, P, C)
+        # 3. Points inside, then outside: near, far, and alike in intensity.
         maps = []
         for label in (POSITIVE, NEGATIVE):
             near, far, alike = self._point_maps(prompts, label, grid, image, at_points)
             maps += [near, far, *alike]
+        # 4. The box: distance to its faces, what is like its middle, and whether there is one.
         lower, upper = prompts.boxes[:, 0], prompts.boxes[:, 1]
         # Signed distance to the box faces, in tenths of the field: sharp near, saturated far.
         lower, upper = lower[:, None, None, None], upper[:, None, None, None]
@@ -234,8 +238,10 @@ class PromptEncoder(nn.Module):
         )
         maps.append(box)
         maps.append(prompts.has_box[:, None, None, None].expand_as(box).to(box.dtype))
+        # 5. The prior mask, -1 to 1.
         prior = F.adaptive_avg_pool3d(prompts.prior.float(), shape)[:, 0]
         maps.append((2 * prior - 1) * prompts.has_prior[:, None, None, None])
+        # 6. Geodesic distances, and likeness to the class vectors at the prompts.
         if self.geodesic:
             maps += self._geodesic(prompts, image, embedding)
         if self.class_feature is not None:

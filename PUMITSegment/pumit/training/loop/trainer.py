@@ -78,14 +78,17 @@ def train(
             return optimizer_for(network, schedule)
         return optimizer_of_groups(groups(schedule), network, schedule)
 
+    # 1. Resume: weights, average and optimiser as they were saved, or new ones.
     run = Run(task.network, folder, schedule, device, optimizer_of, reporter, validate is not None)
     if run.finishes():
         return run.averaged()
+    # 2. A validation that was cut off is made up for.
     if run.position.owes_validation and validate is not None:
         run.validate(validate, report, on_best)
         run.save(on_checkpoint)
     if run.is_over:
         return run.averaged()
+    # 3. Batches from the step on that is next, drawn ahead by worker processes.
     draw = task.ahead() if workers else task.draw
     draws = StepDraws(draw, seed=seed, rank=rank(), degrees=degrees)
     indices = range(run.position.step * schedule.accumulate, schedule.steps * schedule.accumulate)
@@ -93,16 +96,20 @@ def train(
     step = Step(task, run, stream, seed)
     with recomputed(run.network, enabled=schedule.activation_checkpointing):
         while run.position.step < schedule.steps:
+            # 4. One optimiser step in all processes; they agree on saves and commands.
             is_save_due, requested = step.take()
+            # 5. Report.
             done = run.position.step
             if done % schedule.log_every == 0:
                 record = run.progress.line(done)
                 if rank() == 0:
                     report({**record, "left_seconds": run.left_seconds()})
+            # 6. Validate the average, and keep the best.
             is_last = done == schedule.steps or run.is_spent
             is_validation_due = schedule.validate_every and done % schedule.validate_every == 0
             if validate is not None and (is_last or is_validation_due):
                 run.validate(validate, report, on_best)
+            # 7. Save, then pause, stop or finish as requested.
             if is_save_due or is_last or requested:
                 run.save(on_checkpoint)
             run.obey(requested)

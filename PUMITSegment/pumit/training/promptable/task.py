@@ -129,31 +129,39 @@ class PromptableTask(nn.Module):
         Returns:
             `loss`, and for the log `dice_first`, `dice_last`, `iou_error`.
         """
+        # 1. Embed the fields: image (B, C, D, H, W), prompts and targets of its B x T samples.
         batch = batch.to(next(self.network.parameters()).device)
         rngs = one_each(batch.rng, len(batch.states))
         states = [replace(s, points=list(s.points)) for s in batch.states]
         embedding = self._embed(batch.image, Anisotropy(batch.da0))
+        # 2. Classes of voxels, known before any prompt.
         of_classes = self._class_losses(batch, embedding)
         if batch.rounds == 0:
             return {"loss": of_classes["loss"], **_logged(of_classes)}
+        # 3. One embedding for each of the T targets of a field.
         embedding = embedding.repeat(self.targets_per_field)
         grade = self.grader(batch, embedding)
         prior: Tensor | None = None
         losses, first, last, iou_error = [], None, None, []
         for i in range(batch.rounds):
+            # 4. Answer the prompts so far, from the answer before: logits (B x T, masks, D, H, W),
+            # expected IoU (B x T, masks).
             prompts = prompt_batch(states, batch.ratio, batch.target.shape[1:], prior)
             if prior is not None:
                 prompts = damaged(prompts, rngs)
             ambiguous = torch.tensor([prior is None and s.is_ambiguous for s in states])
             logits, iou = self.network.decode(embedding, prompts)
+            # 5. Loss of the best of the masks where a first prompt may mean several structures.
             there = ambiguous.to(logits.device, non_blocking=True)
             loss, chosen, error = grade(prompts, logits, iou, there)
             losses.append(loss)
             iou_error.append(error.detach())
+            # 6. The answer that the user sees, (B x T, D, H, W).
             index = chosen[:, None, None, None, None].expand(-1, 1, *logits.shape[2:])
             answer = logits.detach().gather(1, index)[:, 0]
             dice = hard_dice(answer, batch.target)
             first, last = (dice if first is None else first), dice
+            # 7. The simulated user corrects its largest error.
             if i + 1 < batch.rounds:
                 prior = answer.sigmoid()
                 correct_all(states, batch.target, prior, batch.ratio, rngs)

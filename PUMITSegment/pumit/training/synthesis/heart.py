@@ -62,17 +62,20 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
         size: Radius at the base, in-plane voxels; None draws one that suits the field.
     """
     g = grid.generator
+    # 1. Axes of a heart of some size and place.
     if size is None:
         size = uniform(g, 0.13, 0.42) * grid.size
     length = size * uniform(g, 1.8, 3.4)
     axes = _axes(grid, xyz, random_centre(grid, 0.2), length)
     a, b = axes.across
+    # 2. The outer surface: a cone with an uneven, squeezed outline.
     wobble = 1 + grid.noise(max(size * uniform(g, 0.6, 1.5), 2.0))[0] * uniform(g, 0.0, 0.07)
     squeeze = uniform(g, 0.85, 1.15)
     radius = ((a * squeeze).square() + (b / squeeze).square()).sqrt() * wobble
     power = uniform(g, 1.5, 4.0)
     outer = radius < size * _cone(axes.along, length, power)
 
+    # 3. The cavity within it: the same shape, smaller by a wall of uneven thickness.
     wall = size * uniform(g, 0.14, 0.5)
     bearing = torch.atan2(b, a)
     uneven = 1 + uniform(g, 0.0, 0.35) * torch.cos(bearing + uniform(g, 0, 6.3))
@@ -81,7 +84,7 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
         core = torch.minimum(core, (axes.along - wall) * 10)  # closed at the base too
     inner = (radius < core) & outer
 
-    # The crescent: an ellipse pushed into the wall, shorter than the other cavity.
+    # 4. The crescent: an ellipse pushed into the wall, shorter than the other cavity.
     reach = length * uniform(g, 0.55, 1.0)
     taper = _cone(axes.along - uniform(g, -0.2, 0.1) * length, reach, uniform(g, 1.2, 3.0))
     offset = size * uniform(g, 0.75, 1.25) * taper.clamp_min(0).sqrt()
@@ -91,12 +94,14 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
     beside = (u.square() + v.square()).sqrt() * wobble
     crescent = (beside < taper) & ~outer
 
+    # 5. Fat around both.
     around = layout.count
     if chance(g, 0.6):
         margin = uniform(g, 1.1, 1.45)
         fat = (radius < size * margin * (axes.along > -0.3 * length)) | (beside < margin * taper)
         paint(layout, fat)
-    # Painted in this order, wall and blood are told apart, and so are wall and surroundings.
+    # 6. Paint each as its own object, in an order that tells apart wall and blood, and wall and
+    # surroundings; tissues look alike as in scans.
     shapes = {"wall": outer, "cavity": inner, "thin": torch.zeros_like(outer), "crescent": crescent}
     if chance(g, 0.7):
         # The thin wall of the right side; nobody draws it.
@@ -114,6 +119,7 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
         layout.twins[labels["thin"]] = labels["wall"]
     if {"cavity", "crescent"} <= labels.keys() and chance(g, 0.75):
         layout.twins[labels["crescent"]] = labels["cavity"]  # the same blood in both
+    # 7. Muscles within the cavities, vessels at the base.
     _muscles(grid, layout, labels, shapes, size)
     _vessels(grid, layout, axes, labels, size)
     if chance(g, 0.1) and {"wall", "cavity"} <= labels.keys():

@@ -86,13 +86,16 @@ def torso_phantom(seed: int = 10) -> Phantom:
         (np.arange(n, dtype=np.float32) - (n - 1) / 2) * s
         for n, s in zip(SHAPE, SPACING_MM, strict=True)
     ]
+    # 1. Millimetres from the middle of the grid.
     mm = np.stack(np.meshgrid(*axes, indexing="ij")).astype(np.float32)  # (3, D, H, W)
     z, h, w = mm
+    # 2. Skin, fat, muscle and the fat within, as shells.
     body = np.sqrt((h / 118) ** 2 + (w / 160) ** 2) + wobble(120, 0.012)
     hu = np.full(SHAPE, -1000.0, dtype=np.float32)
     hu = np.where(body < 1.0, -100 + wobble(20, 6), hu)
     hu = np.where(body < 0.9, 55 + wobble(15, 6), hu)
     hu = np.where(body < 0.8, -95 + wobble(25, 8), hu)
+    # 3. Organs side by side; the hilum of the kidneys; vessels and a lesion in the liver.
     masks: dict[str, Mask] = {}
     for name, (centre, radii, value) in ORGANS.items():
         mask = _ball(mm, centre, radii, wobble(55, 0.09)) & (body < 0.84)
@@ -111,6 +114,7 @@ def torso_phantom(seed: int = 10) -> Phantom:
     lesion = _ball(mm, (28, -18, -82), (17, 16, 16), wobble(20, 0.12)) & masks["liver"]
     masks["liver lesion"] = lesion
     hu = np.where(lesion, 45 + wobble(8, 5), hu)
+    # 4. Spine with discs and canal, aorta, ribs.
     spine = ((h - 62) / 20) ** 2 + (w / 23) ** 2
     hu = np.where(spine < 1, 180 + wobble(6, 40), hu)
     hu = np.where((spine < 1) & (spine > 0.75), 480.0, hu)
@@ -122,6 +126,7 @@ def torso_phantom(seed: int = 10) -> Phantom:
     angle = np.arctan2(h, w)
     ribs = (body > 0.815) & (body < 0.865) & (np.sin(z / 9 + 2.4 * np.cos(angle)) > 0.55)
     hu = np.where(ribs, 420.0, hu)
+    # 5. The scanner: blur and noise.
     hu = _blurred(hu, (0.4, 0.7, 0.7))
     noise = _blurred(rng.standard_normal(SHAPE).astype(np.float32), (0.0, 0.6, 0.6))
     hu = hu + 14 * noise / noise.std()

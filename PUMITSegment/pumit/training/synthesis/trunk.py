@@ -39,6 +39,7 @@ def _ball(grid: Grid, p: Tensor, centre: Tensor, radii: Tensor, lumps: Tensor) -
 def trunk(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     """Paint a trunk and register its organs."""
     g = grid.generator
+    # 1. Coordinates of a body, seen whole or in part: 1 at its sides.
     half = log_uniform(g, 0.35, 1.6) * grid.size  # half the body's width, in in-plane voxels
     reach = torch.tensor([0.8, 0.5 * half / grid.size, 0.7 * half / grid.size]).clamp(max=0.8)
     middle = torch.tensor([uniform(g, -float(r), float(r)) for r in reach])
@@ -58,6 +59,7 @@ def trunk(grid: Grid, layout: Layout, xyz: Tensor) -> None:
             layout.means[label] = min(max(grey + noise, 0.0), 1.0)
         return label
 
+    # 2. Skin, fat, muscle and cavity as shells, then ribs.
     skin = ((p[1] / uniform(g, 0.6, 0.8)).square() + p[2].square()).sqrt() + 0.2 * lumps
     fat = uniform(g, 0.04, 0.22)
     if is_ct:
@@ -68,6 +70,7 @@ def trunk(grid: Grid, layout: Layout, xyz: Tensor) -> None:
     add(cavity & (p[0] < 0.9), 0.64)
     ribs = (skin - (1 - fat - 0.07)).abs() < 0.03
     add(ribs & (torch.sin(p[0] * 28 + 3 * p[2].abs()) > 0.4) & (p[0] > -0.1), 0.92)
+    # 3. Organs at their places, with what they hold; parts of one organ are one object.
     for name, (centre, radii, grey) in ORGANS.items():
         c = torch.tensor(centre) + 0.05 * torch.randn(3, generator=g)
         r = torch.tensor(radii) * torch.tensor([log_uniform(g, 0.75, 1.3) for _ in range(3)])
@@ -93,6 +96,7 @@ def trunk(grid: Grid, layout: Layout, xyz: Tensor) -> None:
             inner = add(vessels & mask, 0.83)
             parts += [inner] if inner is not None else []
         layout.objects.append(parts)
+    # 4. The spine over all.
     _spine(grid, layout, p, is_ct=is_ct)
 
 
