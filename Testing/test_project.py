@@ -27,8 +27,6 @@ else:  # a dependency of mypy there
 MIB = 1 << 20
 # Where an import's name is not its package's.
 PACKAGES = {"PIL": "pillow", "yaml": "pyyaml", "skimage": "scikit-image"}
-# What FastAPI is made of, used through it.
-PACKAGES |= {"starlette": "fastapi"}
 
 
 @pytest.fixture

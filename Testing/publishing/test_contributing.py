@@ -17,13 +17,14 @@ from pumit.models.model_file import FORMAT as MODEL_FORMAT
 from pumit.wire.protocol import NNINTERACTIVE_VERSION, PREFIX, VERSION_HEADER
 
 WORKFLOWS = ".github/workflows/tests.yml"
+AUDIT = ".github/workflows/audit.yml"
 TEMPLATES = ".github/ISSUE_TEMPLATE"
 
 
 @pytest.mark.parametrize(
     ("schema", "files"),
     [
-        ("github-workflows", [WORKFLOWS]),
+        ("github-workflows", [WORKFLOWS, AUDIT]),
         ("github-issue-forms", [f"{TEMPLATES}/fault.yml", f"{TEMPLATES}/wish.yml"]),
         ("github-issue-config", [f"{TEMPLATES}/config.yml"]),
         ("citation-file-format", ["CITATION.cff"]),

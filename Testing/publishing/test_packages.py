@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pumit
 import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from tracked_files import tracked_files
 
 MIB = 1 << 20
@@ -92,6 +95,35 @@ def test_demo_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
         if command[0] == "-c":
             assert run.stdout.startswith(str(tmp_path))
     assert list((tmp_path / "out").glob("*.dcm"))
+
+
+# Packages that conda-forge calls otherwise, and what an environment has anyway.
+ON_CONDA = {"blosc2": "python-blosc2", "matplotlib": "matplotlib-base"}
+
+
+def test_conda_recipe_is_one_for_its_builder(repository: Path) -> None:
+    """rattler-build's own parser reads and renders it; an unknown key is an error."""
+    builder = pytest.importorskip("rattler_build", reason="py-rattler-build is not installed")
+    recipe = repository / "deploy" / "conda" / "recipe.yaml"
+    (rendered,) = builder.Stage0Recipe.from_file(str(recipe)).render()
+    told = rendered.recipe.to_dict()
+    assert told["package"] == {"name": "pumit", "version": pumit.__version__}
+    assert told["build"]["noarch"] == "python"
+    with pytest.raises(builder.RattlerBuildError):
+        builder.Stage0Recipe.from_yaml(recipe.read_text().replace("\nbuild:", "\nbuilt:"))
+
+
+def test_conda_recipe_asks_for_what_the_wheel_asks_for(repository: Path) -> None:
+    recipe = yaml.safe_load((repository / "deploy" / "conda" / "recipe.yaml").read_text())
+    text = (repository / "pyproject.toml").read_text(encoding="utf-8")
+    lines = text.partition("\ndependencies = [")[2].partition("\n]")[0].splitlines()
+    asked = [Requirement(line.strip(' ",')) for line in lines if line.strip().startswith('"')]
+    expected = {(ON_CONDA.get(r.name.lower(), r.name.lower()), str(r.specifier)) for r in asked}
+    given = [line.split(" ") for line in recipe["requirements"]["run"]]
+    found = {(name, str(SpecifierSet(bounds))) for name, bounds in given if name != "python"}
+    assert found == expected
+    (python,) = [bounds for name, bounds in given if name == "python"]
+    assert f'requires-python = "{python}"' in text
 
 
 def python_3_12() -> str | None:

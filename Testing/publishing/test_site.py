@@ -7,7 +7,11 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
@@ -50,6 +54,73 @@ def test_every_link_of_every_page_leads_somewhere(repository: Path) -> None:
             assert file.exists(), f"{page.name}: {target}"
             if anchor and file.suffix == ".md":
                 assert anchor in anchors(file.read_text(encoding="utf-8")), (page.name, target)
+
+
+# Whose pages are linked to; a further host is a decision.
+HOSTS = {
+    *("arxiv.org", "creativecommons.org", "doi.org", "download.pytorch.org", "github.com"),
+    *("raw.githubusercontent.com", "slicer.readthedocs.io", "www.slicer.org"),
+}
+FORMS = {
+    "arxiv.org": r"abs/\d{4}\.\d{5}",
+    "doi.org": r"10\.\d{4,9}/\S+",
+    "github.com": r"[\w-]+/[\w.-]+(/(issues(/\d+)?|security/advisories/new|(blob|tree)/\S+))?",
+    "creativecommons.org": r"(licenses|publicdomain)/[\w-]+/\d\.\d/",
+}
+
+
+@pytest.fixture(scope="module")
+def outside(repository: Path) -> Iterator[ModuleType]:
+    """What lists links to other hosts, for the site and for `scripts/check_links.py`."""
+    sys.path.insert(0, str(repository / "scripts" / "pages"))
+    try:
+        import outside as module
+
+        yield module
+    finally:
+        sys.path.pop(0)
+
+
+def test_links_to_other_hosts_have_a_form_that_can_be_right(
+    repository: Path, outside: ModuleType
+) -> None:
+    links = outside.links()
+    assert len(links) > 15
+    for address, files in links.items():
+        found = re.fullmatch(r"https://([\w.-]+)/?(\S*)", address)
+        assert found, (address, files)
+        host, path = found.groups()
+        assert host in HOSTS, (address, files)
+        assert re.fullmatch(FORMS.get(host, r"\S*"), path), (address, files)
+        # Files of this repository under its future address.
+        ours = re.match(r"(?:blob/|tree/)?main/([^#]+)", address.partition("/SlicerPUMIT/")[2])
+        assert not ours or (repository / ours[1]).exists(), (address, files)
+        assert f"<{address}>" in outside.page()
+
+
+def test_a_page_that_is_gone_is_told_from_a_host_that_says_nothing(
+    repository: Path,
+) -> None:
+    """`scripts/check_links.py` against a host of the test's own."""
+
+    class Host(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(int(self.path.strip("/")))
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    code = "import sys, check_links as c; print([c.state_of(a) for a in sys.argv[1:]])"
+    with ThreadingHTTPServer(("127.0.0.1", 0), Host) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        base = f"http://127.0.0.1:{server.server_port}"
+        command = [sys.executable, "-c", code, *(f"{base}/{status}" for status in (200, 404, 403))]
+        run = subprocess.run(
+            command, cwd=repository / "scripts", capture_output=True, text=True, check=False
+        )
+        server.shutdown()
+    assert run.stdout == "['there', 'gone: 404', 'would not say']\n", run.stderr
 
 
 def test_every_page_is_in_the_menu(repository: Path) -> None:

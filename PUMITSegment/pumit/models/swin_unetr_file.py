@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 PUBLIC_FILE = "weights of MONAI's SwinUNETR (.pt, .pth or .safetensors)"
 ENCODER = "swinViT."
+# CVE-2025-32434 and CVE-2026-24747: `weights_only` of earlier ones can be got around.
+_SAFE_TORCH = "2.10"
 # Where training scripts put the weights among other things.
 NESTED = ("state_dict", "model", "model_state_dict", "network")
 # Names of other versions of the network, in order; `mlp.fc1` is that of the first pre-trainings.
@@ -178,7 +180,17 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _unpacked(path: Path) -> dict[str, Any]:
-    """A .pt file, of which only tensors, numbers and texts are read."""
+    """A .pt file, of which only tensors, numbers and texts are read.
+
+    Raises:
+        CheckpointError: If it holds anything else, or this PyTorch is too old to be sure of that.
+    """
+    if torch.__version__ < _SAFE_TORCH:
+        raise CheckpointError(
+            f"{path.name} is a pickle, in which PyTorch before {_SAFE_TORCH} may run code that "
+            f"somebody hid; update PyTorch (here {torch.__version__}), or save the weights as "
+            "safetensors."
+        )
     # Training scripts keep their best score as a number of NumPy's.
     harmless = [np.dtype, type(np.dtype("f8")), type(np.dtype("f4")), _numpy_scalar()]
     safe_globals = getattr(torch.serialization, "safe_globals", None)

@@ -21,6 +21,7 @@ from pumit.networks.build import build_network
 from pumit.training.segmentation.initial_weights import begin_with, sizes_of_initial
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.torch_version import TorchVersion
 
 TINY: dict[str, Any] = {
     "in_channels": 2,
@@ -117,6 +118,19 @@ def test_a_pretrained_encoder_begins_exactly_the_encoder(
     encoder = [k for k in before if k.startswith("swinViT.")]
     assert same(network, state, "swinViT.") == encoder
     assert set(same(network, before)) >= {k for k in before if not k.startswith("swinViT.")}
+
+
+def test_a_pickle_is_not_opened_by_a_pytorch_with_known_faults(
+    state: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save(state, tmp_path / "a.pt")
+    save_file({k: v.contiguous() for k, v in state.items()}, tmp_path / "a.safetensors")
+    monkeypatch.setattr(torch, "__version__", TorchVersion("2.9.1"))
+    monkeypatch.setattr(torch, "load", None)
+    network = tiny(merging="before_2025")
+    with pytest.raises(CheckpointError, match=r"update PyTorch \(here 2\.9\.1\)"):
+        load_swin_unetr_file(network, tmp_path / "a.pt")
+    assert load_swin_unetr_file(network, tmp_path / "a.safetensors")
 
 
 def test_the_order_that_the_user_gives_wins_and_the_user_is_told(

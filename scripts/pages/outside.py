@@ -1,0 +1,44 @@
+"""Links to other hosts, on every page and in every file about the project."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = "https://github.com/pumit/SlicerPUMIT"
+# Files about the project that hosts and catalogues read, beside all pages.
+_FILES = ("CITATION.cff", "PUMIT.json", "mkdocs.yml", "pyproject.toml", "CMakeLists.txt")
+_SKIPPED = {"node_modules", "site", "build", "demo-output", "runs"}
+_LINK = re.compile(r"https?://[^\s<>\"'`\])}|]+")
+
+
+def links() -> dict[str, list[str]]:
+    """Address: the files where it stands.
+
+    Addresses that stand for any server, such as `https://gpu.example.org` or this machine's own,
+    are left out.
+    """
+    pages = [f for f in ROOT.rglob("*.md") if not _is_skipped(f.relative_to(ROOT))]
+    found: dict[str, list[str]] = {}
+    for file in sorted([*pages, *(ROOT / name for name in _FILES)]):
+        for address in sorted(set(_LINK.findall(file.read_text(encoding="utf-8")))):
+            plain = address.rstrip(".,;:!?*")
+            host = re.sub(r"^https?://([^/:]*).*", r"\1", plain)
+            if "." in host and not re.search(r"^[\d.]+$|\bexample\b|\.invalid$", host):
+                found.setdefault(plain, []).append(file.relative_to(ROOT).as_posix())
+    return dict(sorted(found.items()))
+
+
+def page() -> str:
+    """The list, for the site."""
+    lines = ["# Links to other hosts", ""]
+    lines += ["All of them, with the files where they stand. `python3 scripts/check_links.py` asks"]
+    lines += ["each host whether its page is there; nothing on this site loads from them.", ""]
+    lines += ["| address | stands in |", "|---|---|"]
+    lines += [f"| <{a}> | {', '.join(f'`{f}`' for f in files)} |" for a, files in links().items()]
+    return "\n".join(lines) + "\n"
+
+
+def _is_skipped(file: Path) -> bool:
+    return any(part.startswith(".") or part in _SKIPPED for part in file.parts)
