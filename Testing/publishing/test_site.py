@@ -59,7 +59,7 @@ def test_every_link_of_every_page_leads_somewhere(repository: Path) -> None:
 # Whose pages are linked to; a further host is a decision.
 HOSTS = {
     *("arxiv.org", "creativecommons.org", "doi.org", "download.pytorch.org", "github.com"),
-    *("raw.githubusercontent.com", "slicer.readthedocs.io", "www.slicer.org"),
+    *("napari.org", "raw.githubusercontent.com", "slicer.readthedocs.io", "www.slicer.org"),
 }
 FORMS = {
     "arxiv.org": r"abs/\d{4}\.\d{5}",
