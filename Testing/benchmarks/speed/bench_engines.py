@@ -4,7 +4,8 @@ usage: bench_engines.py [--model default] [--threads 1] [--degrees 0 1 2 3 4 5] 
 
 Every engine sees the same generated fields and clicks. Times are those of the processor and of the
 wall, the least of some rounds, over that of PyTorch in single precision in the same run; other
-programs change the processor's little. Dice is that of the masks with those of PyTorch in single
+programs change the processor's little. int8 is quantised by NNCF after training; ONNX Runtime
+encodes only, PyTorch decodes. Dice is that of the masks with those of PyTorch in single
 precision. What is not installed is left out and said so.
 """
 
@@ -20,11 +21,20 @@ import time
 
 import numpy as np
 
-ENGINES = ("torch f32", "torch bf16", "torch compiled", "openvino f32", "openvino bf16")
+ENGINES = (
+    "torch f32",
+    "torch bf16",
+    "torch compiled",
+    "openvino f32",
+    "openvino bf16",
+    "openvino int8",
+    "onnxruntime f32",
+)
 SIZE = 64
+CALIBRATION_FIELDS = 6
 
 
-def field(da0: int) -> tuple[np.ndarray, float]:
+def field(da0: int, seed: int | None = None) -> tuple[np.ndarray, float]:
     """A field with a bright ball in it, (3, D, H, W), and its slice ratio."""
     from pumit.preprocessing.fields import field_shape
 
@@ -33,9 +43,24 @@ def field(da0: int) -> tuple[np.ndarray, float]:
     middle = np.array(shape, dtype=np.float32).reshape(3, 1, 1, 1) / 2
     scale = np.array([2.0**da0 if da0 < 5 else 1, 1, 1], dtype=np.float32).reshape(3, 1, 1, 1)
     apart = np.sqrt((((grid - middle) * scale) ** 2).sum(0))
-    noise = np.random.default_rng(da0).normal(0, 0.05, shape)
+    noise = np.random.default_rng(da0 if seed is None else seed).normal(0, 0.05, shape)
     image = (0.3 + 0.4 * (apart < SIZE / 4) + noise).clip(0, 1).astype(np.float32)
     return np.stack((image, image, np.ones_like(image))), 0.0 if da0 == 5 else 2.0**da0
+
+
+def clicks(image: np.ndarray, ratio: float):  # type: ignore[no-untyped-def]
+    """A click inside the ball and one outside."""
+    from pumit.inference.engine.engine import FieldPrompts
+
+    d, h, w = image.shape[1:]
+    points = np.array([[d // 2 * ratio, h / 2, w / 2], [0, 4, 4]], np.float32)
+    return FieldPrompts(points, np.array([True, False]), None, None, ratio)
+
+
+def calibration(da0: int):  # type: ignore[no-untyped-def]
+    """Other fields of a degree, to choose the scales of int8 from."""
+    found = [field(da0, 100 + seed) for seed in range(CALIBRATION_FIELDS)]
+    return [(image, clicks(image, ratio)) for image, ratio in found]
 
 
 def make(name: str, model: str, threads: int):  # type: ignore[no-untyped-def]
@@ -49,6 +74,11 @@ def make(name: str, model: str, threads: int):  # type: ignore[no-untyped-def]
         from pumit.inference.engine.openvino_engine import OpenVinoEngine, sizes_of
 
         weights = read_weights(path, "promptable")
+        if precision == "int8":
+            from measured_engines import Int8Engine
+
+            sizes = sizes_of(weights.recipe)
+            return Int8Engine(weights.arrays, sizes, calibration, threads=threads)
         return OpenVinoEngine(
             weights.arrays, sizes_of(weights.recipe), threads=threads, precision=precision
         )
@@ -59,6 +89,10 @@ def make(name: str, model: str, threads: int):  # type: ignore[no-untyped-def]
 
     torch.set_num_threads(threads)
     network = build_from(load_checkpoint(path), path, torch.device("cpu"))
+    if library == "onnxruntime":
+        from measured_engines import OnnxEncoderEngine
+
+        return OnnxEncoderEngine(network, threads=threads)
     if precision == "compiled":
         network.mask_decoder = torch.compile(network.mask_decoder)
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -78,17 +112,13 @@ def timed(work, rounds: int):  # type: ignore[no-untyped-def]
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
     """One engine, in this process."""
-    from pumit.inference.engine.engine import FieldPrompts
-
     start = time.process_time()
     engine = make(name, options.model, options.threads)
     found: dict[str, object] = {"start": time.process_time() - start}
     rows, masks = {}, {}
     for da0 in options.degrees:
         image, ratio = field(da0)
-        d, h, w = image.shape[1:]
-        points = np.array([[d // 2 * ratio, h / 2, w / 2], [0, 4, 4]], np.float32)
-        prompts = FieldPrompts(points, np.array([True, False]), None, None, ratio)
+        prompts = clicks(image, ratio)
         features, *encoding = timed(
             lambda i=image, a=da0, r=ratio: engine.encode(i, da0=a, slice_ratio=r), options.rounds
         )

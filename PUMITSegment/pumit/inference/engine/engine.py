@@ -6,13 +6,16 @@ leaves is the engine's own, and nobody else looks into it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,17 @@ class Engine(Protocol):
     @property
     def field_size(self) -> int:
         """Size of a training field."""
+
+    def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Apply a function that encodes and decodes, to several fields at once where that pays.
+
+        Args:
+            work: May be called in several threads.
+            items: One for each field.
+
+        Returns:
+            Results, in the order of the items.
+        """
 
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> Any:
         """Encode a field.

@@ -9,7 +9,7 @@ more than its checkpoint.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -21,7 +21,7 @@ from openvino import opset15 as ops
 from pumit.errors import CheckpointError
 from pumit.inference.engine.decoder_graph import decoder_graph
 from pumit.inference.engine.encoder_graph import NetworkSizes, encoder_graph, token_distances
-from pumit.inference.engine.engine import FieldPrompts, Floats
+from pumit.inference.engine.engine import FieldPrompts, Floats, R, T
 from pumit.inference.engine.graph_layers import GraphLayers, Shape, grids
 from pumit.inference.engine.prompt_maps import MapGrid, class_vectors_at, prompt_maps
 from pumit.inference.engine.prompt_tokens import PromptTokens
@@ -161,6 +161,10 @@ class OpenVinoEngine:
     def field_size(self) -> int:
         """In-plane voxels of a training field."""
         return self._sizes.field_size
+
+    def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Apply a function to fields, one after the other; see `Engine`."""
+        return [work(item) for item in items]
 
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> GraphFeatures:
         """Encode a field; see `Engine`."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from pumit.inference.engine.engine import FieldPrompts, Floats
+from pumit.inference.engine.engine import FieldPrompts, Floats, R, T
+from pumit.inference.engine.side_by_side import SideBySide
 from pumit.networks.promptable.constants import NEGATIVE, NO_LABEL, POSITIVE
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.network import PromptableNetwork
@@ -47,6 +49,13 @@ class TorchEngine:
         self.network = network
         self.torch_device = device
         self.precision = precision
+        self._side_by_side = SideBySide()
+
+    def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Apply a function to fields; see `Engine`."""
+        if self.torch_device.type != "cpu":
+            return [work(item) for item in items]
+        return self._side_by_side.map(work, items)
 
     @property
     def device(self) -> str:

@@ -53,3 +53,14 @@ def covers(where: Field, indices: npt.NDArray[np.float64]) -> bool:
     """Whether all indices lie in a field."""
     at = where.to_field(indices)
     return bool(((at > -0.5) & (at < np.asarray(where.shape) - 0.5)).all())
+
+
+def prompted_places(prompts: IndexPrompts) -> npt.NDArray[np.float64]:
+    """Volume indices that a field must hold: positive points, corners of box and mask, (n, 3)."""
+    places = [prompts.positives]
+    if prompts.box is not None:
+        places.append(np.stack(prompts.box))
+    bounds = None if prompts.mask is None else bounds_of(prompts.mask)
+    if bounds is not None:
+        places.append(bounds.astype(np.float64))
+    return np.concatenate(places)

@@ -15,8 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pumit.errors import Cancelled
-from pumit.inference.engine.engine import Features
-from pumit.inference.interactive.answer_checks import bounds_of, box_fit, contradicted, covers
+from pumit.inference.engine.engine import Features, R, T
+from pumit.inference.interactive.answer_checks import (
+    bounds_of,
+    box_fit,
+    contradicted,
+    covers,
+    prompted_places,
+)
 from pumit.inference.interactive.field_consensus import consensus
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.field_prompts import in_field
@@ -50,6 +56,8 @@ from pumit.inference.storage.embedding_store import StoredImage, storage_bytes
 from pumit.preprocessing.fields import Field, Pyramid
 
 FINER = 0.75  # a field this much finer than the shown one is worth another embedding
+
+IsCancelled = Callable[[], bool] | None  # asked between fields
 
 
 @dataclass
@@ -132,10 +140,7 @@ class PromptSolver:
         return self.image.embedding(where, self.segmenter.embed)
 
     def answer(
-        self,
-        prompts: IndexPrompts,
-        before: SolverState | None,
-        cancelled: Callable[[], bool] | None = None,
+        self, prompts: IndexPrompts, before: SolverState | None, cancelled: IsCancelled = None
     ) -> SolverState:
         """Answer prompts, going on from the answer to all but the newest of them.
 
@@ -155,11 +160,8 @@ class PromptSolver:
             if corrected is not None:
                 return corrected
         # 1. Ask the network about every field that holds the prompts.
-        candidates = []
-        for view in self._views(prompts, before):
-            if cancelled is not None and cancelled():
-                raise Cancelled("The prediction was cancelled.")
-            candidates.append(self._ask(view, prompts))
+        views = self._views(prompts, before)
+        candidates = self._map(lambda view: self._ask(view, prompts), views, cancelled)
         # 2. The most trusted answer of each field, then the most trusted field.
         out = SolverState(views=[], chosen=0, box=prompts.box, num_points=len(prompts.points))
         best = -np.inf
@@ -191,10 +193,7 @@ class PromptSolver:
         return out
 
     def _corrected(
-        self,
-        prompts: IndexPrompts,
-        before: SolverState,
-        cancelled: Callable[[], bool] | None,
+        self, prompts: IndexPrompts, before: SolverState, cancelled: IsCancelled
     ) -> SolverState | None:
         """The earlier answer with what its newest click changes around it, or None.
 
@@ -242,10 +241,7 @@ class PromptSolver:
         return SolverState(views, before.chosen, patch, new.iou, prompts.box, len(prompts.points))
 
     def _with_part(
-        self,
-        prompts: IndexPrompts,
-        before: SolverState,
-        cancelled: Callable[[], bool] | None,
+        self, prompts: IndexPrompts, before: SolverState, cancelled: IsCancelled
     ) -> SolverState | None:
         """The earlier answer and a part of its own around a click far from it, or None.
 
@@ -276,11 +272,7 @@ class PromptSolver:
         return fitting if is_finer and covers(fitting, np.array([place])) else shown
 
     def _refined(
-        self,
-        patch: LogitBox,
-        chosen: FieldAnswer,
-        prompts: IndexPrompts,
-        cancelled: Callable[[], bool] | None,
+        self, patch: LogitBox, chosen: FieldAnswer, prompts: IndexPrompts, cancelled: IsCancelled
     ) -> LogitBox:
         """Look again at twice the resolution where the border is uncertain."""
         in_plane = chosen.field.step[1] * self.planner.spacing_mm[1]
@@ -289,23 +281,35 @@ class PromptSolver:
         stop = [s + n for s, n in zip(patch.start, patch.logits.shape, strict=True)]
         finer = max(in_plane / 2, self.planner.finest_mm)
         candidates = self.planner.windows_over(patch.start, stop, finer)
-        windows = []
-        for where in uncertain_windows(patch, candidates, most=self.settings.windows):
-            if cancelled is not None and cancelled():
-                raise Cancelled("The prediction was cancelled.")
+
+        def look(where: Field) -> Window | None:
             prior = to_field(patch, where)
             batch = in_field(prompts, where, prior)
             logits, _ = self.segmenter.decode(self.embedding(where), batch)
-            if agreement(logits[0], logit(prior)) >= self.settings.window_agreement:
-                windows.append(Window(where, logits[0]))
+            agrees = agreement(logits[0], logit(prior)) >= self.settings.window_agreement
+            return Window(where, logits[0]) if agrees else None
+
+        places = uncertain_windows(patch, candidates, most=self.settings.windows)
+        windows = [window for window in self._map(look, places, cancelled) if window is not None]
         return merge(patch, windows, self.shape) if windows else patch
+
+    def _map(self, work: Callable[[T], R], fields: Sequence[T], cancelled: IsCancelled) -> list[R]:
+        """Apply a function to fields, several at once where that is faster."""
+
+        def unless_cancelled(field: T) -> R:
+            if cancelled is not None and cancelled():
+                raise Cancelled("The prediction was cancelled.")
+            return work(field)
+
+        _ = self.pyramid.levels  # made once, before several ask for them
+        return self.segmenter.map(unless_cancelled, fields)
 
     def _views(self, prompts: IndexPrompts, before: SolverState | None) -> list[FieldAnswer]:
         """The fields to look at, each with the answer it starts from."""
         if before is None or not is_same_box(prompts.box, before.box):
             # A first prompt, a mask to start from, or another box: what was shown does not count.
             return [FieldAnswer(f, self._start(prompts, f)) for f in self._fresh_fields(prompts)]
-        covering = self._moved(before.views, _prompted_places(prompts))
+        covering = self._moved(before.views, prompted_places(prompts))
         if not covering:
             covering = [FieldAnswer(f) for f in self._fresh_fields(prompts)]
         elif not self.settings.shares_answer:
@@ -340,7 +344,7 @@ class PromptSolver:
 
     def _fresh_fields(self, prompts: IndexPrompts) -> list[Field]:
         """Fields that hold every positive prompt."""
-        places = _prompted_places(prompts)
+        places = prompted_places(prompts)
         low, high = places.min(0), places.max(0)
         if prompts.box is not None:
             tried = [self.planner.around_box(low, high, m) for m in self.settings.box_margins]
@@ -379,7 +383,7 @@ class PromptSolver:
             given = [
                 (a[0].field, [v.logits for v in a if v.logits is not None]) for a in candidates
             ]
-            middle = _prompted_places(prompts).mean(0)
+            middle = prompted_places(prompts).mean(0)
             support = consensus(given, middle, self.planner.spacing_mm)
             for i, (answers, shares) in enumerate(zip(candidates, support, strict=True)):
                 coarseness = i / (len(candidates) - 1)  # fields grow
@@ -387,14 +391,3 @@ class PromptSolver:
                     view.score += self.settings.consensus * share
                     view.score += self.settings.coarse * coarseness
         return [max(answers, key=lambda v: v.score) for answers in candidates]
-
-
-def _prompted_places(prompts: IndexPrompts) -> npt.NDArray[np.float64]:
-    """Volume indices that a field must hold: positive points, corners of box and mask, (n, 3)."""
-    places = [prompts.positives]
-    if prompts.box is not None:
-        places.append(np.stack(prompts.box))
-    bounds = None if prompts.mask is None else bounds_of(prompts.mask)
-    if bounds is not None:
-        places.append(bounds.astype(np.float64))
-    return np.concatenate(places)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pumit.inference.engine.choice import load_engine
-from pumit.inference.engine.engine import Engine, Features, FieldPrompts, Floats
+from pumit.inference.engine.engine import Engine, Features, FieldPrompts, Floats, R, T
 from pumit.models.index import find_model
 from pumit.preprocessing.fields import Field, Pyramid
 from pumit.preprocessing.intensity import field_channels
@@ -51,6 +52,10 @@ class Segmenter:
             channels, da0=field.da0, slice_ratio=field.prompt_ratio
         )
         return features
+
+    def map(self, work: Callable[[T], R], fields: Sequence[T]) -> list[R]:
+        """Apply a function that embeds and decodes to each of several fields, in their order."""
+        return self.engine.map(work, fields)
 
     def decode(self, features: Features, prompts: FieldPrompts) -> tuple[Floats, Floats]:
         """Mask logits (M, D, H, W) and IoU estimates (M,), float32."""

@@ -7,6 +7,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from threading import RLock
 
 import numpy as np
 import numpy.typing as npt
@@ -59,32 +60,36 @@ class EmbeddingStore:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
         self._entries: OrderedDict[tuple[int, Field], _Entry] = OrderedDict()
+        self._lock = RLock()  # several fields of one answer are embedded at once
 
     @property
     def nbytes(self) -> int:
         """What the kept ones take, bytes of the device that computed them."""
-        self._drop_ended()
-        return sum(entry.nbytes for entry in self._entries.values())
+        with self._lock:
+            self._drop_ended()
+            return sum(entry.nbytes for entry in self._entries.values())
 
     def note_use(self, image: StoredImage, where: Field, embedding: Features) -> None:
         """Note that an image's embedding was used, and let others go where there are too many."""
         key = (id(image), where)
-        entry = self._entries.pop(key, None)
-        if entry is not None and entry.image() is image:
-            self._entries[key] = entry
-            return
-        self._entries[key] = _Entry(weakref.ref(image), where, embedding.nbytes)
-        self.shrink(max(self.max_bytes, self._entries[key].nbytes))
+        with self._lock:
+            entry = self._entries.pop(key, None)
+            if entry is not None and entry.image() is image:
+                self._entries[key] = entry
+                return
+            self._entries[key] = _Entry(weakref.ref(image), where, embedding.nbytes)
+            self.shrink(max(self.max_bytes, self._entries[key].nbytes))
 
     def shrink(self, max_bytes: int) -> None:
         """Keep no more than so many bytes."""
-        total = self.nbytes
-        while total > max_bytes:
-            _, entry = self._entries.popitem(last=False)
-            image = entry.image()
-            if image is not None:
-                image.embeddings.pop(entry.where, None)
-            total -= entry.nbytes
+        with self._lock:
+            total = self.nbytes
+            while total > max_bytes:
+                _, entry = self._entries.popitem(last=False)
+                image = entry.image()
+                if image is not None:
+                    image.embeddings.pop(entry.where, None)
+                total -= entry.nbytes
 
     def _drop_ended(self) -> None:
         """Forget the entries of images that are gone, and their embeddings with them."""

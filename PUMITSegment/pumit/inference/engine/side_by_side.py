@@ -1,0 +1,70 @@
+"""Several fields of one answer at once, each on a core of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Lock
+
+import torch
+
+from pumit.inference.engine.engine import R, T
+
+
+class SideBySide:
+    """Compute with PyTorch on as many fields at once as it has threads.
+
+    Its operations on one field are so small that two threads finish one in 0.8 of the time of one
+    thread; two fields, each in one thread, take half of the time.
+    """
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._size = 0
+        self._lock = Lock()
+
+    def map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Apply a function to each item.
+
+        Args:
+            work: Is called in several threads.
+            items: What it is called with.
+
+        Returns:
+            Results, in the order of the items.
+
+        Raises:
+            Exception: What the first item that failed raised, once no thread works any more.
+        """
+        threads = torch.get_num_threads()
+        if min(threads, len(items)) < 2:
+            return [work(item) for item in items]
+        with self._lock:  # other answers wait for their turn
+            futures = [self._of(threads).submit(work, item) for item in items]
+            try:
+                return [future.result() for future in futures]
+            finally:
+                for future in futures:
+                    future.cancel()
+                for future in futures:
+                    if not future.cancelled():
+                        future.exception()
+
+    def _of(self, threads: int) -> ThreadPoolExecutor:
+        """The pool, of a size."""
+        if self._pool is None or self._size != threads:
+            if self._pool is not None:
+                self._pool.shutdown()
+            barrier = Barrier(threads)
+            self._pool = ThreadPoolExecutor(threads, "pumit-field", _compute_alone)
+            for started in [self._pool.submit(barrier.wait) for _ in range(threads)]:
+                started.result()
+            # The number holds for the thread that sets it, and for threads that begin later.
+            torch.set_num_threads(threads)
+            self._size = threads
+        return self._pool
+
+
+def _compute_alone() -> None:
+    torch.set_num_threads(1)
+    torch.get_num_threads()  # a thread that has not asked yet takes the number set last anywhere

@@ -1,0 +1,85 @@
+"""Several fields are computed at once, each in one thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from pumit.inference.engine.engine import FieldPrompts
+from pumit.inference.engine.side_by_side import SideBySide
+from pumit.inference.engine.torch_engine import TorchEngine
+from pumit.networks.build import build_network
+from pumit.networks.promptable.network import PromptableNetwork
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def test_results_come_in_the_order_of_the_items(threads: int) -> None:
+    side_by_side = SideBySide()
+    seen = side_by_side.map(lambda i: (i, torch.get_num_threads()), list(range(7)))
+    assert [i for i, _ in seen] == list(range(7))
+    assert {n for _, n in seen} == {1}
+    assert torch.get_num_threads() == threads
+    assert side_by_side.map(lambda i: -i, [4]) == [-4]
+    assert side_by_side.map(lambda i: -i, []) == []
+
+
+def test_as_many_are_computed_at_once_as_there_are_threads(threads: int) -> None:
+    meet = threading.Barrier(threads)
+    side_by_side = SideBySide()
+    for _ in range(2):
+        side_by_side.map(lambda _: meet.wait(timeout=60), range(threads))
+
+
+def test_an_error_ends_all_and_the_next_call_works(threads: int) -> None:
+    side_by_side, begun = SideBySide(), []
+
+    def work(i: int) -> int:
+        begun.append(i)
+        if i == 1:
+            raise ValueError("one")
+        return i
+
+    with pytest.raises(ValueError, match="one"):
+        side_by_side.map(work, range(20))
+    count = len(begun)
+    assert side_by_side.map(lambda i: i, [1, 2]) == [1, 2]
+    assert len(begun) == count  # nobody works on
+
+
+def test_another_number_of_threads_counts_from_the_next_call() -> None:
+    before, side_by_side = torch.get_num_threads(), SideBySide()
+    try:
+        for count in (3, 2):
+            torch.set_num_threads(count)
+            names = side_by_side.map(lambda _: threading.current_thread().name, range(30))
+            assert 1 <= len(set(names)) <= count
+            assert threading.current_thread().name not in names
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_an_engine_answers_the_same_at_once_as_one_after_the_other(threads: int) -> None:
+    torch.manual_seed(0)
+    sizes = {"widths": (8, 8, 16), "dim": 48, "depth": 1, "num_heads": 4, "field_size": 16}
+    network = build_network("promptable", **sizes).eval()
+    assert isinstance(network, PromptableNetwork)
+    engine = TorchEngine(network, torch.device("cpu"), torch.float32)
+    point = np.array([[4, 8, 8]], np.float32)
+    prompts = FieldPrompts(point, np.array([True]), None, None, 1.0)
+
+    def ask(seed: int) -> np.ndarray:
+        image = np.random.default_rng(seed).random((3, 16, 16, 16), np.float32)
+        return engine.decode(engine.encode(image, da0=0, slice_ratio=1.0), prompts)[0]
+
+    for together, alone in zip(engine.map(ask, range(5)), map(ask, range(5)), strict=True):
+        np.testing.assert_allclose(together, alone, atol=1e-5)
