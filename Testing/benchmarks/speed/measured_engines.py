@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -12,10 +14,11 @@ from pumit.inference.engine.encoder_graph import NetworkSizes
 from pumit.inference.engine.engine import FieldPrompts, Floats
 from pumit.inference.engine.openvino_engine import OpenVinoEngine
 from pumit.inference.engine.torch_engine import TorchEngine, TorchFeatures
+from pumit.networks.ba_sam import bias_mode_mask, length_scale
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.networks.pumit import Anisotropy
-from torch import nn
+from pumit.networks.pumit import Anisotropy, eva, rope
+from torch import Tensor, nn
 
 # Of a degree of anisotropy: fields (3, D, H, W) with prompts, to choose the scales of int8 from.
 Calibration = Callable[[int], list[tuple[Floats, FieldPrompts]]]
@@ -133,13 +136,17 @@ class OnnxEncoderEngine(TorchEngine):
         import onnxruntime
 
         buffer = BytesIO()
-        torch.onnx.export(
-            _Encoder(self.network, key[0]).eval(),
-            (torch.from_numpy(image),),
-            buffer,
-            input_names=["image"],
-            dynamo=False,
-        )
+        with (
+            mock.patch.object(eva, "ba_attention", _whole_attention),
+            mock.patch.object(rope, "_complex_product", rope._real_product),
+        ):
+            torch.onnx.export(
+                _Encoder(self.network, key[0]).eval(),
+                (torch.from_numpy(image),),
+                buffer,
+                input_names=["image"],
+                dynamo=False,
+            )
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self._threads
         return onnxruntime.InferenceSession(
@@ -147,12 +154,29 @@ class OnnxEncoderEngine(TorchEngine):
         )
 
 
+def _whole_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    positions: Tensor,
+    beta: Tensor,
+    *,
+    n_train: int,
+    num_prefix_tokens: int,
+) -> Tensor:
+    """`ba_attention` with its whole bias at once, which has a graph."""
+    assert num_prefix_tokens == 0
+    scale = length_scale(q.shape[2], n_train) / math.sqrt(q.shape[-1])
+    scores = q @ k.transpose(-1, -2) + bias_mode_mask(positions.float(), beta)
+    return (scale * scores).softmax(-1) @ v
+
+
 class _Encoder(nn.Module):
     def __init__(self, network: PromptableNetwork, da0: int) -> None:
         super().__init__()
         self.network, self.da0 = network, da0
 
-    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         e = self.network.embed(image, Anisotropy(self.da0))
         found = (e.full, e.half, e.quarter, e.tokens)
         return found if e.classes is None else (*found, e.classes)
