@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,24 @@ def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str
     with atomic_path(path, durable=True) as temporary:
         write_tensors(temporary, tensors, metadata)
     return sha256
+
+
+def copy_checkpoint(source: Path, target: Path, recipe: Mapping[str, Any]) -> None:
+    """Write the weights of a checkpoint with another recipe; they are not loaded.
+
+    Raises:
+        ExportError: If the target cannot be written.
+    """
+    with source.open("rb") as weights, atomic_path(target, durable=True) as temporary:
+        # A safetensors file: length of the header, header as JSON, weights.
+        header = json.loads(weights.read(int.from_bytes(weights.read(8), "little")))
+        text = json.dumps(dict(recipe))
+        header["__metadata__"] |= {"recipe": text, "recipe_sha256": _digest(text)}
+        packed = json.dumps(header).encode()
+        packed += b" " * (-len(packed) % 8)
+        with temporary.open("wb") as copy:
+            copy.write(len(packed).to_bytes(8, "little") + packed)
+            shutil.copyfileobj(weights, copy, 1 << 20)
 
 
 def read_recipe(path: Path) -> tuple[dict[str, Any], str]:

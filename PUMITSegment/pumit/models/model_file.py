@@ -16,10 +16,9 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from pumit.errors import CheckpointError, ExportError, PumitError
 from pumit.models.card import classes_of, kind_of
@@ -34,7 +33,7 @@ from pumit.models.user_index import (
     enter,
     name_from,
 )
-from pumit.networks.build import build_network
+from pumit.models.weights import read_weights
 from pumit.system.atomic import atomic_path
 
 SUFFIX = ".pumit.zip"
@@ -79,7 +78,8 @@ def export_model(model: str | Path, target: Path) -> None:
     entry = next((e for e in list_models() if e.name == str(model) and e.path == path), None)
     if entry is not None:
         verify_model(entry)
-    recipe = load_checkpoint(path).recipe
+    has_torch = find_spec("torch") is not None
+    recipe = load_checkpoint(path).recipe if has_torch else read_weights(path, None).recipe
     card = path.with_name(CARD) if entry is None else entry.card_path
     files = {WEIGHTS: path, **(card_files(card) if card.is_file() else {})}
     odd = [name for name in files if not _ALLOWED.fullmatch(name)]
@@ -244,16 +244,32 @@ def _enter(
     file: str,
 ) -> ModelEntry:
     try:
-        model = load_checkpoint(unpacked / WEIGHTS)
-        check_model(model)
+        recipe = _checked(unpacked / WEIGHTS)
     except PumitError as error:
         raise CheckpointError(f"{file} cannot be used: {error}") from None
     files = {inside: unpacked / inside for inside in listed if inside != WEIGHTS}
     check_name(wanted)  # another may have taken it meanwhile
     return enter(
-        folder, unpacked / WEIGHTS, model, files, wanted=wanted, origin="imported",
+        folder, unpacked / WEIGHTS, recipe, files, wanted=wanted, origin="imported",
         description=" ".join(str(manifest.get("description", "")).split())[:300] or None,
     )  # fmt: skip
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    """The recipe of a model that this version of the program can use; see `check_model`."""
+    if find_spec("torch") is not None:
+        model = load_checkpoint(path)
+        check_model(model)
+        return model.recipe
+    # Without PyTorch, that the weights fit their network is seen when they are loaded.
+    recipe = read_weights(path, None).recipe
+    _check_classes(recipe)
+    return recipe
+
+
+def _check_classes(recipe: Mapping[str, Any]) -> None:
+    if kind_of(recipe) in ("automatic", "classifier") and not classes_of(recipe):
+        raise CheckpointError("it names no class; get it again.")
 
 
 def check_model(model: Checkpoint) -> None:
@@ -263,9 +279,12 @@ def check_model(model: Checkpoint) -> None:
         PumitError: If its network or kind is unknown, its weights are another network's or not
             finite, or an automatic model names no classes.
     """
+    import torch
+
+    from pumit.networks.build import build_network
+
     recipe = model.recipe
-    if kind_of(recipe) in ("automatic", "classifier") and not classes_of(recipe):
-        raise CheckpointError("it names no class; get it again.")
+    _check_classes(recipe)
     try:
         with torch.device("meta"):  # shapes alone, at no cost of memory
             network = build_network(str(recipe.get("network")), **recipe.get("sizes", {}))

@@ -21,7 +21,7 @@ import yaml
 
 from pumit.errors import CheckpointError, ExportError
 from pumit.models.card import classes_of, kind_of
-from pumit.models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from pumit.models.checkpoint import copy_checkpoint, load_checkpoint
 from pumit.models.index import (
     INDEX_FILE,
     ModelEntry,
@@ -68,13 +68,13 @@ def register(
         CheckpointError: If the checkpoint or the index is damaged.
         ExportError: If the folder of models cannot be written.
     """
-    model = load_checkpoint(checkpoint)
-    wanted = name_from(name or str(model.recipe.get("name", checkpoint.stem)))
+    recipe = load_checkpoint(checkpoint).recipe
+    wanted = name_from(name or str(recipe.get("name", checkpoint.stem)))
     files = {} if card is None else card_files(card)
     with changing() as folder:
         run = _run_of(checkpoint)
         entry = enter(
-            folder, checkpoint, model, files, wanted=wanted, origin="trained here", run=run,
+            folder, checkpoint, recipe, files, wanted=wanted, origin="trained here", run=run,
             description=description,
         )  # fmt: skip
     return entry.name
@@ -144,7 +144,7 @@ def changing() -> Iterator[Path]:
 def enter(
     folder: Path,
     checkpoint: Path,
-    model: Checkpoint,
+    recipe: Mapping[str, Any],
     files: Mapping[str, Path],
     *,
     wanted: str,
@@ -157,7 +157,7 @@ def enter(
     Args:
         folder: Folder of the user's models.
         checkpoint: Where the model lies.
-        model: What it holds, checked.
+        recipe: What it says of itself, checked.
         files: The card and what belongs to it, by name inside the model's folder.
         wanted: What to call it.
         origin: Where it comes from, for the list.
@@ -172,10 +172,10 @@ def enter(
     with atomic_path(home) as temporary:
         temporary.mkdir()
         target = temporary / f"{name}.safetensors"
-        if model.recipe.get("name") == name:
+        if recipe.get("name") == name:
             shutil.copyfile(checkpoint, target)
         else:  # what a result names as its algorithm is what the list names
-            save_checkpoint(target, model.state, {**model.recipe, "name": name})
+            copy_checkpoint(checkpoint, target, {**recipe, "name": name})
         for inside, source in files.items():
             place = temporary / inside
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -185,9 +185,9 @@ def enter(
         "name": name,
         "file": f"{home.name}/{name}.safetensors",
         "sha256": sha256,
-        "kind": kind_of(model.recipe),
-        "description": description or description_of(model.recipe),
-        "licence": str(model.recipe.get("licence", "not stated")),
+        "kind": kind_of(recipe),
+        "description": description or description_of(recipe),
+        "licence": str(recipe.get("licence", "not stated")),
         "source": "own",
         "added": datetime.now().astimezone().isoformat(timespec="seconds"),
         "origin": origin,

@@ -68,8 +68,12 @@ def not_finite(file: str) -> CheckpointError:
     )
 
 
-def read_weights(path: Path, kind: ModelKind) -> Weights:
+def read_weights(path: Path, kind: ModelKind | None) -> Weights:
     """Read weights and recipe and verify the fingerprint.
+
+    Args:
+        path: A checkpoint.
+        kind: What the model has to be, or None for any.
 
     Raises:
         CheckpointError: If the file is damaged, incomplete, a pickle, not a checkpoint, or of
@@ -97,7 +101,8 @@ def read_weights(path: Path, kind: ModelKind) -> Weights:
         arrays[name] = values.astype(np.float32)
     if digest.hexdigest() != sha256:
         raise CheckpointError(f"{path.name} is damaged: its checksum differs; fetch it again.")
-    require_kind(recipe, path.name, kind)
+    if kind is not None:
+        require_kind(recipe, path.name, kind)
     if not all(np.isfinite(values).all() for values in arrays.values()):
         raise not_finite(path.name)
     return Weights(arrays, recipe, sha256)

@@ -15,6 +15,7 @@ import torch
 from pumit.errors import CheckpointError, ExportError
 from pumit.models.checkpoint import (
     FORMAT,
+    copy_checkpoint,
     fingerprint,
     load_checkpoint,
     read_recipe,
@@ -240,3 +241,15 @@ def test_a_failed_save_keeps_the_earlier_checkpoint(
         save_checkpoint(checkpoint, {"a": torch.ones(1)}, RECIPE)
     assert load_checkpoint(checkpoint).recipe == RECIPE
     assert [p.name for p in checkpoint.parent.iterdir()] == [checkpoint.name]
+
+
+def test_a_copy_has_the_same_weights_and_its_own_recipe(tmp_path: Path) -> None:
+    state = {"a": torch.rand(3, 4), "b": torch.rand(5).half()}
+    source, target = tmp_path / "source.safetensors", tmp_path / "target.safetensors"
+    sha256 = save_checkpoint(source, state, {"name": "source", "sizes": {"dim": 3}})
+    copy_checkpoint(source, target, {"name": "another", "text": "é" * 100})
+    copied = load_checkpoint(target)
+    assert copied.recipe == {"name": "another", "text": "é" * 100}
+    assert copied.sha256 == sha256
+    assert all(torch.equal(copied.state[name], state[name]) for name in state)
+    assert load_checkpoint(source).recipe["name"] == "source"

@@ -15,6 +15,7 @@ from pumit.errors import PumitError
 from pumit.inference.engine import choice
 from pumit.inference.engine.torch_engine import TorchEngine
 from pumit.inference.interactive.segmenter import load_segmenter
+from pumit.models.model_file import export_model
 
 CORE = Path(__file__).resolve().parents[4] / "PUMITSegment"
 
@@ -63,6 +64,19 @@ def test_training_without_torch_is_refused_in_one_line(tmp_path: Path) -> None:
     ran = command("train", "segmentation", "--data", str(tmp_path), "-o", str(tmp_path / "run"))
     assert ran.returncode == 2
     assert len(ran.stderr.splitlines()) == 1
+
+
+def test_a_model_that_was_handed_on_is_imported_and_clicked_with(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed_on = tmp_path / "tiny.pumit.zip"
+    export_model(tiny_checkpoint, handed_on)
+    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "home"))
+    ran = command("models", "import", str(handed_on), "--name", "ours")
+    assert ran.returncode == 0, ran.stderr
+    code = "import pumit\nsegmenter = pumit.load_segmenter('ours')\nprint(segmenter.name)"
+    ran = without_torch(code)
+    assert ran.stdout.split() == ["ours"], ran.stderr
 
 
 @pytest.mark.parametrize(
