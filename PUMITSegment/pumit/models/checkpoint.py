@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from pumit.errors import CheckpointError
+from pumit.models.int8_weights import is_quantised, restored
 from pumit.system.atomic import atomic_path
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = "pumit-checkpoint-1"
+FORMAT_INT8 = "pumit-checkpoint-2"  # some weights are integers with scales
 
 
 @dataclass
@@ -26,9 +28,9 @@ class Checkpoint:
     """Weights and their recipe.
 
     Attributes:
-        state: Tensors by parameter name.
+        state: Tensors by parameter name; floats where the file holds integers with scales.
         recipe: Network name, sizes, training data, metrics, licence and so on; JSON values.
-        sha256: Fingerprint of the tensors, hexadecimal.
+        sha256: Fingerprint of the tensors in the file, hexadecimal.
     """
 
     state: dict[str, Tensor]
@@ -63,7 +65,8 @@ def save_checkpoint(path: Path, state: Mapping[str, Tensor], recipe: Mapping[str
     tensors = {name: t.detach().contiguous().cpu().clone() for name, t in state.items()}
     sha256 = fingerprint(tensors)
     text = json.dumps(dict(recipe))
-    metadata = {"format": FORMAT, "sha256": sha256, "recipe": text, "recipe_sha256": _digest(text)}
+    kind = FORMAT_INT8 if is_quantised(tensors) else FORMAT
+    metadata = {"format": kind, "sha256": sha256, "recipe": text, "recipe_sha256": _digest(text)}
     with atomic_path(path, durable=True) as temporary:
         write_tensors(temporary, tensors, metadata)
     return sha256
@@ -105,7 +108,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], str]:
     except (SafetensorError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(f"{path.name} is not a whole safetensors file: {reason}.") from None
-    if metadata.get("format") != FORMAT:
+    if metadata.get("format") not in (FORMAT, FORMAT_INT8):
         raise CheckpointError(f"{path.name} holds no PUMIT recipe; it is another program's file.")
     try:
         text = metadata["recipe"]
@@ -155,4 +158,4 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path.name} is damaged: {reason}.") from None
     if fingerprint(state) != sha256:
         raise CheckpointError(f"{path.name} is damaged: its checksum differs; fetch it again.")
-    return Checkpoint(state, recipe, sha256)
+    return Checkpoint(restored(state), recipe, sha256)

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, deserialize
 from pumit.errors import CheckpointError
 from pumit.models.card import ModelKind, kind_of
 from pumit.models.checkpoint import read_recipe
+from pumit.models.int8_weights import restored
 
 # Names of types: in a file, torch's, which fingerprints are made of, and numpy's.
 _TYPES = {
@@ -105,4 +106,4 @@ def read_weights(path: Path, kind: ModelKind | None) -> Weights:
         require_kind(recipe, path.name, kind)
     if not all(np.isfinite(values).all() for values in arrays.values()):
         raise not_finite(path.name)
-    return Weights(arrays, recipe, sha256)
+    return Weights(restored(arrays), recipe, sha256)

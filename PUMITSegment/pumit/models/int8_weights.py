@@ -1,0 +1,60 @@
+"""Weights as 8-bit integers with a scale for each output channel: half the room on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Behind the name of a tensor of integers: its scales, (out,).
+SCALE = "::scale"
+# Smaller tensors stay as they are: they save nothing, and many are scales themselves.
+FEWEST_VALUES = 4096
+_MOST = 127
+
+A = TypeVar("A")
+
+
+def quantised(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Round matrices and kernels (out, ...) to 255 values between the extremes of each channel.
+
+    Args:
+        state: Weights by name.
+
+    Returns:
+        Integers under the same names with their scales beside them; small tensors and vectors as
+        they were.
+    """
+    found: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        if tensor.ndim < 2 or tensor.numel() < FEWEST_VALUES or not tensor.is_floating_point():
+            found[name] = tensor
+            continue
+        rows = tensor.float().flatten(1)
+        scale = rows.abs().amax(1).clamp_min(1e-12) / _MOST
+        found[name] = (rows / scale[:, None]).round().char().view(tensor.shape)
+        found[name + SCALE] = scale
+    return found
+
+
+def is_quantised(names: Mapping[str, Any]) -> bool:
+    """Whether any of the named tensors has scales."""
+    return any(name.endswith(SCALE) for name in names)
+
+
+def restored(state: Mapping[str, A]) -> dict[str, A]:
+    """Floats in place of integers and scales: tensors or arrays, as they come.
+
+    Raises:
+        KeyError: If scales have no integers.
+        ValueError: If they are of another shape; torch's RuntimeError likewise.
+    """
+    found: dict[str, Any] = {n: v for n, v in state.items() if not n.endswith(SCALE)}
+    for name, scale in state.items():
+        if name.endswith(SCALE):
+            values: Any = found[name.removesuffix(SCALE)]
+            shape = (len(values), *[1] * (values.ndim - 1))
+            found[name.removesuffix(SCALE)] = values * scale.reshape(shape)  # type: ignore[attr-defined]
+    return found
