@@ -13,7 +13,7 @@ from pumit.networks.promptable.network import PromptableNetwork
 CONTEXT = "image_encoder.context."
 DECODER = "mask_decoder."
 PROTOTYPES = "prototypes.weight"
-SCALES = "attention.scale", "to_image.scale", "to_tokens.scale"
+SCALE = ".scale"
 
 
 def with_class_path(state: Mapping[str, Tensor], network: PromptableNetwork) -> dict[str, Tensor]:
@@ -33,9 +33,14 @@ def with_class_path(state: Mapping[str, Tensor], network: PromptableNetwork) -> 
         grown[PROTOTYPES] = own[PROTOTYPES]
     if PROTOTYPES not in own:
         grown.pop(PROTOTYPES, None)
-    # The scales of attention that compares directions begin anew.
-    scales = {name: own[name] for name in own if name.endswith(SCALES) and name not in state}
-    grown = {**scales, **grown}
+    # Attention that compares directions begins anew: the queries and keys of attention that did not
+    # may have grown so large that hardly a step of training turns them.
+    scales = [name for name in own if name.endswith(SCALE) and name not in state]
+    for scale in scales:
+        attention = scale.removesuffix(SCALE)
+        anew = (f"{attention}.{layer}." for layer in ("q", "k"))
+        grown |= {name: own[name] for prefix in anew for name in own if name.startswith(prefix)}
+        grown[scale] = own[scale]
     if network.image_encoder.context is None or any(name.startswith(CONTEXT) for name in state):
         return grown
     # 1. Where prompt maps meet the image, class maps are the last channels.

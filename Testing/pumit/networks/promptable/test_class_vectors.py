@@ -50,6 +50,19 @@ def test_weights_that_have_them_stay() -> None:
     assert all(grown[name] is state[name] for name in state)
 
 
+def test_attention_by_directions_begins_anew_and_nothing_else() -> None:
+    old = network_with(geodesic=True, **CLASSES)
+    torch.nn.init.constant_(old.mask_decoder.blocks[0].to_image.q.weight, 1e3)
+    new = network_with(geodesic=True, qk_norm=True, **CLASSES)
+    before = old.state_dict()
+    grown = with_class_path(before, new)
+    new.load_state_dict(grown)
+    anew = {name for name in grown if name not in before or grown[name] is not before[name]}
+    assert len(anew) == 3 * (1 + 4) * len(new.mask_decoder.blocks)  # scale, q and k with biases
+    assert all(name.startswith("mask_decoder.blocks.") for name in anew)
+    assert float(grown["mask_decoder.blocks.0.to_image.q.weight"].max()) < 10
+
+
 @pytest.mark.parametrize(("before", "after"), [(5, 9), (0, 9), (5, 0)])
 def test_prototypes_of_other_classes_are_left_behind(before: int, after: int) -> None:
     network = network_with(geodesic=True, **{**CLASSES, "num_classes": before})
