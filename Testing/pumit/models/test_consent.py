@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 import yaml
 from pumit.cli.main import main
 from pumit.errors import CheckpointError
+from pumit.inference.interactive.segmenter import load_segmenter
 from pumit.models.consent import require_consent
-from pumit.models.index import INDEX_FILE
+from pumit.models.index import INDEX_FILE, file_sha256
 from pumit.system.consent import CONSENT_FILE, has_consent, is_restricted
 
 LICENCE = "CC BY-NC-SA 4.0"
@@ -54,6 +56,17 @@ def test_without_a_terminal_the_remedy_is_said(capsys: pytest.CaptureFixture[str
     assert main(["models", "accept", "mine"]) == 0
     assert LICENCE in capsys.readouterr().out
     require_consent("mine")
+
+
+def test_the_library_loads_no_such_model_before(folder: Path, tiny_checkpoint: Path) -> None:
+    shutil.copyfile(tiny_checkpoint, folder / "mine.safetensors")
+    index = yaml.safe_load((folder / INDEX_FILE).read_text(encoding="utf-8"))
+    index["models"][0]["sha256"] = file_sha256(tiny_checkpoint)
+    (folder / INDEX_FILE).write_text(yaml.safe_dump(index), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="pumit models accept mine"):
+        load_segmenter("mine")
+    assert main(["models", "accept", "mine"]) == 0
+    assert load_segmenter("mine").device == "cpu"
 
 
 @pytest.mark.parametrize(

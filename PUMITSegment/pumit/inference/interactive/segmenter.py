@@ -10,6 +10,7 @@ from typing import Any
 
 from pumit.inference.engine.choice import load_engine
 from pumit.inference.engine.engine import Engine, Features, FieldPrompts, Floats, R, T
+from pumit.models.consent import check_consent
 from pumit.models.index import find_model
 from pumit.preprocessing.fields import Field, Pyramid
 from pumit.preprocessing.intensity import field_channels
@@ -70,9 +71,11 @@ def load_segmenter(model: str | Path = "default", device: str = "auto") -> Segme
         device: "auto", "cpu", "cuda", "cuda:1" or "mps".
 
     Raises:
-        CheckpointError: If the model is unknown, damaged, or of another network.
+        CheckpointError: If the model is unknown, damaged, or of another network, or if its
+            licence has to be agreed to first.
         PumitError: If the device is absent, or what is installed cannot compute on it.
     """
+    check_consent(str(model))
     path = find_model(model)
     engine, weights = load_engine(path, device)
     recipe = weights.recipe
