@@ -20,10 +20,11 @@ from PUMITSegmentLib.masks.question import questionOf
 from PUMITSegmentLib.masks.requests import MaskRequests
 from PUMITSegmentLib.masks.step_words import segmentOfStep, stepInWords
 from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
-from PUMITSegmentLib.next_step import nextStepInWords, whyEmpty, whyNoSegment
+from PUMITSegmentLib.next_step import isCrowded, nextStepInWords, whyEmpty, whyNoSegment
 from PUMITSegmentLib.parameters import SegmentParameters
 from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.prompts.tag import PromptTag
+from PUMITSegmentLib.scene.continuing import Continuing
 from PUMITSegmentLib.scene.reactions import SessionReactions
 from PUMITSegmentLib.scene.session import SceneSession
 from PUMITSegmentLib.scene.write_permission import WritePermission, whyNotWritten
@@ -58,6 +59,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         onAnswered: Called after an answer was written: the mask before, and now.
         permission: Asks before the segmentation of another scan is changed.
         checkHere: Leads through the places where the selected segment should be checked.
+        continuing: Lets segments follow from frame to frame of a sequence.
     """
 
     def __init__(self, collaborators: Collaborators | None = None) -> None:
@@ -78,6 +80,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
         )
         self._session = SceneSession(SessionReactions(self, self._requests), parts.writer)
         self.checkHere = CheckHere(self, self._requests, self._session.answerKey)
+        self.continuing = Continuing(self, self._requests, lambda: self._session.frames.latest)
 
     # What is worked on
 
@@ -88,6 +91,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     def close(self) -> None:
         """Stop placing and computing, end the worker, and leave no observer."""
         self.checkHere.forget()
+        self.continuing.close()
         self.listeners.clear()
         self.onAnswered.clear()
         self.status.listeners.clear()
@@ -357,7 +361,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             if not isFilled:
                 isFound = answer.packed.box is not None
                 isStopped = overwrite is OverwriteMode.STOP
-                isStopped = isStopped and working.isCrowded(segmentID, answer)
+                isStopped = isStopped and isCrowded(working, segmentID, answer)
                 words = whyEmpty(working.node, segmentID, isFound, isStopped=isStopped)
                 self.status.waiting(words)
             for listener in self.onAnswered:

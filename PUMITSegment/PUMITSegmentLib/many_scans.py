@@ -21,6 +21,7 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.automatic import FoundStructures, addStructures, prepareStructures
 from PUMITSegmentLib.exporting.target import safeFileName
 from PUMITSegmentLib.finding import modalityOf
+from PUMITSegmentLib.scene.frames import keepPerFrame
 from PUMITSegmentLib.segments.segment_list import newSegmentation
 from PUMITSegmentLib.segments.writer import SegmentWriter
 
@@ -176,7 +177,9 @@ class BatchRun:
             raise PumitError(_("The scan was removed meanwhile."))
         if not found.structures:
             raise PumitError(found.sentence())
-        addStructures(found, newSegmentation(item.node), item.node, self._writer)
+        segmentation = newSegmentation(item.node)
+        keepPerFrame(segmentation, item.node)
+        addStructures(found, segmentation, item.node, self._writer)
 
     def _fail(self, error: Exception) -> None:
         """Note why a scan failed, and go on with the next."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.masks.answer import Answer
+from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
 from PUMITSegmentLib.prompts.kinds import PromptKind
 from PUMITSegmentLib.segments.editable_area import EditableArea
-from PUMITSegmentLib.segments.segment_list import segmentName
+from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
 from PUMITSegmentLib.segments.writer import noVoxels
 
 
@@ -66,6 +68,13 @@ def whatExcluded(segmentationNode, segmentID: str, isFilled: bool) -> str:
         else _("{name}: nothing is segmented in the box. Add a prompt inside the structure.")
     )
     return words.format(name=segmentName(segmentationNode, segmentID))
+
+
+def isCrowded(working: WorkingSegmentation, segmentID: str, answer: Answer) -> bool:
+    """Whether other segments have some of an answer."""
+    found = answer.packed.mask()
+    others = [each for each in segmentIDs(working.node) if each != segmentID]
+    return any(bool((found & working.mask(each)).any()) for each in others)
 
 
 def whyEmpty(segmentationNode, segmentID: str, isFound: bool, *, isStopped: bool) -> str:

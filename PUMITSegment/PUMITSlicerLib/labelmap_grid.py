@@ -257,3 +257,10 @@ def emptyImage(grid: npt.ArrayLike):
     image.SetExtent(0, -1, 0, -1, 0, -1)
     image.AllocateScalars(vtk.VTK_UNSIGNED_CHAR, 1)
     return image
+
+
+def padded(voxels: Array, box: Box, whole: Box) -> Array:
+    """A mask that fills a box as one that fills a larger box, with nothing in what is added."""
+    result = np.zeros(whole.shape, dtype=bool)
+    result[box.within(whole)] = voxels
+    return result

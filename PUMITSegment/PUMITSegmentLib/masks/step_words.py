@@ -34,11 +34,16 @@ def stepInWords(changes: Changes) -> str:
         return _("reset") if sum(map(_count, old.values())) > 1 else _("removal of a prompt")
     for key, node in new.items():
         if key not in old or _count(node) > _count(old[key]):
-            return promptInWords(node.tag)
+            return _inWords(node)
     if any(key not in new or _count(new[key]) < _count(node) for key, node in old.items()):
         return _("removal of a prompt")
     changed = next(node for key, node in new.items() if node != old[key])
-    return _("edit by hand") if changed.tag.kind is None else _("move of a prompt")
+    return _inWords(changed) if changed.tag.kind is None else _("move of a prompt")
+
+
+def _inWords(node: NodeSnapshot) -> str:
+    isContinued = node.prior is not None and node.prior.isContinued
+    return _("continued from another frame") if isContinued else promptInWords(node.tag)
 
 
 def promptInWords(tag: PromptTag) -> str:

@@ -21,11 +21,10 @@ from PUMITSegmentLib.segments.editing_anywhere import editingAnywhere
 from PUMITSegmentLib.segments.packed_mask import PackedMask
 from PUMITSegmentLib.segments.provenance import byModel, editedByHand, setProvenance
 from PUMITSegmentLib.segments.segment_list import segmentIDs
-from PUMITSegmentLib.segments.writer import (
-    OverwriteMode,
-    PreparedMask,
-    SegmentWriter,
-)
+from PUMITSegmentLib.segments.writer import OverwriteMode, PreparedMask, SegmentWriter
+
+# Steps of one frame of a sequence: its history, and the states that were never answered.
+Steps = tuple[History, list[SegmentState]]
 
 
 class WorkingSegmentation:
@@ -81,6 +80,14 @@ class WorkingSegmentation:
             self._unanswered.clear()
             self._dirtySegments.clear()
         self.volumeNode, self._grid = volumeNode, grid
+
+    def exchangeSteps(self, steps: Steps | None) -> Steps:
+        """Go on from the steps of another frame, or from none; gives back those of the one left."""
+        left = (self._history, self._unanswered)
+        self._history, self._unanswered = steps or (History(), [])
+        self._dirtySegments.clear()
+        self._latest = ""
+        return left
 
     def close(self) -> None:
         """Leave no observer; prompts and masks stay in the scene."""
@@ -168,6 +175,9 @@ class WorkingSegmentation:
         )
         # What the user restricted has to be read back.
         packed = answer.packed if isWhole else self._read(segmentID)
+        if packed.box is not None and self.prompts.snapshot(segmentID).isContinued:
+            # Clicks correct what was found here, and not what was in the frame before.
+            self.prompts.setMaskPrior(segmentID, packed, self.volumeNode, isContinued=True)
         state = self._state(segmentID, packed)
         self._close(self._history.present(segmentID))
         others = self._overwritten(segmentID) if overwrite.takesFromOthers else {}
@@ -179,12 +189,6 @@ class WorkingSegmentation:
                 self._history.undo()
             self._record({segmentID: state, **others})
         return packed.box is not None and not isEmptySegment(self.node, segmentID)
-
-    def isCrowded(self, segmentID: str, answer: Answer) -> bool:
-        """Whether other segments have some of an answer."""
-        found = answer.packed.mask()
-        others = [each for each in segmentIDs(self.node) if each != segmentID]
-        return any(bool((found & self.mask(each)).any()) for each in others)
 
     def refusePrompts(self, segmentID: str) -> None:
         """Put a segment's prompts back as they were before the latest change, which is no step."""
@@ -198,7 +202,7 @@ class WorkingSegmentation:
         Then its mask, which answers everything else, needs no new answer.
         """
         present = self._history.present(segmentID)
-        if present is None or present.mask is None or self._isOpen(present):
+        if present is None or present.mask is None or present in self._unanswered:
             return False
         before = {node.key: node for node in present.prompts.nodes}
         now = {node.key: node for node in self.prompts.snapshot(segmentID).nodes}
@@ -342,10 +346,7 @@ class WorkingSegmentation:
             if state.mask is not None:
                 self._restoreMask(segmentID, state.mask)
             self._dirtySegments.discard(segmentID)
-        return [i for i, state in states.items() if state is not None and self._isOpen(state)]
-
-    def _isOpen(self, state: SegmentState) -> bool:
-        return state in self._unanswered
+        return [i for i, state in states.items() if state in self._unanswered]
 
     def _close(self, answered: SegmentState | None) -> None:
         """Note that a state's prompts are answered."""

@@ -7,8 +7,8 @@ import os
 import qt
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.panel.masking import maskingInWords
 from PUMITSegmentLib.prompts.kinds import PromptKind
+from PUMITSegmentLib.segments.masking import maskingInWords
 from PUMITSegmentLib.segments.writer import OverwriteMode
 
 

@@ -17,6 +17,7 @@ from PUMITSegmentLib.panel.display_row import DisplayRow
 from PUMITSegmentLib.panel.downloaded_data import DownloadedData
 from PUMITSegmentLib.panel.edit_by_hand import EditByHand, addCleanUpMenu
 from PUMITSegmentLib.panel.export_section import ExportSection
+from PUMITSegmentLib.panel.frame_row import FrameRow
 from PUMITSegmentLib.panel.help import helpText, shortcutsText
 from PUMITSegmentLib.panel.install_section import InstallSection
 from PUMITSegmentLib.panel.prompt_section import PromptSection
@@ -63,6 +64,7 @@ class SegmentWidget:
         self.downloadedData = DownloadedData(self.ui.removeDownloadedButton, logic)
         self.exportSection = ExportSection(self.ui, logic)
         self.displayRow = DisplayRow(self.ui, logic)
+        self.frameRow = FrameRow(self.ui, logic, logic.continuing)
         self.editByHand = EditByHand(logic)
         self.ui.editByHandButton.connect("clicked()", self.editByHand.start)
         addCleanUpMenu(self.ui.cleanUpButton, logic)
@@ -124,6 +126,7 @@ class SegmentWidget:
         self._connect(self.logic.parameters)
         self.segmentSection.refresh()
         self.displayRow.refresh()
+        self.frameRow.refresh()
         self.promptSection.refresh()
         self.automaticSection.refresh()
         self.findSection.refresh()

@@ -31,10 +31,12 @@ class MaskPrior:
     Attributes:
         packed: The mask.
         ijkToRas: The grid's 4 x 4 matrix, row by row.
+        isContinued: Whether it comes from another frame of a sequence, and not from a hand.
     """
 
     packed: PackedMask
     ijkToRas: tuple[float, ...]
+    isContinued: bool = False
 
     @property
     def byteCount(self) -> int:
@@ -52,6 +54,7 @@ class MaskPrior:
             "shape": self.packed.shape,
             "box": self.packed.box,
             "ijkToRas": self.ijkToRas,
+            "continued": self.isContinued,
         }
         modified = node.StartModify()
         node.SetParameter(_GRID, json.dumps(grid, separators=(",", ":")))
@@ -68,7 +71,8 @@ class MaskPrior:
             box = tuple((int(start), int(stop)) for start, stop in grid["box"])
             bits = base64.b64decode(node.GetParameter(_BITS), validate=True)
             shape = tuple(int(size) for size in grid["shape"])
-            return MaskPrior(PackedMask(shape, box, bits), tuple(map(float, grid["ijkToRas"])))
+            packed, matrix = PackedMask(shape, box, bits), tuple(map(float, grid["ijkToRas"]))
+            return MaskPrior(packed, matrix, bool(grid.get("continued")))
         except (ValueError, TypeError, KeyError):
             return None  # edited by hand
 

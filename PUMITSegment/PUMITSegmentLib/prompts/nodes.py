@@ -186,7 +186,9 @@ class PromptNodes(VTKObservationMixin):
             self._watch.watch(node)
         self._watch.finished(segmentID)
 
-    def setMaskPrior(self, segmentID: str, mask: Mask | PackedMask, volumeNode) -> None:
+    def setMaskPrior(
+        self, segmentID: str, mask: Mask | PackedMask, volumeNode, *, isContinued: bool = False
+    ) -> None:
         """Make a segment that was edited by hand its latest prompt, from which the next go on.
 
         It replaces an earlier one, and is kept in the scene.
@@ -195,6 +197,7 @@ class PromptNodes(VTKObservationMixin):
             segmentID: The segment.
             mask: What it covers now, bool (D, H, W); an empty one only removes the earlier one.
             volumeNode: The scan on whose grid that is.
+            isContinued: Whether it comes from another frame, and not from the user's hand.
         """
         packed = mask if isinstance(mask, PackedMask) else PackedMask.of(mask)
         tag = PromptTag(segmentID, None)
@@ -205,7 +208,8 @@ class PromptNodes(VTKObservationMixin):
                     removeNode(node)
                 return
             node = node or self._add(tag)
-            MaskPrior(packed, tuple(ijkToRas(volumeNode).ravel().tolist())).write(node)
+            grid = tuple(ijkToRas(volumeNode).ravel().tolist())
+            MaskPrior(packed, grid, isContinued).write(node)
             makeLatest(node, self._watch.finished(segmentID))
 
     def restore(self, segmentID: str, snapshot: PromptSnapshot, *, isInEvent: bool = False) -> None:

@@ -141,6 +141,12 @@ class PromptSnapshot:
         """Memory that it takes, about."""
         return sum(node.byteCount for node in self.nodes)
 
+    @property
+    def isContinued(self) -> bool:
+        """Whether the only prompt is the mask of another frame."""
+        priors = [node.prior for node in self.nodes]
+        return len(priors) == 1 and priors[0] is not None and priors[0].isContinued
+
     def __bool__(self) -> bool:
         """Whether there is any prompt."""
         return bool(self.nodes)

@@ -12,6 +12,8 @@ from PUMITSegmentLib.masks.working_segmentation import WorkingSegmentation
 from PUMITSegmentLib.parameters import SegmentParameters, nodeOf
 from PUMITSegmentLib.prompts.folder import removePrompts
 from PUMITSegmentLib.prompts.tag import promptNodesOf
+from PUMITSegmentLib.scene.frames import keepPerFrame
+from PUMITSegmentLib.scene.kept_frames import KeptFrames
 from PUMITSegmentLib.scene.scan_views import ScanViews
 from PUMITSegmentLib.scene.watch import SceneWatch
 from PUMITSegmentLib.segments.scan_of import (
@@ -68,6 +70,7 @@ class SceneSession:
         volumeNode: The scan, or None.
         working: The segmentation with its prompts and history, or None.
         segmentID: The selected segment; empty for none.
+        frames: Prompts and steps of the frames of a sequence that are not shown.
     """
 
     def __init__(self, owner: SessionOwner, writer: SegmentWriter) -> None:
@@ -83,6 +86,7 @@ class SceneSession:
         # Whether the segmentation was chosen before any scan was.
         self._isWithoutScan = False
         self._isShown = True
+        self.frames = KeptFrames()
         # Prompts of a segmentation that is being deleted.
         self._orphans: list = []
         self.parameters: SegmentParameters | None = None
@@ -132,7 +136,7 @@ class SceneSession:
         self._watch.watchParameterNode(None)
         self._watch.watchVolume(None)
         self._closeWorking()
-        self._views, self._latestIDs = ScanViews(), {}
+        self._views, self._latestIDs, self.frames = ScanViews(), {}, KeptFrames()
         self._owner.forgetScene()
         self.parameters = self.volumeNode = None
 
@@ -195,8 +199,17 @@ class SceneSession:
     def onVoxelsModified(self) -> None:
         """The scan shows something else, such as another frame of a sequence."""
         self._owner.dropWork("voxels")
-        if self.working is not None:
-            self.working.setVolume(self.volumeNode)
+        if self.working is None:
+            return
+        self.working.setVolume(self.volumeNode)
+        self._followFrame()
+
+    def _followFrame(self) -> None:
+        """Bring the prompts and steps of the frame that is shown now."""
+        if self.frames.follow(self.working):
+            self._know()
+            self._owner.onSegmentShown()
+            self._owner.onSessionChanged()
 
     def onMasksModified(self) -> None:
         """Note that a segment may have been edited by hand."""
@@ -261,6 +274,7 @@ class SceneSession:
         if self.volumeNode is not None:
             if not isOfAnotherScan(node, self.volumeNode):
                 adoptGrid(node, self.volumeNode)
+                keepPerFrame(node, self.volumeNode)
             self._latestIDs[self.volumeNode.GetID()] = node.GetID()
         self._isWithoutScan = self.volumeNode is None
         noteScan(node)
@@ -275,6 +289,7 @@ class SceneSession:
         # A scene may have been saved while somebody placed something.
         self.working.prompts.disarm()
         self._watch.watchSegmentation(node)
+        self.frames.follow(self.working)
         ids = segmentIDs(node)
         if self.parameters.segmentID not in ids:
             self.parameters.segmentID = ids[0] if ids else ""

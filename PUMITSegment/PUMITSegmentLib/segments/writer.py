@@ -18,7 +18,7 @@ from pumit.errors import PumitError, VolumeError
 from pumit.segmentation import Mask
 from pumit.volume import Array
 from PUMITSlicerLib.computing.background import Background
-from PUMITSlicerLib.labelmap_grid import Box, GridMap, emptyImage, imageGrid, sampled
+from PUMITSlicerLib.labelmap_grid import Box, GridMap, emptyImage, imageGrid, padded, sampled
 from PUMITSlicerLib.mrml import ijkToRas, moveBeside, orientedImage, orientedImageArray
 from slicer.i18n import tr as _
 
@@ -156,7 +156,7 @@ class SegmentWriter:
             if not area.isEverything:
                 whole = box.united(target.box)
                 editable = area.on(whole, target.grid, segmentationNode, segmentID, volumeNode)
-                new = _padded(new, box, whole)
+                new = padded(new, box, whole)
                 new &= editable
                 # What the segment has where it may not change: inside, without what is editable.
                 final = target.voxels(whole)
@@ -173,8 +173,14 @@ class SegmentWriter:
             if not taken.isEmpty:
                 self._add(target, taken, contested, overwrite)
 
-    def read(self, segmentationNode, segmentID: str, volumeNode) -> Mask:
+    def read(self, segmentationNode, segmentID: str, volumeNode, frame=None) -> Mask:
         """A segment as a mask on a volume's grid, wherever both lie in the world.
+
+        Args:
+            segmentationNode: The segmentation, under any transform.
+            segmentID: An existing segment.
+            volumeNode: The volume, under any transform.
+            frame: What the segmentation is in another frame of a sequence; None as it is now.
 
         Returns:
             bool, (D, H, W): for each of the volume's voxels, whether its centre is inside.
@@ -183,7 +189,7 @@ class SegmentWriter:
             PumitError: If the segment is gone or the segmentation holds surfaces.
             VolumeError: If the volume has no voxels.
         """
-        segment = _segment(segmentationNode, segmentID)
+        segment = _segment(frame or segmentationNode, segmentID)
         shape = _shape(volumeNode)
         mask = np.zeros(shape, dtype=bool)
         image = segment.GetRepresentation(BINARY_LABELMAP)
@@ -392,9 +398,3 @@ def _shape(volumeNode) -> tuple[int, int, int]:
         raise VolumeError(noVoxels())
     width, height, depth = image.GetDimensions()
     return (depth, height, width)
-
-
-def _padded(voxels: Mask, box: Box, whole: Box) -> Mask:
-    result = np.zeros(whole.shape, dtype=bool)
-    result[box.within(whole)] = voxels
-    return result

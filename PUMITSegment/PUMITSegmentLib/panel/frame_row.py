@@ -1,0 +1,66 @@
+"""The row of a scan that is a sequence: which frame is shown, and segments that follow it."""
+
+from __future__ import annotations
+
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.scene.continuing import Continuing
+
+
+class FrameRow:
+    """Shown for a sequence only.
+
+    Args:
+        ui: Named widgets of the panel.
+        logic: The module's logic.
+        continuing: Lets segments follow.
+    """
+
+    def __init__(self, ui, logic, continuing: Continuing) -> None:
+        self._ui = ui
+        self._logic = logic
+        self._continuing = continuing
+        ui.continueButton.connect("clicked()", continuing.continueHere)
+        ui.continueAllButton.connect("clicked()", continuing.continueToEnd)
+
+    def refresh(self) -> None:
+        """Show the frame, and what can be continued."""
+        ui, frame = self._ui, self._continuing.frame
+        for widget in (ui.frameLabel, ui.frameRow):
+            widget.visible = frame is not None
+        if frame is None:
+            return
+        ui.frameLabel.text = _("Frame {number} of {count}:").format(
+            number=frame.number + 1, count=frame.count
+        )
+        source = self._continuing.source
+        ui.continueButton.text = _("Continue")
+        if source is not None:
+            ui.continueButton.text = _("Continue from {number}").format(number=source + 1)
+        ui.continueAllButton.text = _("To the end")
+        isFollowed = frame.number + 1 < frame.count or source is not None
+        wait = _("Wait for the answer, or cancel it above") if self._logic.isComputing else ""
+        nothing = "" if source is not None else _("No frame beside this one has other segments")
+        _enable(
+            ui.continueButton,
+            wait or nothing,
+            _("Segment this frame, starting from the segments of that one; clicks correct it"),
+        )
+        nothing = (
+            ""
+            if source is not None or self._continuing.isSegmented
+            else _("Segment this frame first")
+        )
+        _enable(
+            ui.continueAllButton,
+            wait or nothing or ("" if isFollowed else _("No frame follows")),
+            _(
+                "Segment all frames that follow, each starting from the one before; stops at one "
+                "that has segments"
+            ),
+        )
+
+
+def _enable(button, why: str, tip: str) -> None:
+    button.enabled = not why
+    button.toolTip = why or tip

@@ -1,0 +1,108 @@
+"""Segments of each frame of a sequence, such as a cine, kept by Slicer's sequence browser.
+
+The browser shows a frame in its proxy nodes: one is the scan, and the segmentation is made another.
+So every frame has its own masks, which play, are saved and loaded as Slicer's own sequences are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import slicer
+from PUMITSlicerLib.label_layers import isEmptySegment
+
+from PUMITSegmentLib.segments.segment_list import segmentIDs
+
+# Frame whose prompts are in the scene, kept by the sequence of the segmentation.
+_PROMPTED = "PUMITSegment.PromptedFrame"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The frame that a sequence browser shows.
+
+    Attributes:
+        browser: The vtkMRMLSequenceBrowserNode.
+        number: From 0.
+        count: How many there are.
+    """
+
+    browser: Any
+    number: int
+    count: int
+
+    def sequenceOf(self, segmentationNode):
+        """The sequence that holds a segmentation's frames, or None."""
+        if segmentationNode is None or not self.browser.IsProxyNodeID(segmentationNode.GetID()):
+            return None
+        return self.browser.GetSequenceNode(segmentationNode)
+
+    def segmentationAt(self, segmentationNode, number: int):
+        """What a segmentation is in a frame; None where nothing was segmented there."""
+        sequence = self.sequenceOf(segmentationNode)
+        if sequence is None or not 0 <= number < self.count:
+            return None
+        value = self.browser.GetMasterSequenceNode().GetNthIndexValue(number)
+        return sequence.GetDataNodeAtValue(value, True)
+
+
+def frameOf(volumeNode) -> Frame | None:
+    """The frame that a scan shows; None for one that is no sequence."""
+    if volumeNode is None:
+        return None
+    for browser in slicer.util.getNodesByClass("vtkMRMLSequenceBrowserNode"):
+        if browser.IsProxyNodeID(volumeNode.GetID()):
+            count = browser.GetNumberOfItems()
+            if count > 1 and browser.GetSequenceNode(volumeNode).GetNumberOfDataNodes() > 1:
+                return Frame(browser, browser.GetSelectedItemNumber(), count)
+    return None
+
+
+def keepPerFrame(segmentationNode, volumeNode) -> None:
+    """Let a segmentation without segments have masks of its own in each frame of a scan.
+
+    One that holds segments stays as it is: its masks may be meant for every frame.
+    """
+    frame = frameOf(volumeNode)
+    if frame is None or segmentIDs(segmentationNode) or frame.sequenceOf(segmentationNode):
+        return
+    browser, master = frame.browser, frame.browser.GetMasterSequenceNode()
+    sequence = slicer.mrmlScene.AddNewNodeByClass(
+        "vtkMRMLSequenceNode", slicer.mrmlScene.GenerateUniqueName(segmentationNode.GetName())
+    )
+    sequence.SetIndexName(master.GetIndexName())
+    sequence.SetIndexUnit(master.GetIndexUnit())
+    sequence.SetIndexType(master.GetIndexType())
+    sequence.SetDataNodeAtValue(segmentationNode, master.GetNthIndexValue(frame.number))
+    browser.AddSynchronizedSequenceNode(sequence)
+    # Not from the frame before: its masks would be stale.
+    browser.SetMissingItemMode(sequence, browser.MissingItemCreateFromDefault)
+    browser.SetOverwriteProxyName(sequence, False)
+    browser.AddProxyNode(segmentationNode, sequence, False)
+    browser.SetSaveChanges(sequence, True)
+    setPromptedFrame(segmentationNode, frame)
+
+
+def promptedFrame(segmentationNode, frame: Frame) -> int | None:
+    """The frame whose prompts are in the scene; None of a segmentation that is not per frame."""
+    sequence = frame.sequenceOf(segmentationNode)
+    if sequence is None:
+        return None
+    text = sequence.GetAttribute(_PROMPTED) or ""
+    return int(text) if text.isdecimal() else frame.number
+
+
+def setPromptedFrame(segmentationNode, frame: Frame) -> None:
+    """Note that the prompts in the scene are those of a frame."""
+    frame.sequenceOf(segmentationNode).SetAttribute(_PROMPTED, str(frame.number))
+
+
+def segmentedBeside(segmentationNode, frame: Frame, latest: int | None) -> int | None:
+    """The frame to continue from: the one shown last, or a neighbour, that holds a segment."""
+    for number in (latest, frame.number - 1, frame.number + 1):
+        if number is not None and number != frame.number:
+            other = frame.segmentationAt(segmentationNode, number)
+            if other is not None and any(not isEmptySegment(other, i) for i in segmentIDs(other)):
+                return number
+    return None

@@ -1,0 +1,62 @@
+"""Prompts and steps of the frames of a sequence that are not shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PUMITSegmentLib.masks.working_segmentation import Steps, WorkingSegmentation
+from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
+from PUMITSegmentLib.prompts.tag import promptNodesOf, tagOf
+from PUMITSegmentLib.scene.frames import frameOf, promptedFrame, setPromptedFrame
+from PUMITSegmentLib.segments.appearance import Appearance
+from PUMITSegmentLib.segments.segment_list import segmentIDs
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What waits for a frame to be shown again."""
+
+    steps: Steps
+    prompts: dict[str, PromptSnapshot]
+
+
+class KeptFrames:
+    """Puts prompts and steps away with the frame that they are for, and brings them back.
+
+    Masks are not kept here: they are the sequence browser's. What is put away is not saved with
+    the scene; the masks are, and clicks correct them.
+
+    Attributes:
+        latest: The frame that was shown before this one; None where that is not known.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, int], _Kept] = {}
+        self.latest: int | None = None
+
+    def follow(self, working: WorkingSegmentation) -> bool:
+        """Take up the frame that is shown now; whether it is another one than before."""
+        node, frame = working.node, frameOf(working.volumeNode)
+        left = promptedFrame(node, frame) if frame is not None else None
+        if frame is None or left is None or left == frame.number:
+            return False
+        self.latest = left
+        prompted = {tag.segmentID for each in promptNodesOf(node) if (tag := tagOf(each, node))}
+        prompts = {each: working.prompts.snapshot(each) for each in prompted}
+        there = self._kept.pop((node.GetID(), frame.number), None)
+        steps = working.exchangeSteps(there.steps if there is not None else None)
+        self._kept[node.GetID(), left] = _Kept(steps, prompts)
+        _bringSegments(node, frame.segmentationAt(node, left))
+        wanted = there.prompts if there is not None else {}
+        for segmentID in prompted | wanted.keys():
+            working.prompts.restore(segmentID, wanted.get(segmentID, PromptSnapshot()))
+        setPromptedFrame(node, frame)
+        return True
+
+
+def _bringSegments(node, left) -> None:
+    """Let a frame have the segments of the one that was left, empty where it has none yet."""
+    there = segmentIDs(node)
+    for segmentID in segmentIDs(left):
+        if segmentID not in there:
+            Appearance.of(left, segmentID).addTo(node, segmentID)

@@ -1,0 +1,235 @@
+"""A cine: every frame of a sequence has its own segments, and may go on from another frame's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from panel_scene import Panel
+from scripted_worker import SHAPE, box
+
+A, B = box((5, 5, 5), (12, 12, 12)), box((6, 6, 6), (13, 13, 13))
+FRAMES = 4
+
+
+class Cine(Panel):
+    """The panel on a sequence of four frames beside an axial view, with a click in the first."""
+
+    def __init__(self, loadModule: Any, sliceView: Any) -> None:
+        self.view = sliceView("Red", "Axial")
+        super().__init__(loadModule)
+        self.load()
+        self.view.show(self.volumeNode)
+        self.logic.newSegment("Ventricle")
+        self.segmentID = self.logic.segmentID
+        self.press(self.ui.pointButton)
+
+    def addScan(self, name: str = "Cine") -> Any:
+        """A sequence in Slicer's browser, shown by its proxy node."""
+        import slicer
+
+        sequence = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceNode", name)
+        sequence.SetIndexName("frame")
+        for number in range(FRAMES):
+            array = np.random.default_rng(number).normal(100, 20, SHAPE).astype(np.int16)
+            node = slicer.vtkMRMLScalarVolumeNode()
+            slicer.util.updateVolumeFromArray(node, array)
+            sequence.SetDataNodeAtValue(node, str(number))
+        self.browser = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSequenceBrowserNode", name)
+        self.browser.SetAndObserveMasterSequenceNodeID(sequence.GetID())
+        slicer.modules.sequences.logic().UpdateAllProxyNodes()
+        return self.browser.GetProxyNode(sequence)
+
+    def goTo(self, number: int) -> None:
+        """Show a frame, as Slicer's slider does."""
+        self.browser.SetSelectedItemNumber(number)
+        self.process()
+
+    @property
+    def asked(self) -> list[Any]:
+        return list(self.worker.asked[-1].prompts)
+
+    def now(self) -> np.ndarray:
+        return self.mask(self.segmentID)
+
+
+@pytest.fixture
+def cine(loadModule: Any, sliceView: Any) -> Iterator[Cine]:
+    cine = Cine(loadModule, sliceView)
+    yield cine
+    cine.close()
+
+
+def test_each_frame_has_its_own_segments(cine: Cine) -> None:
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    cine.goTo(1)
+    assert not cine.now().any()  # nothing stale
+    assert cine.logic.segmentID == cine.segmentID
+    assert cine.logic.promptCount(cine.segmentID) == 0
+    assert cine.ui.pointButton.checked
+    cine.view.clickAt((9, 9, 9))
+    assert len(cine.asked) == 1
+    cine.answer(B)
+    cine.goTo(0)
+    np.testing.assert_array_equal(cine.now(), A)
+    cine.goTo(1)
+    np.testing.assert_array_equal(cine.now(), B)
+
+
+def test_prompts_and_steps_wait_for_their_frame(cine: Cine) -> None:
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    cine.goTo(1)
+    assert not cine.ui.undoButton.enabled
+    cine.view.clickAt((9, 9, 9))
+    cine.answer(B)
+    cine.press(cine.ui.undoButton)
+    assert not cine.now().any()
+    cine.goTo(0)
+    assert cine.logic.promptCount(cine.segmentID) == 1
+    cine.view.clickAt((11, 11, 8))
+    assert len(cine.asked) == 2
+    cine.answer(A | B)
+    cine.press(cine.ui.undoButton)
+    np.testing.assert_array_equal(cine.now(), A)
+    cine.press(cine.ui.undoButton)
+    assert not cine.now().any()
+
+
+def test_an_answer_for_a_frame_that_is_left_is_not_written(cine: Cine) -> None:
+    cine.view.clickAt((8, 8, 8))
+    late = cine.worker.asked[-1]
+    cine.goTo(1)
+    late.answer(A)
+    assert not cine.now().any()
+    cine.goTo(0)
+    assert not cine.now().any()
+    cine.press(cine.ui.updateButton)
+    assert len(cine.asked) == 1
+    cine.answer(A)
+    np.testing.assert_array_equal(cine.now(), A)
+
+
+def test_a_frame_starts_from_the_last_ones_mask(cine: Cine) -> None:
+    from pumit.prompts import MaskPrompt
+
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    assert not cine.ui.continueButton.enabled
+    cine.goTo(1)
+    assert cine.ui.continueButton.text == "Continue from 1"
+    cine.press(cine.ui.continueButton)
+    (prior,) = cine.asked
+    assert isinstance(prior, MaskPrompt)
+    np.testing.assert_array_equal(prior.mask, A)
+    cine.answer(B)
+    np.testing.assert_array_equal(cine.now(), B)
+    # What clicks correct is the answer, and not what was in the frame before.
+    cine.view.clickAt((12, 12, 12))
+    prior = cine.asked[0]
+    assert isinstance(prior, MaskPrompt)
+    np.testing.assert_array_equal(prior.mask, B)
+    cine.answer(A | B)
+    cine.press(cine.ui.undoButton)
+    cine.press(cine.ui.undoButton)
+    assert cine.status == "Undone: continued from another frame, Ventricle."
+    assert not cine.now().any()
+
+
+def test_all_frames_that_follow_are_segmented(cine: Cine) -> None:
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    cine.press(cine.ui.continueAllButton)
+    for number, mask in ((1, B), (2, A), (3, B)):
+        assert cine.browser.GetSelectedItemNumber() == number
+        cine.answer(mask)
+        cine.process()
+    assert cine.status == "Frames 2 to 4 are segmented; look at each."
+    for number, mask in ((0, A), (1, B), (2, A), (3, B)):
+        cine.goTo(number)
+        np.testing.assert_array_equal(cine.now(), mask)
+
+
+def test_a_run_through_the_frames_stops_where_nothing_is_found(cine: Cine) -> None:
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    cine.press(cine.ui.continueAllButton)
+    cine.answer(None)
+    cine.process()
+    assert cine.browser.GetSelectedItemNumber() == 1
+    assert "nothing was found" in cine.status
+    asked = len(cine.worker.asked)
+    cine.view.clickAt((9, 9, 9))
+    cine.answer(B)
+    cine.process()
+    assert cine.browser.GetSelectedItemNumber() == 1
+    assert len(cine.worker.asked) == asked + 1
+
+
+def test_a_run_through_the_frames_is_cancelled(cine: Cine) -> None:
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    cine.press(cine.ui.continueAllButton)
+    cine.logic.cancel()
+    cine.process()
+    assert cine.browser.GetSelectedItemNumber() == 1
+    assert not cine.now().any()
+    assert not cine.logic.isComputing
+
+
+def test_a_new_segment_is_in_every_frame_that_is_shown(cine: Cine) -> None:
+    cine.goTo(1)
+    spleen = cine.logic.newSegment("Spleen")
+    cine.goTo(0)
+    assert cine.logic.segmentID == spleen
+    cine.goTo(3)
+    names = [
+        cine.logic.segmentationNode.GetSegmentation().GetSegment(i).GetName()
+        for i in (cine.segmentID, spleen)
+    ]
+    assert names == ["Ventricle", "Spleen"]
+
+
+def test_a_segmentation_that_was_there_is_the_same_in_all_frames(cine: Cine) -> None:
+    import slicer
+
+    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Brain")
+    node.CreateDefaultDisplayNodes()
+    node.SetReferenceImageGeometryParameterFromVolumeNode(cine.volumeNode)
+    brain = node.GetSegmentation().AddEmptySegment("", "Brain")
+    slicer.util.updateSegmentBinaryLabelmapFromArray(
+        A.astype(np.uint8), node, brain, cine.volumeNode
+    )
+    cine.logic.parameters.segmentation = node
+    cine.goTo(2)
+    np.testing.assert_array_equal(cine.mask(brain), A)
+    assert not cine.ui.continueButton.enabled
+
+
+def test_a_scan_without_frames_has_no_row_for_them(cine: Cine) -> None:
+    assert cine.ui.frameRow.visible
+    cine.logic.parameters.sourceVolume = Panel.addScan(cine, "Plain")
+    assert not cine.ui.frameRow.visible
+    assert not cine.ui.frameLabel.visible
+
+
+def test_frames_are_saved_with_the_scene(cine: Cine, tmp_path: Any) -> None:
+    import slicer
+
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    cine.goTo(1)
+    cine.press(cine.ui.continueButton)
+    cine.answer(B)
+    assert slicer.util.saveScene(str(tmp_path / "cine.mrb"))
+    slicer.mrmlScene.Clear()
+    slicer.util.loadScene(str(tmp_path / "cine.mrb"))
+    cine.process()
+    (cine.browser,) = slicer.util.getNodesByClass("vtkMRMLSequenceBrowserNode")
+    cine.volumeNode = cine.logic.volumeNode
+    np.testing.assert_array_equal(cine.now(), B)
+    cine.goTo(0)
+    np.testing.assert_array_equal(cine.now(), A)
