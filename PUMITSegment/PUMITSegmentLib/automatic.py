@@ -15,7 +15,7 @@ from PUMITSlicerLib.terms import uniqueName
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.prompts.geometry import boxCornersWorld
-from PUMITSegmentLib.segments.provenance import byModel, setProvenance
+from PUMITSegmentLib.segments.provenance import AlgorithmType, byModel, setProvenance
 from PUMITSegmentLib.segments.writer import OverwriteMode, PreparedMask, SegmentWriter
 
 
@@ -102,6 +102,8 @@ def addStructures(
     volumeNode,
     writer: SegmentWriter,
     overwrite: OverwriteMode = OverwriteMode.NONE,
+    *,
+    isPrompted: bool = False,
 ) -> list[str]:
     """Add a segment for each structure; existing segments stay as they are.
 
@@ -114,6 +116,7 @@ def addStructures(
         volumeNode: The volume that was segmented, under any transform.
         writer: Writes the masks.
         overwrite: What happens to other segments under the masks.
+        isPrompted: Whether somebody's prompts were answered.
 
     Returns:
         IDs of the new segments, in the model's order.
@@ -122,7 +125,8 @@ def addStructures(
         PumitError: If one cannot be written; none is added then.
     """
     segmentation = segmentationNode.GetSegmentation()
-    provenance = byModel("AUTOMATIC", f"PUMIT {found.model}", found.version)
+    made: AlgorithmType = "SEMIAUTOMATIC" if isPrompted else "AUTOMATIC"
+    provenance = byModel(made, f"PUMIT {found.model}", found.version)
     added: list[str] = []
     try:
         for structure in found.structures:

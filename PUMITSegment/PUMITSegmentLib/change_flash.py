@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 import qt
 import slicer
-from PUMITSlicerLib.mrml import ijkToRas, orientedImage
+from PUMITSlicerLib.mrml import ijkToRas, orientedImage, volumeKey
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
@@ -27,10 +29,12 @@ class ChangeFlash:
     def __init__(self, logic) -> None:
         self._logic = logic
         self._nodeID = ""
+        self._key: Hashable = None
         self._timer = qt.QTimer()
         self._timer.setSingleShot(True)
         self._timer.setInterval(_MS)
         self._timer.connect("timeout()", self.clear)
+        logic.listeners.append(self._follow)
 
     @property
     def node(self):
@@ -53,6 +57,7 @@ class ChangeFlash:
         start = tuple(first for first, _last in bounds)
         image = orientedImage(changed.view(np.uint8), ijkToRas(volumeNode), start)
         self._nodeID = _made(image, volumeNode).GetID()
+        self._key = volumeKey(volumeNode)
         self._timer.start()
 
     def clear(self) -> None:
@@ -61,6 +66,11 @@ class ChangeFlash:
         node, self._nodeID = self.node, ""
         if node is not None:
             slicer.mrmlScene.RemoveNode(node)
+
+    def _follow(self) -> None:
+        """Show nothing of a scan, or a frame, that is shown no more."""
+        if self._nodeID and volumeKey(self._logic.volumeNode) != self._key:
+            self.clear()
 
 
 def _on(packed: PackedMask, bounds: Bounds) -> np.ndarray:

@@ -287,9 +287,7 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
             return
         logger.error("Work failed", exc_info=error)
         self.status.problem(
-            _("Something went wrong inside ({kind}); the log says what.").format(
-                kind=type(error).__name__
-            )
+            _("Internal error ({kind}); see the log.").format(kind=type(error).__name__)
         )
 
     # Steps
@@ -380,9 +378,10 @@ class PUMITSegmentLogic(ScriptedLoadableModuleLogic):
     def mayWrite(self) -> bool:
         """Whether the segmentation may be changed from this scan; asks the user if need be."""
         node, volumeNode = self.segmentationNode, self.volumeNode
-        if self.permission.ask(node, volumeNode):
-            return True
-        self.status.problem(whyNotWritten(node, volumeNode))
+        with self.saying():
+            if self.permission.ask(node, volumeNode):
+                return True
+            self.status.problem(whyNotWritten(node, volumeNode))
         return False
 
     @contextmanager

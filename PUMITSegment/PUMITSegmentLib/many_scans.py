@@ -21,6 +21,7 @@ from slicer.i18n import tr as _
 from PUMITSegmentLib.automatic import FoundStructures, addStructures, prepareStructures
 from PUMITSegmentLib.exporting.target import safeFileName
 from PUMITSegmentLib.finding import modalityOf
+from PUMITSegmentLib.many_prompts import SegmentQuestion
 from PUMITSegmentLib.scene.frames import keepPerFrame
 from PUMITSegmentLib.segments.segment_list import newSegmentation
 from PUMITSegmentLib.segments.writer import SegmentWriter
@@ -29,9 +30,6 @@ logger = logging.getLogger(__name__)
 
 SUFFIX = ".seg.nrrd"
 _MOST_TOLD = 2
-# Asks a session that holds a scan, on a thread: the session, the scan's modality, whether it is
-# cancelled, and where it tells the finished share.
-Ask = Callable[[Any, str, Callable[[], bool], Callable[[float], None]], AutomaticAnswer]
 
 
 @dataclass
@@ -44,6 +42,8 @@ class BatchItem:
         path: File or folder; None for a node.
         series: Which series of the folder.
         target: Where its result is written; None for a segmentation in the scene.
+        asked: Prompts of another scan's segments in this one; none for a model without prompts.
+        problem: Why it cannot be segmented, where that is known already.
     """
 
     name: str
@@ -51,6 +51,13 @@ class BatchItem:
     path: Path | None = None
     series: str | None = None
     target: Path | None = None
+    asked: Sequence[SegmentQuestion] = ()
+    problem: str = ""
+
+
+# Asks a session that holds a scan, on a thread: which scan, the session, the scan's modality,
+# whether it is cancelled, and where it tells the finished share.
+Ask = Callable[[BatchItem, Any, str, Callable[[], bool], Callable[[float], None]], AutomaticAnswer]
 
 
 @dataclass
@@ -73,7 +80,7 @@ class BatchResult:
             done=self.done + self.there, count=count
         )
         if self.there:
-            text += _(" {there} were there already.").format(there=self.there)
+            text += _(" {there} had a result already.").format(there=self.there)
         told = [f"{name}: {reason}" for name, reason in self.failures[:_MOST_TOLD]]
         if len(self.failures) > _MOST_TOLD:
             told.append(_("{more} more failed").format(more=len(self.failures) - _MOST_TOLD))
@@ -129,6 +136,8 @@ class BatchRun:
             return
         self._tell(0.0)
         try:
+            if item.problem:
+                raise PumitError(item.problem)
             if item.node is not None and item.node.GetScene() is None:
                 raise PumitError(_("The scan was removed meanwhile."))
             volume = readVolume(item.node) if item.node is not None else None
@@ -148,10 +157,11 @@ class BatchRun:
             scan = volume if volume is not None else Volume.read(item.path, series=item.series)
             with self._logic.compute.openSession() as session:
                 session.set_volume(scan)
-                answer = self._ask(session, modality, self._cancelled.is_set, self._tellLater)
+                answer = self._ask(item, session, modality, self._cancelled.is_set, self._tellLater)
             if item.target is None:
                 return prepareStructures(answer)
-            algorithm = Algorithm(f"PUMIT {answer.model}", answer.version or "0", "AUTOMATIC")
+            made = "SEMIAUTOMATIC" if item.asked else "AUTOMATIC"
+            algorithm = Algorithm(f"PUMIT {answer.model}", answer.version or "0", made)
             item.target.parent.mkdir(parents=True, exist_ok=True)
             segments = segments_of(answer.found)
             write_segmentation(Segmentation(scan, segments, algorithm), item.target)
@@ -179,7 +189,7 @@ class BatchRun:
             raise PumitError(found.sentence())
         segmentation = newSegmentation(item.node)
         keepPerFrame(segmentation, item.node)
-        addStructures(found, segmentation, item.node, self._writer)
+        addStructures(found, segmentation, item.node, self._writer, isPrompted=bool(item.asked))
 
     def _fail(self, error: Exception) -> None:
         """Note why a scan failed, and go on with the next."""
@@ -189,7 +199,7 @@ class BatchRun:
             reason = str(error)
         else:
             logger.error("A scan of many failed", exc_info=error)
-            reason = _("Something went wrong inside ({kind}).").format(kind=type(error).__name__)
+            reason = _("Internal error ({kind}); see the log.").format(kind=type(error).__name__)
         self.result.failures.append((self._items[self._place].name, reason))
         self._next()
 

@@ -21,14 +21,14 @@ def nextStepInWords(logic) -> str:
     if logic.volumeNode is None:
         return _("Load a scan, or choose one.")
     if not logic.segmentID:
-        return _("Add a segment, or choose a kind of prompt to start one.")
-    words = _("{name}: choose a kind of prompt, then click in a slice view.")
+        return _("Add a segment, or choose Point to start one.")
+    words = _("{name}: choose Point or another prompt, then click in a slice view.")
     if logic.placed is not None:
         words = _placing()[logic.placed.kind]
         if logic.working.prompts.isDepthNext:
             words = _(
-                "{name}: now the depth of the box. Click in another view where the box ends, or "
-                "drag there from one end to the other."
+                "{name}: set the depth of the box. In another view, click where the box ends, or "
+                "drag from one end to the other."
             )
     return words.format(name=segmentName(logic.segmentationNode, logic.segmentID))
 
@@ -36,10 +36,10 @@ def nextStepInWords(logic) -> str:
 def _placing() -> dict[PromptKind, str]:
     """What clicks do now."""
     return {
-        PromptKind.POINT: _("{name}: click in a slice view; with Ctrl it is an outside."),
+        PromptKind.POINT: _("{name}: click in a slice view; Ctrl+click places an outside point."),
         PromptKind.BOX_3D: _(
-            "{name}: click two opposite corners in one slice view; its depth comes next, in "
-            "another view."
+            "{name}: click two opposite corners in one slice view; set the depth in another view "
+            "then."
         ),
         PromptKind.BOX_2D: _("{name}: click two opposite corners in one slice view."),
         PromptKind.SCRIBBLE: _("{name}: draw a line in a slice view."),
@@ -92,8 +92,8 @@ def whyEmpty(segmentationNode, segmentID: str, isFound: bool, *, isStopped: bool
         words = _("{name} is empty: the Segment Editor's masking allows nothing of what was found.")
     elif isStopped:
         words = _(
-            "{name} is empty: what was found belongs to other segments. Choose under "
-            '"Other segments" to overlap with them or to take from them, then press Update.'
+            "{name} is empty: what was found belongs to other segments. Under "
+            '"Other segments", allow overlap or overwrite them, then press Update.'
         )
     else:
         words = _(

@@ -66,7 +66,7 @@ class SessionWork:
 
         def drop() -> None:
             self.cancel()
-            logic.status.waiting(_("The scan changed meanwhile; nothing was added."))
+            logic.status.waiting(_("The scan has changed; nothing was added."))
             self._onChanged()
 
         def tell(fraction: float) -> None:

@@ -17,6 +17,4 @@ def sentenceOf(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return _("The file no longer exists; choose another one.")
     logger.error("Work failed", exc_info=error)
-    return _("Something went wrong inside ({kind}); the log says what.").format(
-        kind=type(error).__name__
-    )
+    return _("Internal error ({kind}); see the log.").format(kind=type(error).__name__)

@@ -182,29 +182,3 @@ def nodesOf(className: str) -> dict[str, Any]:
     found.UnRegister(None)
     nodes = [found.GetItemAsObject(i) for i in range(found.GetNumberOfItems())]
     return {node.GetLayoutName(): node for node in nodes}
-
-
-def test_models_are_offered_by_what_they_do(scene: Any) -> None:
-    from PUMITSegmentLib.model_choice import automaticModels
-
-    organs = {
-        "name": "organs",
-        "kind": "automatic",
-        "version": "2",
-        "description": "Finds organs.",
-        "classes": [f"organ {i}" for i in range(20)],
-    }
-    own = {
-        "name": "default",
-        "kind": "promptable",
-        "version": "1",
-        "description": "",
-        "classes": [],
-    }
-    tokens = {"name": "tokens", "kind": "tokenizer", "version": "1", "description": "T."}
-    capabilities = {"models": [own, tokens, organs]}
-    first, second = automaticModels(capabilities)
-    assert (first.name, second.name) == ("organs", "default")
-    assert "20 structures" in first.tooltip
-    assert "no anatomical structure" in second.tooltip
-    assert automaticModels({}) == []

@@ -187,7 +187,7 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
     segmentation = segmentationNode.GetSegmentation()
     chosen = chosenSegmentIDs(segmentationNode, choice.onlyVisible)
     if not chosen:
-        yield _stop(_("Every segment is hidden; show those that shall be exported."))
+        yield _stop(_("Every segment is hidden; show the segments to export."))
         return
     hidden = tuple(ID for ID in everything if ID not in chosen)
     empty = tuple(ID for ID in chosen if ID not in IDs)
@@ -200,7 +200,7 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
         )
         return
     for left, words in (
-        (hidden, _("Left out, because hidden: {names}; show what shall be exported.")),
+        (hidden, _("Left out, because hidden: {names}; show the segments to export.")),
         (empty, _("Left out, because empty: {names}; segment something in it, or remove it.")),
     ):
         if left:
@@ -210,7 +210,7 @@ def _segment_problems(segmentationNode, IDs: list[str], choice: ExportChoice) ->
     uncoded = tuple(ID for ID in IDs if not hasCode(named[ID]))
     if uncoded:
         yield _warn(
-            _("No code says what {names} is; choose one, or it is written as tissue.").format(
+            _("{names} has no coded term; choose one, or it is exported as tissue.").format(
                 names=_quoted([named[ID].GetName() for ID in uncoded])
             ),
             Repair.ASSIGN_TERM,
@@ -270,8 +270,8 @@ def _volume_problems(
         if volumeNode is not None and volumeNode.GetParentTransformNode() is not None:
             yield _warn(
                 _(
-                    "A transform moves the volume: the file lies where the segments are shown now, "
-                    "and not on the image's own file."
+                    "The volume is under a transform: the file has the position that the views "
+                    "show, and not that of the image file."
                 )
             )
         return
@@ -286,8 +286,8 @@ def _volume_problems(
     if choice.format.isLabelMap and volumeNode.GetParentTransformNode() is not None:
         yield _warn(
             _(
-                "A transform moves the volume: the label map lies on the image's own file, and not "
-                "where the segments are shown now."
+                "The volume is under a transform: the label map has the position of the image "
+                "file, and not that which the views show."
             )
         )
     if segmentationNode is not None:

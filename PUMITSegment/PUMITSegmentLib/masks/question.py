@@ -46,15 +46,22 @@ class Question:
     isAllowed: Callable[[UncertainRegion], bool] = lambda place: True
 
 
-def questionOf(working: WorkingSegmentation | None, segmentID: str) -> Question | None:
+def questionOf(
+    working: WorkingSegmentation | None, segmentID: str, volumeNode=None
+) -> Question | None:
     """What to ask about a segment; None where there is no such segment, or no scan.
+
+    Args:
+        working: The segmentation with its prompts.
+        segmentID: The segment.
+        volumeNode: The scan that it is asked about; None for the one that is worked on.
 
     Raises:
         PumitError: If a prompt lies beside the image.
     """
     if working is None or working.volumeNode is None or segmentID not in segmentIDs(working.node):
         return None
-    volumeNode = working.volumeNode
+    volumeNode = volumeNode or working.volumeNode
     frame = VolumeFrame(volumeNode)
     prompts = working.prompts.prompts(segmentID, frame)
     beside = besideImage(prompts, volumeNode)

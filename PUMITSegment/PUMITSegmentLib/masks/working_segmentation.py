@@ -16,6 +16,7 @@ from PUMITSegmentLib.prompts.excluded import excludedBoxes, isExcluding, without
 from PUMITSegmentLib.prompts.nodes import PromptNodes
 from PUMITSegmentLib.prompts.snapshot import PromptSnapshot
 from PUMITSegmentLib.segments.appearance import Appearance
+from PUMITSegmentLib.segments.as_voxels import canRead
 from PUMITSegmentLib.segments.editable_area import EditableArea
 from PUMITSegmentLib.segments.editing_anywhere import editingAnywhere
 from PUMITSegmentLib.segments.packed_mask import PackedMask
@@ -119,7 +120,7 @@ class WorkingSegmentation:
 
     def snapshot(self, segmentID: str) -> None:
         """Take note of a segment as it is, before its first step."""
-        if self.volumeNode is not None and self._history.present(segmentID) is None:
+        if canRead(self.node, self.volumeNode) and self._history.present(segmentID) is None:
             packed = self._read(segmentID)
             self._history.begin(segmentID, self._state(segmentID, packed))
             self._dirtySegments.discard(segmentID)
@@ -133,7 +134,7 @@ class WorkingSegmentation:
             segmentID: The segment.
             isPrompted: Whether its prompts have just changed: it had some, then.
         """
-        if self.volumeNode is None:
+        if not canRead(self.node, self.volumeNode):
             return
         self.snapshot(segmentID)
         known = self._history.present(segmentID).mask
@@ -340,8 +341,7 @@ class WorkingSegmentation:
                 self._drop(segmentID)
                 continue
             if self._segment(segmentID) is None:
-                latest = self._appearances.get(segmentID, state.appearance)
-                latest.addTo(self.node, segmentID)
+                self._appearances.get(segmentID, state.appearance).addTo(self.node, segmentID)
             self.prompts.restore(segmentID, state.prompts)
             if state.mask is not None:
                 self._restoreMask(segmentID, state.mask)

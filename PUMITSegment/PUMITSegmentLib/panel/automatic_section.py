@@ -64,7 +64,7 @@ class AutomaticSection:
             _("A model that segments without prompts")
             if models
             else _notOffered(compute)
-            or _("Models are listed once the worker, or the remote machine, answers")
+            or _("Models are listed when the worker or the server answers")
         )
         self._explain()
 
@@ -109,7 +109,9 @@ class AutomaticSection:
         if model is None:
             text = self._whyNot()
         elif model.get("kind") == "promptable":
-            text = _("Made for prompts: without them it segments whatever stands out.")
+            text = _(
+                "This model is made for prompts. Without prompts it segments whatever stands out."
+            )
         else:
             names = list(model.get("classes", []))
             more = ", ..." if len(names) > _MOST_CLASSES else ""

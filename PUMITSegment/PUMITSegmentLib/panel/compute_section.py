@@ -111,7 +111,7 @@ class ComputeSection:
         ui.testButton.toolTip = (
             _("Already starting; wait a moment")
             if isStarting
-            else _("Test the connection and show what the machine can do")
+            else _("Test the connection, and show model and device")
         )
         isRunning = isStarting or self._compute.state is ComputeState.READY
         ui.restartButton.enabled = isRunning

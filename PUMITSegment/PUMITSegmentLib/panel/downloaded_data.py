@@ -37,12 +37,12 @@ class DownloadedData:
         try:
             found = self.find()
             if not found:
-                logic.status.waiting(_("Nothing that was downloaded is on this computer."))
+                logic.status.waiting(_("There is no downloaded data on this computer."))
             elif confirm(questionOf(found)):
                 # A worker may have a model open.
                 logic.compute.stop()
                 size = sizeInWords(removeDownloaded(found))
-                logic.status.done(_("Removed what was downloaded: {size}.").format(size=size))
+                logic.status.done(_("Removed {size} of downloaded data.").format(size=size))
         except PumitError as error:
             logic.status.problem(str(error))
 
@@ -58,7 +58,7 @@ def questionOf(found: list[Downloaded]) -> str:
             *lines,
             _(
                 "Your scans, segmentations, exports, trained models and installed packages stay. "
-                "What is needed again is downloaded again."
+                "Models and packages are downloaded again when they are needed."
             ),
         ]
     )

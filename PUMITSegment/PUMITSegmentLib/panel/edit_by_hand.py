@@ -55,7 +55,7 @@ class EditByHand:
         self._bar = qt.QToolBar()
         self._bar.setWindowTitle("PUMIT")
         action = self._bar.addAction(_("Back to PUMIT Segment"))
-        action.setToolTip(_("The next prompt goes on from what was edited"))
+        action.setToolTip(_("The next prompt continues from your edits"))
         action.connect("triggered()", lambda: slicer.util.selectModule("PUMITSegment"))
         window.addToolBar(self._bar)
         self._bar.show()
@@ -85,7 +85,11 @@ def cleanUp(logic, how: CleanUp) -> None:
     spacing_mm = logic.volumeNode.GetSpacing()[::-1]
     with logic.saying():
         isChanged = working.edit(segmentID, lambda mask: cleanedUp(mask, how, spacing_mm))
-        words = _("{name}: {what}, done.") if isChanged else _("{name}: {what}, nothing to change.")
+        words = (
+            _("{what}: {name} is updated.")
+            if isChanged
+            else _("{what}: nothing to change in {name}.")
+        )
         name = segmentName(working.node, segmentID)
-        logic.status.done(words.format(name=name, what=cleanUpTexts()[how].lower()))
+        logic.status.done(words.format(name=name, what=cleanUpTexts()[how]))
     logic.onSessionChanged()

@@ -126,7 +126,7 @@ class InstallSection:
         self._ui.logView.visible = True
 
     def _onInstalled(self) -> None:
-        self._logic.status.done(_("Installed. Choose a kind of prompt and click in a slice view."))
+        self._logic.status.done(_("Installed. Choose Point and click in a slice view."))
         self._planned = ()
         # A worker that runs has not seen what is new; the next prompt starts another.
         self._compute.stop()

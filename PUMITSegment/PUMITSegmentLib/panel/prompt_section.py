@@ -124,7 +124,7 @@ def overwriteTexts() -> dict[OverwriteMode, str]:
     """What each overwrite mode does, in words."""
     return {
         OverwriteMode.STOP: _("Stop at other segments"),
-        OverwriteMode.NONE: _("Keep them, overlapping"),
-        OverwriteMode.VISIBLE: _("Take from visible ones"),
-        OverwriteMode.ALL: _("Take from all"),
+        OverwriteMode.NONE: _("Allow overlap"),
+        OverwriteMode.VISIBLE: _("Overwrite visible segments"),
+        OverwriteMode.ALL: _("Overwrite all segments"),
     }

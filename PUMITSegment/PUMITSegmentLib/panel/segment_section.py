@@ -8,6 +8,7 @@ import qt
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.panel.term_edit import TermEdit
+from PUMITSegmentLib.segments.as_voxels import labelMapNodes, segmentationFromLabelMap
 from PUMITSegmentLib.segments.at_place import showSegment
 
 
@@ -35,6 +36,10 @@ class SegmentSection:
         ui.newSegmentButton.icon = qt.QIcon(os.path.join(iconFolder, "add.png"))
         ui.removeSegmentButton.icon = qt.QIcon(os.path.join(iconFolder, "remove.png"))
         ui.newSegmentButton.connect("clicked()", self._onNew)
+        self._startMenu = qt.QMenu(ui.newSegmentButton)
+        self._startMenu.connect("aboutToShow()", self._listStarts)
+        ui.newSegmentButton.setMenu(self._startMenu)
+        ui.newSegmentButton.popupMode = qt.QToolButton.MenuButtonPopup
         ui.removeSegmentButton.connect("clicked()", self._onRemove)
 
     def refresh(self) -> None:
@@ -60,7 +65,7 @@ class SegmentSection:
             button.enabled = bool(logic.segmentID) and logic.volumeNode is not None
         ui.newSegmentButton.enabled = logic.volumeNode is not None
         ui.newSegmentButton.toolTip = (
-            _("Add a segment with prompts of its own (N)")
+            _("Add a segment with prompts of its own (N); its menu starts from a label map")
             if logic.volumeNode is not None
             else _("Choose a scan first; segments lie on its grid")
         )
@@ -78,6 +83,25 @@ class SegmentSection:
 
     def _onNew(self) -> None:
         self._logic.newSegment()
+
+    def _listStarts(self) -> None:
+        """Label maps of the scene, each of which can be a start that clicks correct."""
+        self._startMenu.clear()
+        nodes = labelMapNodes()
+        for node in nodes:
+            text = _("From the label map {name}").format(name=node.GetName())
+            action = self._startMenu.addAction(text)
+            action.connect("triggered()", lambda node=node: self._onStart(node))
+        if not nodes:
+            self._startMenu.addAction(_("The scene has no label map")).setEnabled(False)
+
+    def _onStart(self, labelMapNode) -> None:
+        logic = self._logic
+        with logic.saying():
+            node = segmentationFromLabelMap(labelMapNode, logic.volumeNode)
+            logic.parameters.segmentation = node
+            words = _("{name}: choose Point, and click where a segment is wrong.")
+            logic.status.done(words.format(name=node.GetName()))
 
     def _onRemove(self) -> None:
         self._logic.removeSegment(self._logic.segmentID)

@@ -8,7 +8,6 @@ from PUMITSlicerLib.computing.compute import ComputeState
 from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninteractive
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.model_choice import noTokenizerText
 from PUMITSegmentLib.reconstruction import ViewsBefore, compareInViews, showReconstruction
 from PUMITSegmentLib.session_work import SessionWork
 
@@ -45,8 +44,8 @@ class TokenizerSection:
             self._sentence
             or reason
             or _(
-                "A tokenizer writes the scan down in a vocabulary that it has learnt. What comes "
-                "back shows which details the model knows."
+                "A tokenizer encodes the scan with a learned vocabulary and decodes it again. What "
+                "is lost on the way is what the model does not know."
             )
         )
         self._showScore()
@@ -92,7 +91,11 @@ class TokenizerSection:
             return ""
         if is_nninteractive(self._logic.compute.capabilities):
             return answers_prompts_only(_("a tokenizer"))
-        return noTokenizerText()
+        return _(
+            "No tokenizer is installed, and none comes with PUMIT. A tokenizer encodes the scan and "
+            "decodes it again, and shows what is lost on the way. Make one with "
+            "`pumit pretrain tokenizer` on the computer that computes, and connect again."
+        )
 
     def _onCollapsed(self, isCollapsed: bool) -> None:
         compute = self._logic.compute

@@ -53,7 +53,7 @@ class SessionReactions:
             self._requests.cancel()
             if reason == "voxels":
                 logic.status.waiting(
-                    _("The image changed meanwhile; press Update to segment it as it is now.")
+                    _("The image has changed; press Update to segment the new image.")
                 )
             else:
                 logic.sayWhatIsNext()

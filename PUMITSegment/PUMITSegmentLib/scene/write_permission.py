@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.segments.as_voxels import isOfVoxels, makeVoxels
 from PUMITSegmentLib.segments.scan_of import claim, handOver, isOfAnotherScan, scanName
 
 
@@ -34,6 +35,8 @@ class WritePermission:
 
         A segmentation that was of no scan is of this one afterwards.
         """
+        if not isOfVoxels(segmentationNode) and not self._convert(segmentationNode, volumeNode):
+            return False
         if self.isGiven(segmentationNode, volumeNode):
             claim(segmentationNode, volumeNode)
             return True
@@ -46,9 +49,31 @@ class WritePermission:
         handOver(segmentationNode, volumeNode)
         return True
 
+    def _convert(self, segmentationNode, volumeNode) -> bool:
+        """Make voxels of surfaces or contours where the user agrees.
+
+        Raises:
+            PumitError: If Slicer cannot convert them.
+        """
+        question = _(
+            "{segmentation} is made of surfaces or contours. Convert it to voxels of the scan "
+            "{scan}, which clicks can correct?"
+        ).format(
+            segmentation=_quoted(segmentationNode.GetName()), scan=_quoted(volumeNode.GetName())
+        )
+        if not self.confirm(question):
+            return False
+        makeVoxels(segmentationNode, volumeNode)
+        return True
+
 
 def whyNotWritten(segmentationNode, volumeNode) -> str:
     """What to do where permission was not given."""
+    if not isOfVoxels(segmentationNode):
+        return _(
+            "{segmentation} is made of surfaces or contours, which clicks cannot correct. Convert "
+            "it, or use a new segmentation."
+        ).format(segmentation=_quoted(segmentationNode.GetName()))
     return _("{which} Choose another segmentation to segment {scan}.").format(
         which=_belongs(segmentationNode), scan=_quoted(volumeNode.GetName())
     )

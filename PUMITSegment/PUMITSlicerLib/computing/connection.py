@@ -180,9 +180,7 @@ def readable(error: Exception) -> PumitError:
         return error
     logger.error("Unexpected error", exc_info=error)
     return ServiceError(
-        _("Something went wrong inside ({kind}); the log says what.").format(
-            kind=type(error).__name__
-        )
+        _("Internal error ({kind}); see the log.").format(kind=type(error).__name__)
     )
 
 

@@ -51,9 +51,9 @@ def findDownloaded(
     """
     temporary = temporary or Path(tempfile.gettempdir())
     found = [
-        (_("models that were downloaded"), _fetchedModels()),
-        (_("packages that pip keeps, also of other programs"), _pipCache(environment)),
-        (_("what unfinished installs left"), sorted(temporary.glob(f"{INSTALL_PREFIX}*"))),
+        (_("downloaded models"), _fetchedModels()),
+        (_("pip's cache, which other programs use too"), _pipCache(environment)),
+        (_("leftovers of unfinished installations"), sorted(temporary.glob(f"{INSTALL_PREFIX}*"))),
     ]
     counted = [Downloaded(what, tuple(paths), _byteCount(paths)) for what, paths in found]
     return [each for each in counted if each.byteCount]

@@ -370,7 +370,7 @@ class CaseTable:
         if case.isOfScene:
             nodes = [*cases.volumes(case), cases.labelNode(case)]
             title = ", ".join(node.GetName() for node in nodes if node is not None)
-            problems = () if None not in nodes else (_("A node of it was deleted."),)
+            problems = () if None not in nodes else (_("One of its nodes was deleted."),)
         else:
             title = ", ".join(Path(file).name for file in (*case.images, case.label))
             problems = ()

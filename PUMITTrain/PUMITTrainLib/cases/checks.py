@@ -182,7 +182,7 @@ class CaseCheck:
             goOn((known[1], known[2]))
             return
         self._status.working(
-            _("Writing {name} out of the scene...").format(name=case.name),
+            _("Exporting {name} from the scene...").format(name=case.name),
             place / len(wanted),
             self.cancel,
         )

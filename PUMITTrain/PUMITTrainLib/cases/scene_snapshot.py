@@ -103,7 +103,9 @@ def snapshot(name: str, volumeNodes: Sequence[Any], labelNode: Any) -> SceneSnap
     """
     if labelNode is None or not volumeNodes or any(node is None for node in volumeNodes):
         raise PumitError(
-            _("{name}: a node of it was deleted; remove the case from the list.").format(name=name)
+            _("{name}: one of its nodes was deleted; remove the case from the list.").format(
+                name=name
+            )
         )
     volumes: list[Volume] = []
     for node in volumeNodes:
@@ -161,8 +163,8 @@ def _worldMatrix(node: Any) -> Floats:
     if not slicer.vtkMRMLTransformNode.IsGeneralTransformLinear(between, linear):
         raise VolumeError(
             _(
-                "{name} lies under a transform that bends it; harden it with the module "
-                "Transforms, or take the node out of it, and check again."
+                "{name} is under a nonlinear transform; harden it in the Transforms "
+                "module, or remove the transform, and press Read again."
             ).format(name=node.GetName())
         )
     return np.asarray(slicer.util.arrayFromVTKMatrix(linear.GetMatrix()) @ matrix)

@@ -167,7 +167,7 @@ def detailOf(row: CaseRow) -> str:
     if row.classes:
         lines.append(_("Labelled voxels of {classes}").format(classes="; ".join(_voxels(row))))
     lines += [_("Problem: {text}").format(text=text) for text in row.problems]
-    lines += [_("Doubt: {text}").format(text=text) for text in row.doubts]
+    lines += [_("Warning: {text}").format(text=text) for text in row.doubts]
     return "\n".join(lines)
 
 

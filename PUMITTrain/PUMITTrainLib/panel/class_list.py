@@ -109,7 +109,7 @@ class ClassList:
         remove = self._ui.removeClassButton
         remove.enabled = index >= 0
         remove.toolTip = (
-            _("Do not learn the selected class; its voxels become background")
+            _("Remove the selected class; its voxels become background")
             if index >= 0
             else _("Select a class first")
         )

@@ -131,9 +131,7 @@ class LearnSection:
         ui.planButton.toolTip = (
             _("Add cases first")
             if isEmpty
-            else _(
-                "Work out sizes, time and memory from the cases and this computer; trains nothing"
-            )
+            else _("Estimate sizes, time and memory from cases and computer; starts no training")
         )
         self._title.say(self._state())
 
@@ -181,28 +179,27 @@ def goalText(goal: Goal) -> str:
         return _(
             "The model finds every class in a new scan automatically: section 4 of PUMIT Segment."
         )
-    return _("Clicks in PUMIT Segment then know this anatomy; nothing is found without a click.")
+    return _(
+        "The model of PUMIT Segment needs fewer clicks for this anatomy; nothing is found without "
+        "a click."
+    )
 
 
 def partTexts() -> dict[ClickPart, str]:
     """Names of the parts of the promptable network."""
     return {
-        ClickPart.DECODER: _("The decoder only: fastest"),
-        ClickPart.ADAPTERS: _("Decoder and adapters: in between"),
-        ClickPart.ALL: _("All of it: learns the most"),
+        ClickPart.DECODER: _("Decoder only (fastest)"),
+        ClickPart.ADAPTERS: _("Decoder and adapters"),
+        ClickPart.ALL: _("All weights (slowest)"),
     }
 
 
 def partTooltips() -> dict[ClickPart, str]:
     """When to choose which part."""
     return {
-        ClickPart.DECODER: _(
-            "What the model sees in a scan stays; only its answers to clicks change"
-        ),
-        ClickPart.ADAPTERS: _(
-            "The image encoder learns a little, too, by low-rank adapters that are then merged in"
-        ),
-        ClickPart.ALL: _("Every weight may change: learns most, takes most time and memory"),
+        ClickPart.DECODER: _("Only the decoder is trained; the image encoder stays as it is"),
+        ClickPart.ADAPTERS: _("The image encoder is trained too, by low-rank adapters"),
+        ClickPart.ALL: _("All weights are trained; takes the most time and memory"),
     }
 
 

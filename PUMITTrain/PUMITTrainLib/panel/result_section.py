@@ -109,7 +109,7 @@ class ResultSection:
         if results.isBusy:
             why = _("A model is being written or read; wait a moment")
         for button, tooltip in (
-            (ui.useButton, _("Choose this model in PUMIT Segment, and go there")),
+            (ui.useButton, _("Select this model in PUMIT Segment, and open that module")),
             (ui.exportButton, _("Write model and card into one file, for another computer")),
         ):
             button.enabled = not why
@@ -174,7 +174,7 @@ def resultInWords(
 def captionOf(score) -> str:
     """Which case a picture shows, how good it is there, and what its lines are."""
     dice = ", ".join(f"{name} {value:.2f}" for name, value in score.dice.items())
-    words = _("{case}, kept back: Dice {dice}. Dashed lines: labels; full lines: the model.")
+    words = _("{case}, kept back: Dice {dice}. Dashed: labels; solid: model.")
     return words.format(case=score.case, dice=dice)
 
 

@@ -66,7 +66,7 @@ class _RemoveButton:
         self._onRemove = onRemove
         self._button = qt.QPushButton(_("Remove"))
         self._button.toolTip = _(
-            "Remove all cases of this place from the table; files and scene stay as they are"
+            "Remove all cases of this source from the table; files and scene stay as they are"
         )
         self._button.connect("clicked()", self._onClicked)
         table.setCellWidget(index, _REMOVE, self._button)

@@ -104,7 +104,7 @@ class SourceSection:
         reason = self._whyNot()
         ui.addCasesButton.enabled = not reason
         ui.addCasesButton.toolTip = reason or _(
-            "Add the cases of this place to the table; every one is read and checked"
+            "Add the cases of this source to the table; each is read and checked"
         )
         ui.sourceHintLabel.text = self._hint()
         # For who opens the module to see what it is; nobody else needs it.

@@ -55,7 +55,7 @@ class Starter:
             return _("The cases of a folder were not read yet: press Read again.")
         bad = self._cases.bad
         if bad:
-            return _("{name}: {problem} Leave out what cannot be used ({count}).").format(
+            return _("{name}: {problem} Leave out the cases that cannot be used ({count}).").format(
                 name=bad[0].name, problem=_asSentence(bad[0].problems[0]), count=len(bad)
             )
         if self._cases.problems:
@@ -77,8 +77,8 @@ class Starter:
         elif planning.isEdited:
             self._status.problem(
                 _(
-                    "Cases or settings changed after the recipe was edited: plan again, which "
-                    "loses the edits, or change them back."
+                    "Cases or settings changed after the recipe was edited: plan "
+                    "again and lose the edits, or change them back."
                 )
             )
         else:

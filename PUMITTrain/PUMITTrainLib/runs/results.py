@@ -136,8 +136,11 @@ class Results:
             logic.compute.changeSettings(replace(settings, mode=ComputeMode.LOCAL))
             # A worker that runs knows only the models that there were when it started.
             logic.compute.stop()
+            words = _("{model} is chosen in section 4: press Segment to run it.")
         else:
             logic.compute.changeSettings(replace(settings, mode=ComputeMode.LOCAL, model=model))
+            words = _("{model} answers the prompts now: choose Point and click.")
+        logic.status.done(words.format(model=model))
         logic.compute.ensureReady(lambda: None, logic.sayError)
 
     def exportModel(self, path: str | Path) -> None:
@@ -205,7 +208,7 @@ class Results:
             if status == 0:
                 self._status.done(done)
             elif not repair(complaint):
-                self._status.problem(complaint or _("That failed."))
+                self._status.problem(complaint or _("The command failed; see the log."))
             self._onChanged()
 
         self._status.working(doing, None, self.cancel)

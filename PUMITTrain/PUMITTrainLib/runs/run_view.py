@@ -163,12 +163,11 @@ def viewOf(folder: Path, status: RunStatus) -> RunView:
 
 def _diedSentence(folder: Path, status: RunStatus) -> str:
     if status.step == 0:
-        sentence = _("Its process ended before the first step was saved. Resume it.")
+        sentence = _("The process ended before the first step was saved. Resume it.")
     else:
         sentence = _(
-            "Its process ended at about step {step}, without saying why: it was killed, the "
-            "machine was switched off, or its memory did not suffice. Resume it: at most "
-            "the last minute is lost."
+            "The process ended unexpectedly near step {step}: it was killed, the computer was "
+            "switched off, or memory ran out. Resume it; at most the last minute is lost."
         ).format(step=status.step)
     words = last_words(folder)
     return f"{sentence} ({words})" if words else sentence

@@ -62,7 +62,7 @@ def test_corners_then_depth_and_the_status_says_which_comes_next(
     boxes.press(boxes.ui.box3dButton)
     assert "two opposite corners" in boxes.status
     boxes.drawCorners()
-    assert "now the depth" in boxes.status
+    assert "set the depth of the box" in boxes.status
     assert len(boxes.worker.asked) == asked  # it waits for the depth
     boxes.other.move(*boxes.other.rasToXy((9, 9, 11.5)))  # the box follows the mouse
     compose(boxes.frame, [boxes.view, boxes.other], screenshots / "box_depth.png")

@@ -112,6 +112,32 @@ def test_a_double_click_in_the_table_jumps_to_the_segment(daily: Daily) -> None:
     assert daily.view.sliceNode.GetSliceToRAS().GetElement(2, 3) == pytest.approx(15, abs=0.6)
 
 
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("LV", "Left ventricle"),
+        ("GTV", "Gross tumor volume"),
+        ("peripheral zone", "Peripheral zone"),
+        ("vertebra L3", "L3 vertebra"),
+    ],
+)
+def test_a_structure_is_found_by_what_people_type(daily: Daily, typed: str, name: str) -> None:
+    from Qt import QtCore, QtTest
+
+    QtTest.QTest.keyClicks(daily.ui.termEdit, typed)
+    QtTest.QTest.keyClick(daily.ui.termEdit, QtCore.Qt.Key_Return)
+    assert name in daily.status
+    assert "coded as" in daily.status
+
+
+def test_a_structure_that_has_no_code_is_said(daily: Daily) -> None:
+    from Qt import QtCore, QtTest
+
+    QtTest.QTest.keyClicks(daily.ui.termEdit, "xyzzy")
+    QtTest.QTest.keyClick(daily.ui.termEdit, QtCore.Qt.Key_Return)
+    assert daily.status == "No coded term is called xyzzy; try a shorter word."
+
+
 def test_volumes_are_shown_and_follow_the_segments(daily: Daily) -> None:
     daily.panel.displayRow.showVolumes()
     assert daily.ui.volumesLabel.text == "Liver 0.3 mL"  # 7 x 7 x 7 voxels of 1 mm
@@ -178,6 +204,7 @@ def test_what_a_click_changed_flashes_and_goes(daily: Daily) -> None:
     np.testing.assert_array_equal(array.astype(bool), grown & ~A)
     assert node.GetHideFromEditors()
     assert not node.GetSaveWithScene()
+    assert flash._timer.interval == 500
     flash._timer.timeout.emit()
     assert flash.node is None
     daily.view.clickAt((9, 9, 8))
@@ -225,7 +252,7 @@ def test_holes_islands_and_borders_are_tidied_from_one_menu(daily: Daily) -> Non
     daily.editByHand(daily.liver, holed | B)
     daily.cleanUp("Fill holes")
     assert np.array_equal(daily.mask(daily.liver), A | B)
-    assert daily.status == "Liver: fill holes, done."
+    assert daily.status == "Fill holes: Liver is updated."
     daily.cleanUp("Keep the largest island")
     assert np.array_equal(daily.mask(daily.liver), A)
     daily.cleanUp("Keep the largest island")

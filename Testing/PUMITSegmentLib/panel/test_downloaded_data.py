@@ -66,7 +66,7 @@ def test_the_question_says_what_would_go_and_how_much_it_takes(
 ) -> None:
     (question,) = press(panel, find, False)
     assert question.startswith("Remove 6.0 MB of downloaded data?")
-    for words in ("models that were downloaded: 2.0 MB", "pip keeps", "3.0 MB", "1.0 MB", "stay"):
+    for words in ("downloaded models: 2.0 MB", "pip's cache", "3.0 MB", "1.0 MB", "stay"):
         assert words in question
     assert all(path.exists() for path in computer.values())
 

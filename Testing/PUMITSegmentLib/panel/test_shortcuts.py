@@ -123,6 +123,26 @@ def test_segments_polarity_and_steps_by_keys(panel: OpenModule) -> None:
     assert len(panel.worker.asked) > asked
 
 
+def test_keys_act_in_views_of_a_second_window(panel: OpenModule) -> None:
+    from Qt import QtCore, QtTest, QtWidgets
+
+    panel.load()
+    panel.logic.newSegment("Liver")
+    display = panel.logic.segmentationNode.GetDisplayNode()
+    second = QtWidgets.QWidget()
+    second.show()
+    second.activateWindow()
+    second.setFocus()
+    panel.process()
+    QtTest.QTest.keyClick(second, QtCore.Qt.Key_P)
+    assert panel.logic.isPlacing
+    QtTest.QTest.keyPress(second, QtCore.Qt.Key_H)
+    assert not display.GetVisibility()
+    QtTest.QTest.keyRelease(second, QtCore.Qt.Key_H)
+    assert display.GetVisibility()
+    second.close()
+
+
 def test_keys_do_nothing_harmful_on_an_empty_scene(panel: OpenModule) -> None:
     for shortcut in panel.panel.shortcuts.shortcuts:
         shortcut.action()

@@ -99,6 +99,16 @@ def test_prompts_and_steps_wait_for_their_frame(cine: Cine) -> None:
     assert not cine.now().any()
 
 
+def test_what_changed_flashes_in_its_own_frame_only(cine: Cine) -> None:
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    cine.view.clickAt((11, 11, 8))
+    cine.answer(A | B)
+    assert cine.panel.flash.node is not None
+    cine.goTo(1)
+    assert cine.panel.flash.node is None
+
+
 def test_an_answer_for_a_frame_that_is_left_is_not_written(cine: Cine) -> None:
     cine.view.clickAt((8, 8, 8))
     late = cine.worker.asked[-1]

@@ -164,7 +164,7 @@ def test_the_selected_case_is_told_in_full(shown: ShownPanel) -> None:
     shown.ui.caseTable.selectRow(0)
     text = shown.ui.caseDetailLabel.text
     assert "128 x 128 x 60 voxels, 0.8 x 0.8 x 3 mm, 4 channels" in text
-    assert "Doubt: It is small." in text
+    assert "Warning: It is small." in text
 
 
 def test_a_case_that_is_unticked_is_left_out(shown: ShownPanel) -> None:

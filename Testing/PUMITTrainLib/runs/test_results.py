@@ -43,7 +43,10 @@ class PlayedSegment:
         self.stopped = self.started = 0
         self.settings = ComputeSettings(mode=ComputeMode.REMOTE, url="https://far")
         self.logic = SimpleNamespace(
-            parameters=SimpleNamespace(automaticModel=""), compute=self, sayError=print
+            parameters=SimpleNamespace(automaticModel=""),
+            compute=self,
+            sayError=print,
+            status=SimpleNamespace(done=print),
         )
         monkeypatch.setattr(slicer.util, "selectModule", self.selected.append, raising=False)
         self.section = SimpleNamespace(collapsed=True)

@@ -14,8 +14,10 @@ from PUMITSlicerLib.computing.connection import answers_prompts_only, is_nninter
 from slicer.i18n import tr as _
 
 from PUMITSegmentLib.finding import agree, findStructure
+from PUMITSegmentLib.many_prompts import answerAll, promptedIDs, questionsAbout
 from PUMITSegmentLib.many_scans import Ask, BatchItem, BatchRun, targetOf
 from PUMITSegmentLib.panel.question import confirm
+from PUMITSegmentLib.segments.segment_list import segmentName
 
 
 class BatchSection:
@@ -33,6 +35,7 @@ class BatchSection:
         self._nodes: list = []
         ui.batchFolderEdit.filters = ctk.ctkPathLineEdit.Dirs
         ui.batchOutputEdit.filters = ctk.ctkPathLineEdit.Dirs
+        ui.batchPromptsCheckBox.connect("toggled(bool)", self.refresh)
         for edit in (ui.batchFolderEdit, ui.batchOutputEdit):
             edit.connect("currentPathChanged(QString)", self.refresh)
         ui.structureEdit.connect("textChanged(QString)", self.refresh)
@@ -49,11 +52,26 @@ class BatchSection:
         self._listScans()
         ui = self._ui
         folder = ui.batchFolderEdit.currentPath.strip()
+        prompted = promptedIDs(self._logic.working)
+        ui.batchPromptsCheckBox.enabled = bool(prompted)
+        ui.batchPromptsCheckBox.toolTip = (
+            _("Give the prompts of all segments to the other scans, at the same positions")
+            if prompted
+            else _("Give a segment prompts first")
+        )
         ui.batchScansSelector.enabled = not folder
+        ui.batchFolderEdit.enabled = not self._isPrompted
         reason = self._whyNot()
         ui.batchButton.enabled = not reason
         ui.batchButton.toolTip = reason or _("Segment these scans one after another")
         structure, model = ui.structureEdit.text.strip(), ui.automaticModelSelector.currentText
+        if self._isPrompted:
+            node = self._logic.segmentationNode
+            names = ", ".join(segmentName(node, each) for each in prompted)
+            ui.batchLabel.text = _("Gives the prompts of {names} to each other scan.").format(
+                names=names
+            )
+            return
         ui.batchLabel.text = (
             _("Finds {structure} in each scan.").format(structure=structure)
             if structure
@@ -66,6 +84,12 @@ class BatchSection:
         """Add nothing more."""
         if self._run is not None:
             self._run.cancel()
+
+    @property
+    def _isPrompted(self) -> bool:
+        """Whether the prompts of this scan are wanted in the others."""
+        box = self._ui.batchPromptsCheckBox
+        return bool(box.checked and promptedIDs(self._logic.working))
 
     def _listScans(self) -> None:
         """The scans of the scene; new ones are checked."""
@@ -96,6 +120,9 @@ class BatchSection:
         ui, compute = self._ui, self._logic.compute
         if self._run is not None and self._run.isRunning:
             return _("Running; wait, or cancel it above")
+        if self._isPrompted:
+            others = [node for node in self._checked() if node is not self._logic.volumeNode]
+            return "" if others else _("Choose other scans of the scene first")
         if not ui.batchFolderEdit.currentPath.strip() and not self._checked():
             return _("Choose scans of the scene, or a folder, first")
         isFolder = bool(ui.batchFolderEdit.currentPath.strip())
@@ -104,7 +131,7 @@ class BatchSection:
         if compute.state is ComputeState.READY and is_nninteractive(compute.capabilities):
             return answers_prompts_only(_("models that segment without prompts"))
         if not ui.structureEdit.text.strip() and not ui.automaticModelSelector.count:
-            return _("Type a structure above, or open this section again once models are listed")
+            return _("Type a structure above, or wait until models are listed")
         return ""
 
     def _onRun(self) -> None:
@@ -129,7 +156,7 @@ class BatchSection:
         ui = self._ui
         folder, output = (e.currentPath.strip() for e in (ui.batchFolderEdit, ui.batchOutputEdit))
         results = Path(output).expanduser().absolute() if output else None
-        if folder:
+        if folder and not self._isPrompted:
             scans = find_scans([Path(folder).expanduser().absolute()])
             items = [
                 BatchItem(s.name, None, s.path, s.series, targetOf(results, s.name)) for s in scans
@@ -138,7 +165,11 @@ class BatchSection:
             items = [
                 BatchItem(n.GetName(), n, target=targetOf(results, n.GetName().replace("/", "_")))
                 for n in self._checked()
+                if not (self._isPrompted and n is self._logic.volumeNode)
             ]
+        if self._isPrompted:
+            for item in items:
+                _givePrompts(item, self._logic.working)
         targets = [str(item.target).casefold() for item in items if item.target is not None]
         twice = [item.name for item in items if targets.count(str(item.target).casefold()) > 1]
         if twice:
@@ -155,10 +186,17 @@ class BatchSection:
         Raises:
             PumitError: If that the user agreed cannot be remembered.
         """
+        if self._isPrompted:
+            told = dict((self._logic.compute.capabilities or {}).get("model") or {})
+
+            def answer(item, session, modality, isCancelled, tell):
+                return answerAll(session, item.asked, told, isCancelled, tell)
+
+            return answer
         structure = self._ui.structureEdit.text.strip()
         if structure:
 
-            def find(session, modality, isCancelled, tell):
+            def find(item, session, modality, isCancelled, tell):
                 return findStructure(session, structure, modality, None, isCancelled, tell)
 
             return find
@@ -169,7 +207,15 @@ class BatchSection:
         if not agree(name, licence.rstrip(")"), confirm):
             return None
 
-        def segment(session, modality, isCancelled, tell):
+        def segment(item, session, modality, isCancelled, tell):
             return session.segment_automatically(name, None, cancelled=isCancelled, progress=tell)
 
         return segment
+
+
+def _givePrompts(item: BatchItem, working) -> None:
+    """Note what is asked about a scan, while its prompts are there."""
+    try:
+        item.asked = questionsAbout(working, item.node)
+    except PumitError as error:
+        item.problem = str(error)

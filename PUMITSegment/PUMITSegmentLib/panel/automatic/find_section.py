@@ -45,7 +45,7 @@ class FindSection:
         reason = self._whyNot()
         self._ui.findButton.enabled = not reason
         self._ui.findButton.toolTip = reason or _(
-            "Let the model that knows it look for the structure; clicks correct what it finds"
+            "Find the structure with a model that was trained on it; clicks correct the result"
         )
         models = (self._logic.compute.capabilities or {}).get("models") or []
         known = sorted({n for m in models if m["kind"] == "automatic" for n in m["classes"]})
@@ -112,7 +112,7 @@ class FindSection:
         if isinstance(answer, ConsentNeeded):
             self._askForConsent(answer)
         elif isinstance(answer, OtherModality):
-            question = _("{reason}\n\nLet it look all the same?").format(reason=answer)
+            question = _("{reason}\n\nUse it anyway?").format(reason=answer)
             if confirm(question):
                 self._find(isAnyway=True)
             else:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from daily_panel import A
 from model_panel import ServedPanel
 from pumit.export.volume_file import write_volume_file
 from pumit.volume import Volume
@@ -75,7 +76,7 @@ def test_one_structure_of_each_scan_becomes_a_file(panel: ServedPanel, tmp_path:
     assert "10200004^Liver" in (tmp_path / "out" / files[0]).read_bytes()[:4000].decode("latin-1")
     assert segmentations() == []
     panel.press(panel.ui.batchButton)  # what is there is not done again
-    panel.wait(lambda: "2 were there already" in panel.ui.statusLabel.text)
+    panel.wait(lambda: "2 had a result already" in panel.ui.statusLabel.text)
 
 
 def test_a_folder_with_a_broken_scan_costs_no_other(panel: ServedPanel, tmp_path: Path) -> None:
@@ -113,3 +114,40 @@ def test_two_scans_of_one_name_are_refused(panel: ServedPanel, tmp_path: Path) -
     panel.process()
     panel.press(panel.ui.batchButton)
     assert "Two scans are called CT abdomen" in panel.ui.statusLabel.text
+
+
+def test_the_same_prompts_are_given_to_the_other_scans(panel: ServedPanel) -> None:
+    assert not panel.ui.batchPromptsCheckBox.enabled
+    panel.logic.newSegment("Liver")
+    panel.click()
+    panel.answer(A)
+    panel.logic.stopPlacing()
+    panel.press(panel.ui.batchPromptsCheckBox)
+    assert "the prompts of Liver" in panel.ui.batchLabel.text
+    panel.press(panel.ui.batchButton)
+    finish(panel)
+    assert "1 of 1" in panel.ui.statusLabel.text
+    mine, others = segmentations()
+    assert others.GetName() == "Second segmentation"
+    segment = others.GetSegmentation().GetNthSegment(0)
+    assert segment.GetName() == "Liver"
+    assert segment.GetColor() == mine.GetSegmentation().GetNthSegment(0).GetColor()
+    from PUMITSegmentLib.segments.provenance import provenanceOf
+
+    made = provenanceOf(segment)
+    assert made.type == "SEMIAUTOMATIC"
+
+
+def test_a_scan_that_a_prompt_lies_beside_is_named(panel: ServedPanel) -> None:
+    import slicer
+
+    slicer.util.getNode("Second").SetOrigin(1000, 0, 0)
+    panel.logic.newSegment("Liver")
+    panel.click()
+    panel.answer(A)
+    panel.logic.stopPlacing()
+    panel.press(panel.ui.batchPromptsCheckBox)
+    panel.press(panel.ui.batchButton)
+    finish(panel)
+    assert "0 of 1" in panel.ui.statusLabel.text
+    assert "Second: A prompt at" in panel.ui.statusLabel.text

@@ -1,0 +1,115 @@
+"""Surfaces, contours and label maps are starts that clicks correct."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from daily_panel import A
+from panel_scene import Panel
+from pumit.prompts import MaskPrompt
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What is asked, and what is answered."""
+    return {"questions": [], "answer": True}
+
+
+@pytest.fixture
+def loaded(panel: Panel, asked: dict[str, Any]) -> Panel:
+    """The panel on a scan, with a segmentation of surfaces as an RTSTRUCT becomes one."""
+    import slicer
+
+    panel.load()
+    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "Contours")
+    node.CreateDefaultDisplayNodes()
+    node.SetReferenceImageGeometryParameterFromVolumeNode(panel.volumeNode)
+    panel.liver = node.GetSegmentation().AddEmptySegment("", "Liver")
+    slicer.util.updateSegmentBinaryLabelmapFromArray(
+        A.astype(np.uint8), node, panel.liver, panel.volumeNode
+    )
+    node.CreateClosedSurfaceRepresentation()
+    node.GetSegmentation().SetSourceRepresentationName("Closed surface")
+    node.GetSegmentation().RemoveRepresentation("Binary labelmap")
+
+    def confirm(question: str) -> bool:
+        asked["questions"].append(question)
+        return bool(asked["answer"])
+
+    panel.logic.permission.confirm = confirm
+    panel.logic.parameters.segmentation = node
+    panel.process()
+    return panel
+
+
+def dice(a: np.ndarray, b: np.ndarray) -> float:
+    return 2.0 * float((a & b).sum()) / float(a.sum() + b.sum())
+
+
+def test_surfaces_are_converted_after_a_question_and_clicks_correct_them(
+    loaded: Panel, asked: dict[str, Any]
+) -> None:
+    assert asked["questions"] == []
+    assert loaded.logic.segmentID == loaded.liver
+    loaded.press(loaded.ui.pointButton)
+    (question,) = asked["questions"]
+    assert '"Contours"' in question
+    assert '"CT abdomen"' in question
+    assert loaded.ui.pointButton.checked
+    assert dice(loaded.mask(loaded.liver), A) > 0.9
+    loaded.click()
+    prior = loaded.worker.asked[-1].prompts[0]
+    assert isinstance(prior, MaskPrompt)
+    assert dice(prior.mask, A) > 0.9
+    loaded.answer(A)
+    assert np.array_equal(loaded.mask(loaded.liver), A)
+
+
+def test_a_no_leaves_surfaces_as_they_are(loaded: Panel, asked: dict[str, Any]) -> None:
+    asked["answer"] = False
+    loaded.press(loaded.ui.pointButton)
+    assert not loaded.ui.pointButton.checked
+    assert "made of surfaces or contours" in loaded.status
+    source = loaded.logic.segmentationNode.GetSegmentation().GetSourceRepresentationName()
+    assert source == "Closed surface"
+
+
+def starts(panel: Panel) -> list[Any]:
+    """What the menu of New offers."""
+    menu = panel.ui.newSegmentButton.menu()
+    menu.aboutToShow.emit()
+    return list(menu.actions())
+
+
+def addLabels(array: np.ndarray, name: str) -> None:
+    import slicer
+
+    labels = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLLabelMapVolumeNode", name)
+    slicer.util.updateVolumeFromArray(labels, array.astype(np.uint8))
+
+
+def test_a_label_map_is_a_start_that_clicks_correct(panel: Panel) -> None:
+    panel.load()
+    assert [action.enabled for action in starts(panel)] == [False]
+    addLabels(A, "Labels")
+    (action,) = starts(panel)
+    assert action.text == "From the label map Labels"
+    action.trigger()
+    panel.process()
+    (liver,) = panel.logic.segmentationNode.GetSegmentation().GetSegmentIDs()
+    assert panel.logic.segmentID == liver
+    assert np.array_equal(panel.mask(liver), A)
+    panel.click()
+    prior = panel.worker.asked[-1].prompts[0]
+    assert isinstance(prior, MaskPrompt)
+    assert np.array_equal(prior.mask, A)
+
+
+def test_an_empty_label_map_is_no_start(panel: Panel) -> None:
+    panel.load()
+    addLabels(np.zeros_like(A), "Nothing")
+    starts(panel)[0].trigger()
+    assert panel.status == "The label map Nothing holds no label."
+    assert panel.logic.segmentationNode is None

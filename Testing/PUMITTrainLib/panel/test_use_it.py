@@ -1,0 +1,63 @@
+"""Use it: from a finished training to PUMIT Segment, with both modules open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from panel_scene import Panel
+from pumit.runs import RunStatus, write_status
+from train_module import TrainModule
+
+
+@pytest.fixture
+def segment(loadModule: Any, mainWindow: Any) -> Iterator[Panel]:
+    """The other module, with a scan; it is not shown."""
+    panel = Panel(loadModule)
+    panel.load()
+    panel.gui.exit()
+    panel.ui.automaticSection.collapsed = True
+    yield panel
+    panel.close()
+
+
+def finish(module: TrainModule, task: str) -> None:
+    """A training has ended with a model that the index knows."""
+    folder = module.root / "run"
+    folder.mkdir(parents=True)
+    status = RunStatus(
+        "finished", name="hearts", task=task, model="hearts.safetensors", registered="hearts-2"
+    )
+    write_status(folder, status)
+    module.logic.runs.select(folder)
+    module.look()
+    module.process()
+
+
+def test_a_model_for_better_clicks_answers_the_next_click(
+    segment: Panel, module: TrainModule
+) -> None:
+    import slicer
+
+    finish(module, "promptable")
+    module.press(module.ui.useButton)
+    assert slicer.util.selectedModule() == "PUMITSegment"
+    assert segment.logic.compute.settings.model == "hearts-2"
+    selector = segment.ui.modelSelector
+    assert selector.itemData(selector.currentIndex) == "hearts-2"
+    assert segment.workers.settings[-1].model == "hearts-2"
+    assert segment.status == "hearts-2 answers the prompts now: choose Point and click."
+
+
+def test_a_model_that_segments_by_itself_is_chosen_where_it_runs(
+    segment: Panel, module: TrainModule
+) -> None:
+    import slicer
+
+    finish(module, "segmentation")
+    module.press(module.ui.useButton)
+    assert slicer.util.selectedModule() == "PUMITSegment"
+    assert not segment.ui.automaticSection.collapsed
+    assert segment.logic.parameters.automaticModel == "hearts-2"
+    assert segment.status == "hearts-2 is chosen in section 4: press Segment to run it."
