@@ -124,6 +124,7 @@ def test_a_double_click_in_the_table_jumps_to_the_segment(daily: Daily) -> None:
 def test_a_structure_is_found_by_what_people_type(daily: Daily, typed: str, name: str) -> None:
     from Qt import QtCore, QtTest
 
+    daily.ui.termEdit.selectAll()  # "Liver" has a code already
     QtTest.QTest.keyClicks(daily.ui.termEdit, typed)
     QtTest.QTest.keyClick(daily.ui.termEdit, QtCore.Qt.Key_Return)
     assert name in daily.status
@@ -133,6 +134,7 @@ def test_a_structure_is_found_by_what_people_type(daily: Daily, typed: str, name
 def test_a_structure_that_has_no_code_is_said(daily: Daily) -> None:
     from Qt import QtCore, QtTest
 
+    daily.ui.termEdit.selectAll()
     QtTest.QTest.keyClicks(daily.ui.termEdit, "xyzzy")
     QtTest.QTest.keyClick(daily.ui.termEdit, QtCore.Qt.Key_Return)
     assert daily.status == "No coded term is called xyzzy; try a shorter word."

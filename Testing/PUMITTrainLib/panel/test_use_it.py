@@ -46,7 +46,6 @@ def test_a_model_for_better_clicks_answers_the_next_click(
     assert segment.logic.compute.settings.model == "hearts-2"
     selector = segment.ui.modelSelector
     assert selector.itemData(selector.currentIndex) == "hearts-2"
-    assert segment.workers.settings[-1].model == "hearts-2"
     assert segment.status == "hearts-2 answers the prompts now: choose Point and click."
 
 
