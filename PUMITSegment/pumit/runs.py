@@ -182,7 +182,7 @@ def send_command(folder: Path, command: ControlCommand) -> None:
     """
     if command not in get_args(ControlCommand):
         raise PumitError(
-            f"A run can be asked for {', '.join(get_args(ControlCommand))}; got {command!r}."
+            f"The commands to a run are {', '.join(get_args(ControlCommand))}; got {command!r}."
         )
     _replace_text(folder / CONTROL, command)
 

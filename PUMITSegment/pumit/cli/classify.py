@@ -32,8 +32,8 @@ def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
     if args.output is not None:
         if args.output.suffix.lower() not in TABLE_SUFFIXES:
             raise ExportError(
-                f"A classifier's answers are a table, which {args.output.name!r} is not: let it "
-                f"end with {' or '.join(TABLE_SUFFIXES)}, or leave -o out."
+                f"A classifier writes a table; let {args.output.name!r} end with "
+                f"{' or '.join(TABLE_SUFFIXES)}, or leave -o out."
             )
         check_target(args.output)
     rows: list[dict[str, Any]] = []
@@ -62,7 +62,7 @@ def classify_images(args: argparse.Namespace, images: list[Path]) -> int:
         print(json.dumps(rows))
     failed = [row for row in rows if "error" in row]
     if failed:
-        what = f"{len(failed)} of {len(rows)} images could not be done, first: "
+        what = f"{len(failed)} of {len(rows)} images failed, first: "
         raise VolumeError(f"{what}{failed[0]['image']}: {failed[0]['error']}")
     return 0
 

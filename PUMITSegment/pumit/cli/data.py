@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     survey = DataSurvey(found, thumbnails=args.thumbnails)
     reports = []
     with progress_bar(quiet=args.json) as step:
-        step("Looking", 0.0)
+        step("Reading cases", 0.0)
         for number, report in enumerate(survey.reports(), start=1):
             step(report.case, number / len(survey))
             if args.json:

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         step("Generating a scan", 0.1)
         phantom = torso_phantom()
         volume = write_dicom_series(phantom.volume, series, patient_id=PATIENT_ID)
-        step("Looking at the scan", 0.3)
+        step("Encoding the scan", 0.3)
         session.set_volume(volume)
         segments, scores = [], {}
         for i, name in enumerate(CLICKS):

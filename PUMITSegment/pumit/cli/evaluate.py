@@ -140,7 +140,7 @@ def _click(args: argparse.Namespace) -> int:
     if args.output:
         check_target(args.output)
     if not args.nsd >= 0:
-        raise PumitError(f"--nsd needs millimetres from 0 on, got {args.nsd:g}.")
+        raise PumitError(f"--nsd must be 0 mm or more, got {args.nsd:g}.")
     if args.pictures is not None and args.pictures.is_file():
         raise PumitError("--pictures needs a folder, and this is a file.")
     folders = []
@@ -222,7 +222,7 @@ def _compare(args: argparse.Namespace) -> int:
     classes = compared_classes(args.classes) if args.classes else ()
     pairs = [p for p in find_pairs(args.predictions, args.labels) if args.only in p.case]
     if not pairs:
-        raise VolumeError(f"No case's name holds {args.only!r}.")
+        raise VolumeError(f"No case name contains {args.only!r}.")
     rows: list[MetricRow] = []
     failed: dict[str, str] = {}
     with progress_bar(quiet=args.json) as step:

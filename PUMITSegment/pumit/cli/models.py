@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         return _structures(args)
     if args.action in work:
         if args.name is None:
-            raise PumitError(f"Say what to {args.action}: `pumit models {args.action} NAME`.")
+            raise PumitError(f"Name the model or file: `pumit models {args.action} NAME`.")
         result = work[args.action](args)
         print(json.dumps(result) if args.json else result["sentence"])
         return 0
@@ -136,7 +136,7 @@ def _export(args: argparse.Namespace) -> dict[str, Any]:
     from pumit.models.model_file import SUFFIX, export_model
 
     if args.output is None:
-        raise PumitError(f"Say file to export to: -o {Path(args.name).stem}{SUFFIX}.")
+        raise PumitError(f"Name the file to export to: -o {Path(args.name).stem}{SUFFIX}.")
     export_model(args.name, args.output)
     sha256 = file_sha256(args.output)
     sentence = f"Exported to {args.output.name}; SHA-256 {sha256}"

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             preset=args.preset,
             goal=args.goal,
             device=args.device,
-            progress=lambda number: step(f"Looking at case {number}", 0.0),
+            progress=lambda number: step(f"Reading case {number}", 0.0),
         )
     estimate = planned.estimate.as_record()
     text = recipe_text(

@@ -186,7 +186,7 @@ def settings_of(args: argparse.Namespace) -> BatchSettings:
         who_knows(args.find, installed_models(), model=args.model)
         return settings
     if args.model is None:
-        raise PumitError("Say which model: --model NAME; or what to look for: --find NAME.")
+        raise PumitError("Name a model with --model, or a structure with --find.")
     path = str(find_model(args.model).resolve())
     return replace(settings, model=path, kind=kind_of_model(args.model))
 
@@ -232,7 +232,9 @@ def run(args: argparse.Namespace) -> int:
     if args.model and not args.find and kind_of_model(args.model) == "classifier":
         return classify_images(args, [scan.path for scan in find_scans(args.images)])
     if args.output is None:
-        raise ExportError(f"The model {args.model!r} segments; say with -o where the result goes.")
+        raise ExportError(
+            f"The model {args.model!r} segments; give an output file or folder with -o."
+        )
     settings = settings_of(args)
     tasks = tasks_of(args, settings)
     rows: list[dict[str, Any]] = []
@@ -267,7 +269,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{row['image']}: {row.get('error') or names or there}")
     failed = [row for row in rows if "error" in row]
     if failed:
-        what = f"{len(failed)} of {len(rows)} images could not be done, first: "
+        what = f"{len(failed)} of {len(rows)} images failed, first: "
         raise VolumeError(
             f"{what}{failed[0]['image']}: {failed[0]['error']} {REPORT} in the folder names all."
         )

@@ -97,7 +97,7 @@ def prompts_from(args: argparse.Namespace) -> list[Prompt]:
     for text in args.negative:
         prompts.append(PointPrompt(ras_to_lps(numbers(text, 3, "--negative")), False))
     if not prompts and not args.find:
-        raise PromptError("Nothing says what to segment; give --point, --box, --prompts or --find.")
+        raise PromptError("No prompt is given; use --point, --box, --prompts or --find.")
     return prompts
 
 
@@ -145,7 +145,7 @@ def segment_image(args: argparse.Namespace, step: Steps) -> tuple[Segmentation, 
     require_consent(args.model)
     segmenter = load_segmenter(args.model, device=args.device)
     session = InteractiveSession(segmenter)
-    step("Looking at the scan", 0.35)
+    step("Encoding the scan", 0.35)
     session.set_volume(volume)
     if args.find:
         found = find_in(volume, args, step)

@@ -290,7 +290,7 @@ class Client:
         if status == HTTPStatus.GONE:
             return LeaseExpired("The session on the server has ended; try again.")
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
-            return BusyError(f"The server has no place now{said}; try again in a while.")
+            return BusyError(f"The server has no free session now{said}; try again later.")
         if status in _REFUSALS:
             return RequestRejected(f"The server does not take this{said}.")
         return self._unexpected(status)
@@ -298,7 +298,7 @@ class Client:
     def _unexpected(self, status: int) -> ServiceError:
         return UnexpectedResponse(
             f"{self._url} answers, but not as a PUMIT or nnInteractive server (HTTP {status}); "
-            "check the address and what stands before it.",
+            "check the address, and any proxy before it.",
             status,
         )
 

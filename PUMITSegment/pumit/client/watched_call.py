@@ -52,7 +52,7 @@ def call_watched(
             _stop_and_wait(future, stop, patience_s)
             raise Cancelled("The prediction was cancelled.")
         if not is_alive():
-            raise ServiceError("The server has gone; start it again, your prompts are kept.")
+            raise ServiceError("The server stopped; start it again, your prompts are kept.")
         if progress is not None and time.monotonic() - asked_at > _ASK_S:
             share, asked_at = fraction(), time.monotonic()
             if share is not None:

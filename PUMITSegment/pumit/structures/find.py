@@ -209,7 +209,7 @@ def plan_search(
     kept = suited or candidates
     if wanted.is_everything and len(kept) > 1 and model is None:
         names = ", ".join(candidate.card.name for candidate in kept)
-        raise StructureError(f"Several models find everything that they know; choose of {names}.")
+        raise StructureError(f"Several models can find everything; choose one of {names}.")
     odd = "" if anyway else unfamiliar(volume, models.tokenizer, channel=channel)
     remarks = [] if suited else [f"{against[0]}."]
     others = tuple(c.card.name for c in kept[1:])

@@ -128,7 +128,7 @@ def test_a_full_server_is_told_and_the_next_click_tries_again(background: Any) -
         waiting.ask([FIRST])
         waiting.wait()
         (error,) = waiting.errors
-        assert "no place now" in error
+        assert "no free session" in error
         assert compute.state is ComputeState.READY
         waiting.errors.clear()
         full.client().call("POST", "/release", lease=other)

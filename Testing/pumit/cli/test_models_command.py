@@ -131,7 +131,7 @@ def test_a_model_is_exported_removed_and_imported(run: Any, trained: Path, tmp_p
 def test_what_cannot_be_handed_on_is_one_line(refused: Any, trained: Path, tmp_path: Path) -> None:
     assert "-o tokens.pumit.zip" in refused("models", "export", trained)
     assert "must end in" in refused("models", "export", trained, "-o", tmp_path / "x.zip")
-    assert "Say what to import" in refused("models", "import")
+    assert "models import NAME" in refused("models", "import")
     assert "no model file" in refused("models", "import", trained)
     assert "comes with the program" in refused("models", "remove", "default")
     assert "yours: mine" in refused("models", "remove", "none")

@@ -156,7 +156,7 @@ def test_every_kind_of_prompt_reaches_the_model(
 def bad_prompts(scan: Path, inside: str, outside: str) -> dict[str, tuple[list[str], str]]:
     r, a, s = inside.split(",")
     return {
-        "nothing": ([], "Nothing says what to segment"),
+        "nothing": ([], "No prompt is given"),
         "two numbers": (["--point", "1,2"], "--point needs 3 numbers"),
         "four numbers": (["--point", "1,2,3,4"], "--point needs 3 numbers"),
         "words": (["--point", "a,b,c"], "--point needs 3 numbers"),

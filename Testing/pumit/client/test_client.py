@@ -224,7 +224,11 @@ def test_our_own_session_is_not_opened_on_an_nninteractive_server(stranger):
     [
         (401, "Invalid bearer token", "does not take this token"),
         (410, "lease expired or unknown", "has ended; try again"),
-        (503, "server is at capacity (3 sessions)", r"no place now: .*3 sessions\); try again"),
+        (
+            503,
+            "server is at capacity (3 sessions)",
+            r"no free session now: .*3 sessions\); try again",
+        ),
         (400, "No such thing.", r"does not take this: No such thing\.$"),
         (422, [{"msg": "a field"}], r"does not take this\.$"),
         (404, "Not Found", "HTTP 404"),

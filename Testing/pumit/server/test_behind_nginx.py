@@ -25,6 +25,7 @@ from pumit.wire import protocol
 from pumit.wire.arrays import pack_array
 
 pytestmark = [
+    pytest.mark.slow,  # starts two servers, kills and starts them again
     pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed"),
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed"),
     pytest.mark.skipif(os.name != "posix", reason="needs Unix sockets"),
@@ -119,7 +120,6 @@ def site(tmp_path_factory):
         worker.close()
 
 
-@pytest.mark.slow
 def test_a_session_of_ours_goes_through(site, volume):
     with site.client() as client:
         session = RemoteSession(client)

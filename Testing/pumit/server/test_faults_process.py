@@ -20,6 +20,7 @@ linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="re
 
 
 @linux_only
+@pytest.mark.slow
 def test_a_session_writes_no_file_and_a_crash_would_not_either(
     fake_worker, volume, tmp_path, monkeypatch
 ):

@@ -10,7 +10,7 @@ _FINISH_S = 30.0
 
 
 class Draining:
-    """Whether a server is about to leave, and when it may.
+    """Whether a server is shutting down, and when it may end.
 
     Args:
         clock: Seconds, monotonic.

@@ -56,7 +56,7 @@ class Snapshot:
 
     Attributes:
         is_ready: Whether a new session could be taken.
-        is_draining: Whether the server is about to leave.
+        is_draining: Whether the server is shutting down.
         sessions: Leases that are open.
         session_limit: How many may be.
         queue_length: Jobs that wait.
@@ -169,7 +169,7 @@ class _Gauges(Collector):
         )
         for name, meaning, value in (
             ("ready", "Whether a new session could be taken.", now.is_ready),
-            ("draining", "Whether the server is about to leave.", now.is_draining),
+            ("draining", "Whether the server is shutting down.", now.is_draining),
             ("sessions_open", "Sessions that are open.", now.sessions),
             ("sessions_limit", "Sessions that may be open.", now.session_limit),
             ("queue_length", "Jobs that wait.", now.queue_length),

@@ -72,7 +72,7 @@ class Operations:
         if state is None:
             return "The server has not started yet."
         if self.draining.is_begun:
-            return "The server is about to leave and takes no new session."
+            return "The server is shutting down and takes no new session."
         if not state.queue.is_alive:
             return "The server does not compute any more; restart it."
         memory = state.memory()
@@ -129,13 +129,13 @@ def operations_of(request: Request) -> Operations:
 
 
 async def refuse_claims_while_draining(request: Request) -> None:
-    """Refuse a new session while the server is about to leave.
+    """Refuse a new session while the server is shutting down.
 
     Raises:
         BusyError: If it is.
     """
     if request.url.path == PATH_CLAIM and operations_of(request).draining.is_begun:
-        raise BusyError("The server is about to leave; ask again in a moment.")
+        raise BusyError("The server is shutting down; try again in a moment.")
 
 
 _NOT_READY: dict[int | str, dict[str, Any]] = {

@@ -152,7 +152,7 @@ class ServerState:
                 answer.add_done_callback(_forget)
         try:
             if not answer.done():
-                raise Cancelled("The client has gone.")
+                raise Cancelled("The client disconnected.")
             return answer.result()
         finally:
             del answer, job  # an error keeps this frame, and would so keep itself

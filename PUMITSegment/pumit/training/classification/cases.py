@@ -82,8 +82,8 @@ class ClassificationData:
             found = sum(0 < n < len(cases) for n in counts[name])
             if found == 0:
                 raise PumitError(
-                    f"The {name} cases of {where} ({len(cases)}) are too few: they need cases of "
-                    "at least two classes to tell how well these are told apart."
+                    f"The {name} cases of {where} ({len(cases)}) are too few: an AUC needs cases "
+                    "of at least two classes."
                 )
             unseen = [
                 self.classes[k] for k, n in enumerate(counts[name]) if n and not counts["train"][k]

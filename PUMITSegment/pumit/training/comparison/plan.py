@@ -133,7 +133,7 @@ def _device(comparison: Comparison) -> torch.device:
     device = pick_device(comparison.recipe.device)
     if device.type != "cpu" and comparison.recipe.clock == "processor":
         raise PumitError(
-            f"clock: processor counts what the CPU works, and these trainings use {device.type}; "
+            f"clock: processor counts CPU time, and these trainings use {device.type}; "
             "choose clock: wall, or device: cpu."
         )
     return device

@@ -158,7 +158,7 @@ def _chosen(comparison: Comparison, only: Sequence[str]) -> set[str]:
 
 
 def _at_case(reporter: RunReporter, number: int) -> None:
-    reporter.state("preparing", f"Looking at case {number}.")
+    reporter.state("preparing", f"Reading case {number}.")
     reporter.check()
 
 

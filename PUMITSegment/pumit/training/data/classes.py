@@ -100,7 +100,7 @@ def _class(label: ClassLabel, row: ClassEntry, number: int) -> ClassValue:
     if row.values is None:
         return ClassValue(number if row.value is None else row.value, label)
     if row.value is not None:
-        raise PumitError(f"The class {label.name!r} has a value and values; leave one away.")
+        raise PumitError(f"The class {label.name!r} has a value and values; leave one out.")
     return region(label, row.values)
 
 
@@ -160,8 +160,7 @@ def checked_classes(classes: Iterable[ClassValue]) -> tuple[ClassValue, ...]:
             raise PumitError(f"Two classes share the {what} {twice[0]}; make them different.")
     if not kept:
         raise PumitError(
-            "There is no class but the background, which leaves nothing to tell it from; name at "
-            "least one under data.classes."
+            "There is no class but the background; name at least one under data.classes."
         )
     count = max(len(kept), len(base_values(kept)))
     if not 1 <= count <= MOST_CLASSES:

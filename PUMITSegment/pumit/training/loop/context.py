@@ -107,7 +107,7 @@ class TrainingRun:
         """Between two cases that are prepared: say which one is next; pause or stop here.
 
         Args:
-            doing: Such as "Looking at".
+            doing: Such as "Reading".
             number: Number of the case, from 1 on.
 
         Raises:

@@ -113,7 +113,7 @@ class Step:
         has_failed, is_short, has_lost = failed
         # All go on alike with less memory, so what one lacks all lack.
         if has_lost and not isinstance(complaint, WorkerLostError):
-            raise WorkerLostError("Another process lost one that prepares patches.")
+            raise WorkerLostError("Another training process lost a process that prepares patches.")
         if is_short and not isinstance(complaint, MemoryShortError):
             raise MemoryShortError("Another process has not enough memory.")
         if complaint is not None:

@@ -79,6 +79,6 @@ def _goal(given: Mapping[str, Any], goal: str | None, source: str) -> str:
         raise PumitError(f"There is no goal {goal!r}; choose {' or '.join(GOALS)}.")
     if given.get("task", GOALS[goal]) != GOALS[goal]:
         raise PumitError(
-            f"{source} has task: {given['task']}, which is not the goal {goal!r}; leave one away."
+            f"{source} has task: {given['task']}, which is not the goal {goal!r}; leave one out."
         )
     return goal

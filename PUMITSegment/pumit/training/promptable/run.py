@@ -66,7 +66,7 @@ class PromptableJob(TrainingJob):
         self.ready = ready = plan_clicks(
             self.recipe,
             run.path,
-            progress=lambda number: run.at_case("Looking at", number),
+            progress=lambda number: run.at_case("Reading", number),
         )
         run.report({"data": data_record(ready.data, ready.split, ready.facts)})
         settings = {**self._settings(), **self.recipe.validation.model_dump()}

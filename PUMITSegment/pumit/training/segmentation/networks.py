@@ -152,7 +152,7 @@ def network_sizes(
         if given.get(key, planned[key]) != planned[key]:
             raise PumitError(
                 f"network_sizes.{key} is {given[key]}, but the data call for {planned[key]} "
-                f"{what}; leave it away, it follows from the data."
+                f"{what}; leave it out, it follows from the data."
             )
     known = {**RECIPES[name].sizes, **given}
     return {**planned, **family_of(name).fit_patch(known, patch), **given}

@@ -209,7 +209,7 @@ class SegmentationJob(TrainingJob):
     def _plan(self) -> SegmentationPlan:
         run = self.run
         data, facts = look_at_cases(
-            self.recipe, run.path, progress=lambda number: run.at_case("Looking at", number)
+            self.recipe, run.path, progress=lambda number: run.at_case("Reading", number)
         )
         voxels = CPU_STEP_VOXELS if run.device.type == "cpu" else GPU_STEP_VOXELS
         ready = plan_segmentation(self.recipe, data, facts, step_voxels=voxels, seed=run.seed)

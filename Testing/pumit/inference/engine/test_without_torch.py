@@ -32,6 +32,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return without_torch(run, *arguments)
 
 
+@pytest.mark.slow
 def test_the_demonstration_needs_no_torch(tmp_path: Path) -> None:
     ran = command("demo", "-o", str(tmp_path / "demo"), "--json")
     assert ran.returncode == 0, ran.stderr

@@ -117,7 +117,7 @@ def test_no_new_session_is_taken_and_open_ones_go_on_until_they_end(serve, volum
     session = clicked(serving.client(), volume)
     serving.terminate()
     assert requests.get(serving.url + "/readyz", timeout=5).status_code == 503
-    with serving.client() as other, pytest.raises(ServiceError, match="about to leave"):
+    with serving.client() as other, pytest.raises(ServiceError, match="shutting down"):
         other.call_json("POST", protocol.PATH_CLAIM)
     claim = {"Authorization": f"Bearer {TOKEN}"}
     refused = requests.post(serving.url + "/claim", headers=claim, timeout=5)

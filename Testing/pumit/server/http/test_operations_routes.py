@@ -92,7 +92,7 @@ def test_a_server_is_ready_while_a_session_could_be_taken(http):
 
 def test_a_server_that_leaves_is_not_ready(http, app):
     app.state.operations.draining.begin(60)
-    assert not_ready(http, "about to leave")
+    assert not_ready(http, "shutting down")
     answer = http.post("/claim", headers=AUTH)
     assert answer.status_code == 503
     assert "Retry-After" in answer.headers
