@@ -46,16 +46,14 @@ def test_what_is_absent_or_too_old_is_missing():
         Need("rich", ">=13"),
     ]
     version_of = having(torch=None, monai="1.0", rich=None)
-    assert why_not_installed(LOCAL, version_of, withTorch=True) == (
-        "To train, torch, monai and rich must be installed into Slicer's Python."
-    )
+    assert "torch, monai and rich" in why_not_installed(LOCAL, version_of, withTorch=True)
 
 
 def test_clicking_needs_no_torch():
     assert missing(LOCAL, having(torch=None, monai=None, einops=None)) == []
-    assert why_not_installed(LOCAL, having(torch=None, rich=None)) == (
-        "To compute on this machine, rich must be installed into Slicer's Python."
-    )
+    why = why_not_installed(LOCAL, having(torch=None, rich=None))
+    assert " rich " in why
+    assert "torch" not in why
 
 
 def test_the_small_installation_is_as_small_as_is_said():
@@ -71,16 +69,14 @@ def test_a_local_or_development_version_will_do():
 
 def test_a_server_needs_hardly_anything_here():
     assert missing(REMOTE, having(torch=None, monai=None, blosc2=None)) == [Need("blosc2", ">=2.5")]
-    assert "To talk to a server, blosc2 must" in why_not_installed(REMOTE, having(blosc2=None))
+    assert " blosc2 " in why_not_installed(REMOTE, having(blosc2=None))
 
 
 def test_what_slicer_brings_too_old_is_said_and_not_replaced():
     needs = missing(LOCAL, having(pydicom="2.4.4", torch=None))
-    assert too_old(needs) == [
-        "This Slicer brings pydicom 2.4.4, but >=3.0 is needed, and it must not be replaced; use a "
-        "newer Slicer."
-    ]
-    assert why_not_installed(LOCAL, having(pydicom="2.4.4", torch=None)) == too_old(needs)[0]
+    (sentence,) = too_old(needs)
+    assert all(word in sentence for word in ("pydicom 2.4.4", ">=3.0", "newer Slicer"))
+    assert why_not_installed(LOCAL, having(pydicom="2.4.4", torch=None)) == sentence
 
 
 def test_what_slicer_brings_without_an_entry_for_pip_is_there(monkeypatch):

@@ -40,11 +40,8 @@ def test_torch_comes_through_the_extension_where_there_is_one():
         InstallStep("torch", "light_the_torch", ("install", "torch>=2.4")),
         InstallStep("monai", "pip", ("install", "monai>=1.4")),
     )
-    assert plan.explanation == (
-        "torch and monai will be installed into Slicer's own Python. About 250 MB are downloaded, "
-        "or 2.8 GB for an NVIDIA card. Packages that are installed already keep their versions. It "
-        "takes some minutes, in which you can go on working."
-    )
+    for words in ("torch and monai", "250 MB", "2.8 GB"):
+        assert words in plan.explanation
 
 
 def test_without_torch_everything_comes_in_one_call():
@@ -54,12 +51,8 @@ def test_without_torch_everything_comes_in_one_call():
     assert plan.steps == (
         InstallStep("2 packages", "pip", ("install", "openvino>=2025.1", "rich>=13")),
     )
-    assert plan.explanation == (
-        "openvino and rich will be installed into Slicer's own Python. About 59 MB are "
-        "downloaded. Packages that are installed already keep their versions. It takes about a "
-        "minute, in which you can go on working. Clicking needs no PyTorch; training, automatic "
-        "models and GPUs do: With PyTorch in section Compute adds it, now or later."
-    )
+    for words in ("openvino and rich", "59 MB", "With PyTorch"):
+        assert words in plan.explanation
 
 
 def test_what_conflicts_is_named():
@@ -67,7 +60,7 @@ def test_what_conflicts_is_named():
     error = installation._failure(
         InstallStep("9 packages", "pip", ()), 1, [f"{says} dependencies."]
     )
-    assert str(error).startswith("rich>=13 and a==1 is not compatible with the installed")
+    assert str(error).startswith("rich>=13 and a==1 is not compatible")
 
 
 def test_without_the_extension_one_sentence_says_how_to_get_torch():
@@ -105,10 +98,10 @@ def test_a_folder_that_lacks_something_is_refused_before(tmp_path):
         version_of=having(torch=None, monai=None),
     )
     assert not plan.isPossible
-    assert plan.problems == (
-        "torch>=2.4 is needed, but the folder has 1.0.",
-        "monai>=1.4 is needed and not in the folder.",
-    )
+    torch, monai = plan.problems
+    assert "torch>=2.4" in torch
+    assert "1.0" in torch
+    assert "monai>=1.4" in monai
 
 
 def test_what_slicer_brings_is_never_in_a_step():
@@ -210,7 +203,7 @@ def test_pip_may_not_replace_what_is_installed(target, background):
     make_wheel(target.wheels, "pumit-test-beta", "1.1")
     told = Told(target.installer, target.plan())
     assert wait_for(background, lambda: told.ends, 120)
-    assert "torch is not compatible with the installed packages" in str(told.ends[0])
+    assert "torch is not compatible" in str(told.ends[0])
     assert target.version("numpy") is None
 
 
@@ -305,7 +298,7 @@ def test_what_does_not_become_visible_is_said(background):
     told = Told(Installer(background, runner, having(torch=None)), PLAN)
     runner.finish(0)
     runner.finish(0)
-    assert str(told.ends[0]) == "torch could not be imported after installation; restart Slicer."
+    assert str(told.ends[0]).startswith("torch could not be imported")
 
 
 @pytest.mark.parametrize(
