@@ -137,7 +137,7 @@ def answers_prompts_only(what: str) -> str:
 
 def is_in_the_clear(url: str) -> bool:
     """Whether anybody on the way to a server could read what is sent there."""
-    from pumit.client.http_client import is_loopback
+    from pumit.system.loopback import is_loopback
 
     try:
         parts = urlsplit(url)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
 from collections.abc import Mapping
 from http import HTTPStatus
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -15,8 +13,10 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from pumit import __version__
+from pumit.client.closing import Closing
 from pumit.errors import PumitError, ServiceError
 from pumit.nninteractive.remote_capabilities import one_line, read_remote_capabilities
+from pumit.system.loopback import is_loopback
 from pumit.wire.protocol import (
     API_VERSION,
     LEASE_HEADER,
@@ -68,7 +68,7 @@ _REFUSALS = (
 )
 
 
-class Client:
+class Client(Closing):
     """A connection to one server; may be used from several threads.
 
     Args:
@@ -122,17 +122,6 @@ class Client:
         self._http.headers[VERSION_HEADER] = str(API_VERSION)
         self._http.headers["User-Agent"] = f"pumit/{__version__}"
         self._http.mount(self._url, HTTPAdapter(pool_maxsize=8))
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def url(self) -> str:
@@ -311,12 +300,3 @@ class _BearerAuth(requests.auth.AuthBase):
         if self._token:
             request.headers["Authorization"] = f"Bearer {self._token}"
         return request
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host's name or address means this machine."""
-    if host.lower() == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import abstractmethod
-from types import TracebackType
-from typing import TypeVar
 
+from pumit.client.closing import Closing
 from pumit.client.heartbeat import Heartbeat
 from pumit.client.http_client import Client
 from pumit.errors import ServiceError, VolumeError
@@ -16,10 +15,8 @@ from pumit.inference.interactive.prompted_session import PromptedSession
 from pumit.volume import Volume
 from pumit.wire import protocol
 
-Session = TypeVar("Session", bound="RecoverableSession")
 
-
-class RecoverableSession(PromptedSession):
+class RecoverableSession(Closing, PromptedSession):
     """One volume and its prompts, which a lost server cannot lose.
 
     Args:
@@ -40,17 +37,6 @@ class RecoverableSession(PromptedSession):
         self._lease = ""
         self._heartbeat: Heartbeat
         self._claim()
-
-    def __enter__(self: Session) -> Session:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def volume(self) -> Volume:

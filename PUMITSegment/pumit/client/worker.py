@@ -14,10 +14,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import pumit
+from pumit.client.closing import Closing
 from pumit.client.http_client import Client
 from pumit.errors import ServiceError
 from pumit.wire.arrays import load_ahead
@@ -28,7 +28,7 @@ _IDLE_TIMEOUT_S = 7 * 24 * 3600
 _CLOSE_S = 4.0
 
 
-class LocalWorker:
+class LocalWorker(Closing):
     """Starts `python -m pumit.server` on loopback and ends it with the `with` block.
 
     The token is new each time and travels by environment. If this process is killed, the worker
@@ -73,14 +73,6 @@ class LocalWorker:
     def __enter__(self) -> LocalWorker:
         self.start()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def url(self) -> str:

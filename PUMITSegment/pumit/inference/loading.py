@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -43,6 +45,13 @@ def build_from(checkpoint: Checkpoint, path: Path, device: torch.device) -> nn.M
     if not all(bool(v.isfinite().all()) for v in state.values()):
         raise not_finite(path.name)
     return network.eval().to(device)
+
+
+def computing_in(precision: torch.dtype, device: torch.device) -> AbstractContextManager[Any]:
+    """A block in which a network computes in a precision; its weights stay in single precision."""
+    if precision == torch.float32:
+        return nullcontext()
+    return torch.autocast(device.type, precision)
 
 
 def pick_device(device: str) -> torch.device:

@@ -20,11 +20,12 @@ from pumit.models.consent import require_consent
 from pumit.server.app import LOOPBACK_NAMES, create_app
 from pumit.server.http.connection import connection_class
 from pumit.server.http.graceful_server import GracefulServer
-from pumit.server.http.listening import bind_address, bind_file, check_certificate, is_loopback
+from pumit.server.http.listening import bind_address, bind_file, check_certificate
 from pumit.server.http.service_notice import ServiceNotice
 from pumit.server.parent_watch import watch_parent
 from pumit.server.sessions.engine import SegmenterEngine, ServerEngine
 from pumit.server.sessions.limits import MIB, Limits
+from pumit.system.loopback import is_loopback
 from pumit.wire.arrays import load_ahead
 from pumit.wire.protocol import API_VERSION, PARENT_VARIABLE, TOKEN_VARIABLE
 

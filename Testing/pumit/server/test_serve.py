@@ -12,7 +12,8 @@ import pytest
 from fake_engine import FakeEngine
 from pumit.client.http_client import Client
 from pumit.errors import PumitError, ServiceError
-from pumit.server.serve import ServeSettings, add_arguments, is_loopback, run
+from pumit.server.serve import ServeSettings, add_arguments, run
+from pumit.system.loopback import is_loopback
 from pumit.wire.protocol import TOKEN_VARIABLE
 
 TOKEN = "a-token-for-tests-0123456789"

@@ -19,7 +19,7 @@ from pumit.networks.build import build_network
 from pumit.networks.pumit import Anisotropy
 from pumit.runs import send_command
 from pumit.training.loop.prefetch import Draw
-from pumit.training.loop.sharding import blocks_of, local_shard
+from pumit.training.loop.sharding import local_shard, repeated_blocks
 from pumit.training.loop.trainer import train
 from pumit.training.recipes.schedule import Schedule
 from pumit.training.run import control as run_control
@@ -170,7 +170,7 @@ def run(
         "records": records,
         "gathered": task.gathered,
         "held": sum(
-            local_shard(p).numel() for b in blocks_of(task.network) for p in b.parameters()
+            local_shard(p).numel() for b in repeated_blocks(task.network) for p in b.parameters()
         ),
     }
 

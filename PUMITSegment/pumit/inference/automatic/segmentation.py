@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -25,7 +24,13 @@ from pumit.errors import Cancelled, CheckpointError, VolumeError
 from pumit.inference.automatic.components import keep_largest
 from pumit.inference.automatic.region import Region
 from pumit.inference.automatic.sliding_window import SlidingWindow, class_scores
-from pumit.inference.loading import build_from, pick_device, pick_precision, read_model
+from pumit.inference.loading import (
+    build_from,
+    computing_in,
+    pick_device,
+    pick_precision,
+    read_model,
+)
 from pumit.models.card import classes_of
 from pumit.models.consent import check_consent
 from pumit.models.index import find_model
@@ -195,7 +200,7 @@ class AutomaticSegmenter:
             classes=len(self.classes) + (not self.has_regions),
             window=window,
             device=self.torch_device,
-            cast=self._cast,
+            cast=lambda: computing_in(self.precision, self.torch_device),
             step=step,
             activation=torch.sigmoid if self.has_regions else None,
         )
@@ -217,11 +222,6 @@ class AutomaticSegmenter:
         if self.has_regions:
             return region_type(len(self.classes))
         return np.uint8 if len(self.classes) < 256 else np.uint16
-
-    def _cast(self) -> AbstractContextManager[Any]:
-        if self.precision == torch.float32:
-            return nullcontext()
-        return torch.autocast(self.torch_device.type, self.precision)
 
 
 def network_image(

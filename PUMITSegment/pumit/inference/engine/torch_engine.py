@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from pumit.inference.engine.engine import FieldPrompts, Floats, R, T
 from pumit.inference.engine.side_by_side import SideBySide
+from pumit.inference.loading import computing_in
 from pumit.networks.promptable.constants import NEGATIVE, NO_LABEL, POSITIVE
 from pumit.networks.promptable.image_encoder import ImageEmbedding
 from pumit.networks.promptable.network import PromptableNetwork
@@ -67,16 +66,11 @@ class TorchEngine:
         """In-plane voxels of a training field."""
         return self.network.field_size
 
-    def _cast(self) -> AbstractContextManager[Any]:
-        if self.precision == torch.float32:
-            return nullcontext()
-        return torch.autocast(self.torch_device.type, self.precision)
-
     @torch.inference_mode()
     def encode(self, image: Floats, *, da0: int, slice_ratio: float) -> TorchFeatures:
         """Encode a field; see `Engine`."""
         channels = torch.from_numpy(image)[None].to(self.torch_device)
-        with self._cast():
+        with computing_in(self.precision, self.torch_device):
             return TorchFeatures(self.network.embed(channels, Anisotropy(da0)))
 
     @torch.inference_mode()
@@ -84,7 +78,7 @@ class TorchEngine:
         """Answer prompts; see `Engine`."""
         batch = prompt_batch(prompts, tuple(features.embedding.image.shape[2:]))
         moved = PromptBatch(**{k: v.to(self.torch_device) for k, v in vars(batch).items()})
-        with self._cast():
+        with computing_in(self.precision, self.torch_device):
             logits, iou = self.network.decode(features.embedding, moved)
         return logits[0].float().cpu().numpy(), iou[0].float().cpu().numpy()
 

@@ -6,7 +6,6 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pumit.errors import Cancelled, CheckpointError, VolumeError
-from pumit.inference.loading import build_from, pick_device, pick_precision, read_model
+from pumit.inference.loading import (
+    build_from,
+    computing_in,
+    pick_device,
+    pick_precision,
+    read_model,
+)
 from pumit.inference.tokenizer.familiarity import Familiarity, FamiliarityScale
 from pumit.inference.tokenizer.image_figures import LEAST_CELLS, colour_of, figures_of
 from pumit.inference.tokenizer.token_cells import TokenCells
@@ -245,16 +250,11 @@ class Tokenizer:
         pad = [(0, n - m) for n, m in zip(window, crop.shape, strict=True)]
         x = F.pad(crop[None, None], [n for p in reversed(pad) for n in p], mode="replicate")
         x = ((x - low) * (2 / (high - low)) - 1).expand(-1, self.channels, -1, -1, -1)
-        with self._cast():
+        with computing_in(self.precision, self.torch_device):
             out = self.network(x.to(self.torch_device), anisotropy)
         unit = (out.reconstruction[0].float().mean(0).cpu() + 1) / 2
         d, h, w = crop.shape
         return (unit * (high - low) + low)[:d, :h, :w], out.tokens.probabilities[0]
-
-    def _cast(self) -> AbstractContextManager[Any]:
-        if self.precision == torch.float32:
-            return nullcontext()
-        return torch.autocast(self.torch_device.type, self.precision)
 
 
 def load_tokenizer(model: str | Path | None = None, device: str = "auto") -> Tokenizer:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
 import os
 import socket
 import ssl
@@ -14,15 +12,6 @@ from pumit.errors import PumitError, ServiceError
 
 # The server's user and group: a proxy joins the group, and nobody else can connect.
 _SOCKET_MODE = 0o660
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address means this machine only; unknown names count as outside."""
-    if host.lower() == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
 
 
 def check_certificate(certfile: Path, keyfile: Path | None) -> None:

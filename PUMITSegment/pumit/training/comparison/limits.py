@@ -14,7 +14,7 @@ FEW_SEEDS = 10
 FEW_CASES = 30
 
 
-def limits_of(
+def comparison_limits(
     comparison: Comparison, facts: Mapping[str, Any], rows: Sequence[TrainingRow]
 ) -> list[str]:
     """Sentences, the gravest first.

@@ -25,7 +25,7 @@ from pumit.report.document import (
     write_page,
 )
 from pumit.training.comparison.facts import FACTS
-from pumit.training.comparison.limits import limits_of
+from pumit.training.comparison.limits import comparison_limits
 from pumit.training.comparison.recipe import Comparison
 from pumit.training.comparison.results import ROWS, TrainingRow, read_rows
 from pumit.training.comparison.statistics import (
@@ -35,7 +35,7 @@ from pumit.training.comparison.statistics import (
     NetworkScores,
     class_names,
     differences_of,
-    scores_of,
+    network_scores,
 )
 from pumit.training.comparison.wording import (
     NOTHING,
@@ -94,13 +94,13 @@ def write_comparison_page(output: Path, runs: Path, comparison: Comparison) -> P
     if not rows:
         return None
     facts = json.loads((output / FACTS).read_text(encoding="utf-8"))
-    found = PageData(comparison, facts, rows, scores_of(rows, names), runs)
+    found = PageData(comparison, facts, rows, network_scores(rows, names), runs)
     title = comparison.recipe.title or f"{len(names)} networks compared"
-    write_page(output / PAGE, title, blocks_of(found))
+    write_page(output / PAGE, title, page_blocks(found))
     return output / PAGE
 
 
-def blocks_of(found: PageData) -> list[Block]:
+def page_blocks(found: PageData) -> list[Block]:
     """The page from top to bottom."""
     blocks: list[Block] = [Paragraph(text) for text in lead(found.comparison, found.facts)]
     blocks += _unfinished(found)
@@ -110,7 +110,7 @@ def blocks_of(found: PageData) -> list[Block]:
     blocks += [Heading("What they take"), _costs(found), *_curves(found)]
     blocks += _worst(found)
     blocks += [Heading("What this does not show")]
-    blocks += [Points(limits_of(found.comparison, found.facts, found.rows))]
+    blocks += [Points(comparison_limits(found.comparison, found.facts, found.rows))]
     blocks += [Heading("What was compared"), about_data(found.facts)]
     blocks += [about_networks(found.comparison), Heading("How to make it again")]
     blocks += recipe_words(found.comparison)

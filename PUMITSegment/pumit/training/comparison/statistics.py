@@ -77,7 +77,7 @@ def class_names(rows: Sequence[TrainingRow]) -> list[str]:
     return list(dict.fromkeys(score.label for row in rows for score in row.cases))
 
 
-def scores_of(rows: Sequence[TrainingRow], names: Sequence[str]) -> list[NetworkScores]:
+def network_scores(rows: Sequence[TrainingRow], names: Sequence[str]) -> list[NetworkScores]:
     """Values of each network that has a finished training.
 
     The mean over the classes of a case leaves out a class that is neither in the labels nor in the

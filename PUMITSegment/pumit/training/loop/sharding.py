@@ -22,14 +22,14 @@ from pumit.training.loop.distributed import world
 TOO_OLD = "parallel: fsdp needs PyTorch 2.7 or newer; use ddp."
 
 
-def blocks_of(network: nn.Module) -> list[nn.Module]:
+def repeated_blocks(network: nn.Module) -> list[nn.Module]:
     """Members of every module list called `blocks`; those within another block are part of it."""
     found: list[nn.Module] = []
     for name, child in network.named_children():
         if name == "blocks" and isinstance(child, nn.ModuleList):
             found += list(child)
         else:
-            found += blocks_of(child)
+            found += repeated_blocks(child)
     return found
 
 
@@ -99,7 +99,7 @@ def shard(network: nn.Module, device: torch.device, *, in_half: bool) -> None:
 
 
 def _blocks(network: nn.Module, wanted_by: str) -> list[nn.Module]:
-    blocks = blocks_of(network)
+    blocks = repeated_blocks(network)
     if not blocks:
         raise PumitError(f"{wanted_by} works on a network's blocks, and this network has none.")
     return blocks

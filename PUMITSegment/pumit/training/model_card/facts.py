@@ -218,12 +218,6 @@ def worst_first(scores: Sequence[CaseMeasures], column: str) -> tuple[CaseMeasur
     return tuple(sorted(scores, key=key))
 
 
-def means_of_columns(scores: Sequence[CaseMeasures]) -> dict[str, Mean]:
-    """Mean with interval of each column."""
-    columns = dict.fromkeys(column for score in scores for column in score.values)
-    return {c: mean_of([score.values.get(c) for score in scores]) for c in columns}
-
-
 def read_json(text: str) -> dict[str, Any] | None:
     """An object of a JSON text; None where it is none."""
     try:

@@ -22,7 +22,7 @@ _ANSWERS = {
 WIDE = 0.2
 
 
-def limits_of(card: RunCard) -> list[str]:
+def card_limits(card: RunCard) -> list[str]:
     """Sentences, the gravest first."""
     return [*_of_the_data(card), *_of_the_scores(card), *_of_the_run(card), *_always(card)]
 

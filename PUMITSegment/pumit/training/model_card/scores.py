@@ -31,7 +31,7 @@ ALL_CASES = "final"  # the part of a cross-validation that is trained on all cas
 _SPLITS = {"val": "validation", "test": "test"}
 
 
-def scores_of(folder: Path, numbers: Mapping[str, str]) -> list[Scores]:
+def card_scores(folder: Path, numbers: Mapping[str, str]) -> list[Scores]:
     """What was measured case by case, that of the validation cases first; empty where nothing was.
 
     Args:

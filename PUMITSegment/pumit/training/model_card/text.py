@@ -19,7 +19,7 @@ from pumit.report.document import (
     markdown,
 )
 from pumit.training.model_card.facts import CaseFact, Scores, fingerprint_of_all
-from pumit.training.model_card.limits import count_of, limits_of
+from pumit.training.model_card.limits import card_limits, count_of
 from pumit.training.model_card.record import TASK_OF_KIND, RunCard
 from pumit.training.model_card.scores import note_of
 from pumit.training.run.log_text import duration
@@ -46,7 +46,7 @@ def card_text(card: RunCard) -> str:
         *_training(card),
         *_data(card),
         Heading("What it cannot do"),
-        Points(limits_of(card)),
+        Points(card_limits(card)),
     ]
     return markdown(f"Model card: {card.name}", blocks)
 

@@ -24,7 +24,7 @@ from pumit.training.model_card.record import (
     numbers_of,
     read_recipe_file,
 )
-from pumit.training.model_card.scores import ANSWERS, answered_names, fold_of, scores_of
+from pumit.training.model_card.scores import ANSWERS, answered_names, card_scores, fold_of
 from pumit.training.model_card.text import card_text
 from pumit.training.model_card.worst_cases import draw_worst_cases, draw_worst_clicks
 from pumit.training.recipes.classification import ClassificationRecipe
@@ -83,7 +83,7 @@ def write_card(folder: Path, best_checkpoint: Path, *, device: str | None = None
     card = gather(folder, best_checkpoint, checkpoint, log, target, numbers)
     if classified:
         card = replace(card, cases=numbered(classified, numbers))
-    scores = scores_of(folder, numbers)
+    scores = card_scores(folder, numbers)
     card = replace(
         card,
         fold=card.fold or fold_of(folder),

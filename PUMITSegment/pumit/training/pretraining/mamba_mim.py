@@ -15,7 +15,12 @@ from pumit.training.loop.prefetch import Draw
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_scaling import standardised
 from pumit.training.pretraining.image_source import ImageBatch, ImageSource
-from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind, begin_with
+from pumit.training.pretraining.objective import (
+    BuildContext,
+    Objective,
+    ObjectiveKind,
+    begin_with_same_network,
+)
 from pumit.training.recipes.pretraining import MambaMimRecipe
 
 VARIANCE_FLOOR = 1e-6  # of intensities in [0, 1]: a cell of air has no contrast to divide by
@@ -146,7 +151,7 @@ def build(recipe: MambaMimRecipe, context: BuildContext) -> Objective:
     name = recipe.network
     network = _network(recipe)
     if recipe.initial is not None:
-        begin_with(network, recipe.initial, (name,))
+        begin_with_same_network(network, recipe.initial, (name,))
     task = MambaMimTask(
         network,
         image_recipe.image_source(recipe),

@@ -19,7 +19,12 @@ from pumit.networks.pumit.tokenizer import VisualTokenizer
 from pumit.training.loop.prefetch import Draw
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_source import ImageBatch, ImageSource
-from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind, begin_with
+from pumit.training.pretraining.objective import (
+    BuildContext,
+    Objective,
+    ObjectiveKind,
+    begin_with_same_network,
+)
 from pumit.training.recipes.pretraining import MimRecipe
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -124,7 +129,7 @@ def build(recipe: MimRecipe, context: BuildContext) -> Objective:
     network = build_network(name, **sizes)
     assert isinstance(network, MaskedImageModel)
     if recipe.initial is not None:
-        begin_with(network, recipe.initial, (name,))
+        begin_with_same_network(network, recipe.initial, (name,))
     if recipe.eva02 is not None:
         from pumit.models.eva02_file import load_eva02
 

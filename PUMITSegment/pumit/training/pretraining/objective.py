@@ -68,7 +68,7 @@ class ObjectiveKind:
     check: Callable[[Any], None] = lambda recipe: None
 
 
-def begin_with(network: nn.Module, model: str, names: tuple[str, ...]) -> None:
+def begin_with_same_network(network: nn.Module, model: str, names: tuple[str, ...]) -> None:
     """Take the weights of an earlier model, by name or path.
 
     Args:

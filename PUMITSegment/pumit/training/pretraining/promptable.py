@@ -12,7 +12,12 @@ from pumit.errors import PumitError
 from pumit.inference.loading import pick_device
 from pumit.networks.build import PROMPTABLE, build_network
 from pumit.networks.promptable.network import PromptableNetwork
-from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind, begin_with
+from pumit.training.pretraining.objective import (
+    BuildContext,
+    Objective,
+    ObjectiveKind,
+    begin_with_same_network,
+)
 from pumit.training.promptable.fields import ROUNDS
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.labelled_scans import UNLABELLED, RealScans, case_index
@@ -51,7 +56,7 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
     network = build_network("promptable", **sizes)
     assert isinstance(network, PromptableNetwork)
     if recipe.initial is not None:
-        begin_with(network, recipe.initial, ("promptable",))
+        begin_with_same_network(network, recipe.initial, ("promptable",))
     task = PromptableTask(
         network,
         scans=scans,

@@ -18,7 +18,12 @@ from pumit.training.loop.prefetch import Draw
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_scaling import standardised
 from pumit.training.pretraining.image_source import ImageSource
-from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind, begin_with
+from pumit.training.pretraining.objective import (
+    BuildContext,
+    Objective,
+    ObjectiveKind,
+    begin_with_same_network,
+)
 from pumit.training.pretraining.view_damage import damaged
 from pumit.training.recipes.pretraining import SwinSslRecipe
 
@@ -197,7 +202,7 @@ def build(recipe: SwinSslRecipe, context: BuildContext) -> Objective:
     network = build_network(name, **sizes)
     assert isinstance(network, SwinSsl)
     if recipe.initial is not None:
-        begin_with(network, recipe.initial, (name,))
+        begin_with_same_network(network, recipe.initial, (name,))
     task = SwinSslTask(network, image_recipe.image_source(recipe, is_upright=True))
     content = {
         "network": name,

@@ -17,7 +17,12 @@ from pumit.networks.pumit.tokenizer import VisualTokenizer
 from pumit.training.loop.prefetch import Draw
 from pumit.training.pretraining import image_recipe
 from pumit.training.pretraining.image_source import ImageBatch, ImageSource
-from pumit.training.pretraining.objective import BuildContext, Objective, ObjectiveKind, begin_with
+from pumit.training.pretraining.objective import (
+    BuildContext,
+    Objective,
+    ObjectiveKind,
+    begin_with_same_network,
+)
 from pumit.training.recipes.pretraining import TokenizerLoss as TokenizerLoss
 from pumit.training.recipes.pretraining import TokenizerRecipe
 
@@ -173,7 +178,7 @@ def build(recipe: TokenizerRecipe, context: BuildContext) -> Objective:
     tokenizer = build_network(name, **sizes)
     assert isinstance(tokenizer, VisualTokenizer)
     if recipe.initial is not None:
-        begin_with(tokenizer, recipe.initial, (name,))
+        begin_with_same_network(tokenizer, recipe.initial, (name,))
     else:
         spread(tokenizer, recipe.codebook_range, recipe.logit_gain)
     discriminator = None

@@ -65,7 +65,7 @@ def add_adapters(module: nn.Module, rank: int) -> int:
     return len(found)
 
 
-def merged(state: dict[str, Tensor]) -> dict[str, Tensor]:
+def merge_adapters(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The state of the network without adapters that computes the same.
 
     Args:

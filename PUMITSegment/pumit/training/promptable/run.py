@@ -17,7 +17,7 @@ from pumit.training.loop.context import TrainingRun
 from pumit.training.loop.fit import TrainingJob, Trial, finite, write_checkpoint
 from pumit.training.loop.state import State, Validate
 from pumit.training.loop.task import Task
-from pumit.training.promptable.lora import merged
+from pumit.training.promptable.lora import merge_adapters
 from pumit.training.promptable.plan import (
     ClickPlan,
     build_click_task,
@@ -107,7 +107,7 @@ class PromptableJob(TrainingJob):
             if is_new:
                 run.report({"step": 0, "validation": finite(found)})
         self.before, validation.on_answer = validation.rows, pictures
-        return lambda state: validation(merged(state))
+        return lambda state: validation(merge_adapters(state))
 
     def task(self) -> Task:
         """Draw fields of the lab's scans and of generated ones, and score their answers."""
@@ -121,7 +121,7 @@ class PromptableJob(TrainingJob):
 
     def model_state(self, state: State) -> State:
         """The weights with the adapters in them."""
-        return merged(state)
+        return merge_adapters(state)
 
     def content(self) -> dict[str, Any]:
         """What `load_segmenter` needs."""

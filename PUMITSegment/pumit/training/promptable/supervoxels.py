@@ -34,7 +34,7 @@ def supervoxels(image: Floats, sigma: float, ratio: float) -> Labels:
     return np.asarray(watershed(slope), dtype=np.int32)
 
 
-def merged(image: Floats, labels: Labels, scale: float) -> Labels:
+def merge_regions(image: Floats, labels: Labels, scale: float) -> Labels:
     """Merge neighbours that differ less than they vary inside, the most alike first.
 
     Args:
@@ -93,7 +93,7 @@ def region_pieces(
     """
     labels = supervoxels(image, rng.uniform(0.7, 1.6), max(ratio, 1.0))
     scale = float(np.exp(rng.uniform(np.log(3.0), np.log(300.0))))
-    labels = np.where(inside, merged(image, labels, scale), 0)
+    labels = np.where(inside, merge_regions(image, labels, scale), 0)
     sizes = np.bincount(labels.ravel())
     sizes[0] = 0
     shares = sizes / labels.size

@@ -52,11 +52,6 @@ class RunControl:
             self._looked, self._seen = now, self.path.exists()
         return read_command(self.path.parent) if self._seen else None
 
-    @property
-    def wants_stop(self) -> bool:
-        """Whether the run is to save its state and end."""
-        return self.requested == "stop"
-
     def clear_request(self) -> None:
         """Remove the command file."""
         self._seen = False

@@ -10,7 +10,7 @@ from monai.losses import DiceCELoss
 from pumit.errors import PumitError
 from pumit.networks.build import build_network
 from pumit.networks.nnformer import NnFormer
-from pumit.training.loop.sharding import blocks_of, recomputed
+from pumit.training.loop.sharding import recomputed, repeated_blocks
 from pumit.training.segmentation.patches import SegmentationBatch
 from pumit.training.segmentation.task import SegmentationTask
 from torch import Tensor
@@ -160,7 +160,7 @@ def test_the_trainer_weighs_three_levels_as_published() -> None:
 
 def test_blocks_are_found_and_may_be_computed_again() -> None:
     network = tiny(drop_path=0.0)
-    assert len(blocks_of(network)) == 5 + 4
+    assert len(repeated_blocks(network)) == 5 + 4
     x = torch.randn(1, 1, 8, 12, 8)
     gradients = []
     for enabled in (False, True):

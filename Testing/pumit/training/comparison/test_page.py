@@ -17,7 +17,7 @@ from made_comparison import RECIPE, row, score, written
 from pumit.training.comparison.page import write_comparison_page
 from pumit.training.comparison.recipe import read_comparison
 from pumit.training.comparison.results import ROWS, TrainingRow, read_rows, write_rows
-from pumit.training.comparison.statistics import ALL, differences_of, scores_of
+from pumit.training.comparison.statistics import ALL, differences_of, network_scores
 from pumit.training.comparison.wording import without_paths
 
 ROWS_MADE = [
@@ -72,7 +72,7 @@ def text_of(page: str) -> str:
 
 
 def test_means_and_differences_are_those_of_the_values() -> None:
-    first, second = scores_of(ROWS_MADE, ["U-Net", "wide", "absent"])
+    first, second = network_scores(ROWS_MADE, ["U-Net", "wide", "absent"])
     np.testing.assert_allclose(
         first.values["dice", ALL], [[0.8, 0.9, 0.7], [0.82, 0.92, 0.72]], atol=1e-12
     )
@@ -87,7 +87,7 @@ def test_means_and_differences_are_those_of_the_values() -> None:
 
 def test_differences_are_over_seeds_that_both_have() -> None:
     few = [r for r in ROWS_MADE if (r.name, r.seed) != ("wide", 0)]
-    (difference,) = differences_of(scores_of(few, ["U-Net", "wide"]))
+    (difference,) = differences_of(network_scores(few, ["U-Net", "wide"]))
     assert difference.seeds == 1
     assert difference.by_metric["dice"].mean == pytest.approx(-0.11)
 
@@ -99,7 +99,7 @@ def test_what_was_not_found_has_no_distance_and_does_not_flatter() -> None:
         score("case_1", "a", 0.8, 4.0),
         score("case_1", "b", None, None),  # neither there nor found
     )
-    (found,) = scores_of([replace(ROWS_MADE[0], cases=cases)], ["U-Net"])
+    (found,) = network_scores([replace(ROWS_MADE[0], cases=cases)], ["U-Net"])
     np.testing.assert_allclose(found.values["dice", ALL], [[0.45, 0.8]])
     np.testing.assert_allclose(found.values["hd95_mm", ALL], [[np.nan, 4.0]])
     assert (found.undefined("hd95_mm"), found.undefined("hd95_mm", "b")) == (1, 1)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from pumit.errors import PumitError
 from pumit.networks.build import build_network
-from pumit.training.loop.sharding import blocks_of, clip_gradients, recomputed
+from pumit.training.loop.sharding import clip_gradients, recomputed, repeated_blocks
 from torch import Tensor, nn
 
 SIZES: dict[str, Any] = {"dim": 16, "depth": 3, "num_heads": 2, "hidden": 24}
@@ -73,12 +73,12 @@ def test_the_network_is_its_own_afterwards() -> None:
     def fail() -> None:
         with recomputed(network, enabled=True):
             assert list(network.state_dict()) == names
-            assert all("forward" in vars(block) for block in blocks_of(network))
+            assert all("forward" in vars(block) for block in repeated_blocks(network))
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
-    assert not any("forward" in vars(block) for block in blocks_of(network))
+    assert not any("forward" in vars(block) for block in repeated_blocks(network))
 
 
 def test_a_network_without_blocks_is_told_so() -> None:
@@ -87,10 +87,10 @@ def test_a_network_without_blocks_is_told_so() -> None:
 
 
 def test_the_blocks_of_every_transformer_are_found() -> None:
-    assert len(blocks_of(masked_image_model())) == 3
+    assert len(repeated_blocks(masked_image_model())) == 3
     sizes = {**SIZES, "depth": 4, "taps": (1, 2, 3, 4), "detail_widths": (4, 4)}
     sizes |= {"pyramid_widths": (4, 4, 4, 4), "position_table": (1, 1, 1)}
-    assert len(blocks_of(build_network("pumit_segmentation_btcv", **sizes))) == 4
+    assert len(repeated_blocks(build_network("pumit_segmentation_btcv", **sizes))) == 4
 
 
 @pytest.mark.parametrize(("largest", "expected"), [(1.0, 1.0), (100.0, 5.0), (0.0, 5.0)])

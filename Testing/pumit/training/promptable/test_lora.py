@@ -8,7 +8,7 @@ import pytest
 import torch
 from pumit.networks.promptable.network import PromptableNetwork
 from pumit.networks.pumit import Anisotropy
-from pumit.training.promptable.lora import LowRankLinear, add_adapters, merged
+from pumit.training.promptable.lora import LowRankLinear, add_adapters, merge_adapters
 from torch import Tensor, nn
 
 
@@ -53,7 +53,7 @@ def test_merged_weights_compute_the_same_in_the_network_without_adapters(
     disturb(tiny_network)
     after = embedded(tiny_network, field)
     assert (after - before).abs().max() > 1e-3
-    state = merged(tiny_network.state_dict())
+    state = merge_adapters(tiny_network.state_dict())
     assert set(state) == names
     plain.load_state_dict(state)
     torch.testing.assert_close(embedded(plain, field), after, rtol=1e-4, atol=1e-5)
@@ -61,7 +61,7 @@ def test_merged_weights_compute_the_same_in_the_network_without_adapters(
 
 def test_a_state_without_adapters_stays_as_it_is(tiny_network: PromptableNetwork) -> None:
     state = tiny_network.state_dict()
-    assert merged(state).keys() == state.keys()
+    assert merge_adapters(state).keys() == state.keys()
 
 
 def test_a_layer_in_a_sequence_is_adapted_too() -> None:

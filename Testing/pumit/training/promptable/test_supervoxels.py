@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pumit.training.promptable.supervoxels import merged, region_pieces, supervoxels
+from pumit.training.promptable.supervoxels import merge_regions, region_pieces, supervoxels
 from scipy import ndimage
 
 
@@ -26,7 +26,7 @@ def test_every_voxel_belongs_to_a_connected_supervoxel(shape):
 def test_merging_keeps_a_border_and_removes_noise():
     image = two_halves()
     labels = supervoxels(image, 1.0, 1.0)
-    regions = merged(image, labels, 20.0)
+    regions = merge_regions(image, labels, 20.0)
     left, right = regions[:, :, :10], regions[:, :, 14:]
     assert np.bincount(left.ravel()).max() > 0.95 * left.size
     assert np.bincount(right.ravel()).max() > 0.95 * right.size
@@ -36,7 +36,7 @@ def test_merging_keeps_a_border_and_removes_noise():
 def test_a_larger_scale_leaves_fewer_regions():
     image = two_halves(0.1)
     labels = supervoxels(image, 0.7, 1.0)
-    counts = [merged(image, labels, scale).max() for scale in (0.0, 1.0, 30.0)]
+    counts = [merge_regions(image, labels, scale).max() for scale in (0.0, 1.0, 30.0)]
     assert counts[0] > counts[1] > counts[2]
 
 
@@ -44,7 +44,7 @@ def test_without_a_scale_only_what_is_equal_merges():
     image = np.zeros((1, 4, 6), np.float32)
     image[..., 3:] = 1.0
     labels = np.arange(1, 25, dtype=np.int32).reshape(1, 4, 6)
-    regions = merged(image, labels, 0.0)
+    regions = merge_regions(image, labels, 0.0)
     assert set(np.unique(regions)) == {1, 2}
     assert (regions[..., :3] == regions[0, 0, 0]).all()
 
