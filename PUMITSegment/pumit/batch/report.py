@@ -101,12 +101,12 @@ class Report:
 
 def mark_of(settings: BatchSettings) -> str:
     """A short mark of everything that decides what a result looks like."""
-    told = {**asdict(settings), "device": ""}
+    content = {**asdict(settings), "device": ""}
     if settings.model:
         from pumit.models.checkpoint import read_recipe
 
-        told["model"] = read_recipe(Path(settings.model))[1]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+        content["model"] = read_recipe(Path(settings.model))[1]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _read(path: Path) -> dict[str, _Row]:

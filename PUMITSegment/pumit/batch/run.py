@@ -84,10 +84,10 @@ def predict_many(
         except PumitError as error:
             with suppress(ExportError):  # the disk may be what is full
                 report.save()
-            told = (
+            sentence = (
                 f"{str(error).rstrip('.')}. {report.count('done')} of {len(tasks)} scans are done"
             )
-            raise type(error)(f"{told}; the same command goes on from there.") from None
+            raise type(error)(f"{sentence}; the same command goes on from there.") from None
         except BaseException:
             with suppress(ExportError):
                 report.save()

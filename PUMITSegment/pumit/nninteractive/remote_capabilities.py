@@ -50,17 +50,20 @@ class RemoteCapabilities:
         }
 
 
-def read_remote_capabilities(told: Mapping[str, Any], url: str) -> RemoteCapabilities:
+def read_remote_capabilities(answer: Mapping[str, Any], url: str) -> RemoteCapabilities:
     """Read the answer of `/capabilities`.
 
     Args:
-        told: The answer.
+        answer: The answer of `/capabilities`.
         url: Whose, for the sentence.
 
     Raises:
         ServiceError: If it is no nnInteractive server, or one of another version.
     """
-    supported, version = told.get("supported_interactions"), told.get("inference_session_version")
+    supported, version = (
+        answer.get("supported_interactions"),
+        answer.get("inference_session_version"),
+    )
     if not isinstance(supported, Mapping) or not isinstance(version, str):
         raise ServiceError(
             f"The server at {url} is neither a PUMIT nor an nnInteractive server; check the "
@@ -71,7 +74,7 @@ def read_remote_capabilities(told: Mapping[str, Any], url: str) -> RemoteCapabil
             f"The server at {url} runs nnInteractive {one_line(version)}; this program knows "
             f"version {_MAJOR_VERSION}. Update the older of the two."
         )
-    license_name = told.get("license")
+    license_name = answer.get("license")
     license_name = one_line(license_name) if isinstance(license_name, str) else None
     if license_name in ("", _NO_LICENSE):
         license_name = None
@@ -79,10 +82,10 @@ def read_remote_capabilities(told: Mapping[str, Any], url: str) -> RemoteCapabil
         one_line(version),
         license_name,
         frozenset(str(name) for name, is_taken in supported.items() if is_taken),
-        bool(told.get("supports_initial_label", True)),
-        _thickness(told.get("preferred_scribble_thickness")),
+        bool(answer.get("supports_initial_label", True)),
+        _thickness(answer.get("preferred_scribble_thickness")),
         # Earlier servers do not tell it, and have no undo.
-        bool(told.get("supports_undo", False)),
+        bool(answer.get("supports_undo", False)),
     )
 
 
@@ -92,10 +95,10 @@ def one_line(text: str) -> str:
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 3]}..."
 
 
-def _thickness(told: object) -> tuple[int, int, int]:
+def _thickness(answer: object) -> tuple[int, int, int]:
     """One number or three; a server that tells neither gets the thinnest scribble."""
     try:
-        given = [told] * 3 if isinstance(told, (int, float)) else list(told)  # type: ignore[call-overload]
+        given = [answer] * 3 if isinstance(answer, (int, float)) else list(answer)  # type: ignore[call-overload]
         d, h, w = (max(1, round(float(value))) for value in given)
     except (TypeError, ValueError):
         return (1, 1, 1)

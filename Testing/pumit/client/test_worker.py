@@ -17,6 +17,7 @@ from pumit.client.remote_session import RemoteSession
 from pumit.client.worker import LocalWorker
 from pumit.errors import CheckpointError, ServiceError
 
+FAKE_WORKER = Path(__file__).parents[1] / "server" / "fixtures" / "fake_worker.py"
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is POSIX")
 
 
@@ -44,14 +45,21 @@ def predict_one(session, volume):
     return session.predict()
 
 
-def test_a_whole_session_through_a_worker(fake_worker, volume):
-    with fake_worker() as worker, worker.client() as client, RemoteSession(client) as session:
-        assert worker.is_alive
+@pytest.fixture(scope="module")
+def shared_worker():
+    """One worker for the tests that leave it as it is; it logs all it can."""
+    with LocalWorker(command=[sys.executable, str(FAKE_WORKER), "--log-all"]) as worker:
+        yield worker
+    assert not worker.is_alive
+    assert worker.ended.is_set()
+
+
+def test_a_whole_session_through_a_worker(shared_worker, volume):
+    with shared_worker.client() as client, RemoteSession(client) as session:
+        assert shared_worker.is_alive
         assert client.is_alive()
         assert client.capabilities()["model"]["name"] == "fake"
         assert predict_one(session, volume).any()
-    assert not worker.is_alive
-    assert worker.ended.is_set()
 
 
 @pytest.mark.slow
@@ -133,6 +141,7 @@ def test_closing_ends_the_whole_process_tree_even_while_it_computes(fake_worker,
 
 
 @posix_only
+@pytest.mark.slow
 def test_what_a_killed_worker_started_ends_with_it(fake_worker):
     worker = fake_worker("--with-child")
     worker.start()
@@ -158,8 +167,7 @@ def test_a_killed_client_leaves_no_process_behind():
         time.sleep(600)
         """
     )
-    fake = Path(__file__).parents[1] / "server" / "fixtures" / "fake_worker.py"
-    command = [sys.executable, "-c", script, str(fake)]
+    command = [sys.executable, "-c", script, str(FAKE_WORKER)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
         pids = [int(pid) for pid in client.stdout.readline().split()]
@@ -199,8 +207,8 @@ def test_a_worker_that_was_never_started_says_so(fake_worker):
     worker.close()
 
 
-def test_nothing_of_a_session_is_in_the_log(fake_worker, volume):
-    with fake_worker("--log-all") as worker, RemoteSession(worker.client()) as session:
+def test_nothing_of_a_session_is_in_the_log(shared_worker, volume):
+    with RemoteSession(shared_worker.client()) as session:
         point = tuple(volume.index_to_world((4, 10, 10)))
         session.set_volume(volume)
         session.add_point(point, segment="Doe^Jane")
@@ -208,10 +216,18 @@ def test_nothing_of_a_session_is_in_the_log(fake_worker, volume):
         for segment in ("broken", "exhausted", "empty"):
             with pytest.raises(Exception, match=r"failed|memory|no prompts"):
                 session.predict(segment)
-        lease, log = session._lease, worker.complaints
+        lease, log = session._lease, shared_worker.complaints
     assert "session opened" in log
     assert "request failed: RuntimeError" in log
-    for secret in ("Doe", "jane", "scan.nii", worker.token, lease, "predict HTTP", str(point[0])):
+    for secret in (
+        "Doe",
+        "jane",
+        "scan.nii",
+        shared_worker.token,
+        lease,
+        "predict HTTP",
+        str(point[0]),
+    ):
         assert secret not in log
 
 

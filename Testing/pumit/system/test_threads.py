@@ -48,6 +48,7 @@ def test_a_process_of_ours_chooses_before_it_imports_torch(module):
     assert said_by(f"{start}{TOLD}")[-2:] == ["PASSIVE", "False"]
 
 
+@pytest.mark.slow
 def test_the_library_chooses_before_it_imports_torch_and_not_afterwards():
     load = "import pumit; pumit.load_segmenter\n"
     assert said_by(f"{load}{TOLD}")[0] == "PASSIVE"

@@ -121,10 +121,10 @@ class _Search:
         if "steps" in self.schedule:
             return voxels
         free = replace(self._budget(), most_steps=10**9)
-        wanted = voxels_that_fit(voxels, fit(parts, free), self._budget())
-        if wanted < voxels:
+        fitting = voxels_that_fit(voxels, fit(parts, free), self._budget())
+        if fitting < voxels:
             self._has_shrunk = True
-        return voxels if wanted > voxels and self._has_shrunk else wanted
+        return voxels if fitting > voxels and self._has_shrunk else fitting
 
     def result(self) -> Fitting:
         """What fits best."""

@@ -145,10 +145,10 @@ def _write(path: Path, array: Any, spacing: Sequence[float]) -> Path:
 
 def _larger(prepared: Sequence[PreparedCase], plan: DataPlan) -> list[PreparedCase]:
     """The cases, made as large as a turned patch may need, where the real ones are."""
-    wanted = [min(m, 2 * p) for m, p in zip(plan.median_shape, plan.patch_size, strict=True)]
+    shape = [min(m, 2 * p) for m, p in zip(plan.median_shape, plan.patch_size, strict=True)]
     larger = []
     for case in prepared:
-        more = [(0, max(0, n - s)) for n, s in zip(wanted, case.labels.shape, strict=True)]
+        more = [(0, max(0, n - s)) for n, s in zip(shape, case.labels.shape, strict=True)]
         image = np.pad(case.image, [(0, 0), *more], mode="wrap")
         labels = np.pad(case.labels, more, mode="constant")
         larger.append(PreparedCase(case.name, image, labels, case.places, case.lowest))

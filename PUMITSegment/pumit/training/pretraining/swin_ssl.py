@@ -142,13 +142,13 @@ class SwinSslTask(nn.Module):
             l1 = F.l1_loss(answer.image.float(), batch.whole)
             turn = F.cross_entropy(answer.turns.float(), batch.turns)
             contrast = contrastive_loss(answer.contrast.float())
-        told = (answer.turns.argmax(1) == batch.turns).float().mean()
+        recognised = (answer.turns.argmax(1) == batch.turns).float().mean()
         return {
             "loss": l1 + turn + contrast,
             "l1": l1.detach(),
             "turn": turn.detach(),
             "contrast": contrast.detach(),
-            "told": told,
+            "told": recognised,
         }
 
 

@@ -32,8 +32,8 @@ def correct_all(
         correct_there(states, target, answer, ratio, rngs)
         return
     samples = zip(states, target.numpy(), answer.numpy(), ratio.tolist(), rngs, strict=True)
-    for state, wanted, given, spacing, rng in samples:
-        correct(state, wanted, given, spacing, rng)
+    for state, truth, shown, spacing, rng in samples:
+        correct(state, truth, shown, spacing, rng)
 
 
 def correct_there(

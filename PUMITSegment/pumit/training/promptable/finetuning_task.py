@@ -94,9 +94,11 @@ class ClickTask(PromptableTask):
                 loss = loss + share * learnt
             if before is not None:
                 with torch.no_grad():
-                    asked = PromptBatch(**{k: v[kept] for k, v in vars(prompts).items()})
-                    wanted, estimate = original.decode(before, asked)
-                drift = difference(logits[kept], iou[kept], wanted, estimate, ambiguous[kept])
+                    kept_prompts = PromptBatch(**{k: v[kept] for k, v in vars(prompts).items()})
+                    original_logits, estimate = original.decode(before, kept_prompts)
+                drift = difference(
+                    logits[kept], iou[kept], original_logits, estimate, ambiguous[kept]
+                )
                 loss = loss + (1 - share) * self.distillation_weight * drift
             return loss, shown, error
 
@@ -104,14 +106,14 @@ class ClickTask(PromptableTask):
 
 
 def difference(
-    logits: Tensor, iou: Tensor, wanted: Tensor, estimate: Tensor, ambiguous: Tensor
+    logits: Tensor, iou: Tensor, original_logits: Tensor, estimate: Tensor, ambiguous: Tensor
 ) -> Tensor:
     """How far answers are from those of another network.
 
     Args:
         logits: (B, M, D, H, W).
         iou: Estimates (B, M).
-        wanted: Logits of the other network.
+        original_logits: Logits of the other network.
         estimate: Its estimates.
         ambiguous: Whether all answers count, or the first alone, (B,).
 
@@ -119,7 +121,10 @@ def difference(
         A scalar, the smallest where they are alike.
     """
     with torch.autocast(logits.device.type, enabled=False):
-        x, truth = logits.float().flatten(2), wanted.float().flatten(2).sigmoid()  # (B, M, V)
+        x, truth = (
+            logits.float().flatten(2),
+            original_logits.float().flatten(2).sigmoid(),
+        )  # (B, M, V)
         p = x.sigmoid()
         # With squares, the optimum of soft answers is the answers themselves.
         both, each = (p * truth).sum(-1), (p.square() + truth.square()).sum(-1)

@@ -67,13 +67,13 @@ def asked_structures(
         [c for c in cases if facts[c].class_voxels[i + 1] >= FEWEST_VOXELS]
         for i in range(len(classes))
     ]
-    asked: list[tuple[str, int]] = []
+    turns: list[tuple[str, int]] = []
     for turn in range(len(cases)):
         for i, names in enumerate(having):
             if turn < len(names):
                 # Another case first for each class, so that few answers tell of many cases.
-                asked.append((names[(turn + i) % len(names)], i))
-    chosen = asked[:most]
+                turns.append((names[(turn + i) % len(names)], i))
+    chosen = turns[:most]
     return {c: sorted(i for name, i in chosen if name == c) for c in cases if c in dict(chosen)}
 
 

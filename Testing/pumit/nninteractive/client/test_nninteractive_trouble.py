@@ -72,7 +72,8 @@ def test_a_server_that_was_started_again_continues_with_all_prompts(volume):
             session.predict()
             first.stop()
             session.add_prompt(point(volume, 4, 20, 20))
-            with pytest.raises(Unreachable, match="Nothing answers"):
+            # Whichever notices first: the request, or the heartbeat beside it.
+            with pytest.raises(ServiceError, match=r"Nothing answers|server stopped"):
                 session.predict()
             with serve_nninteractive(port=port) as second:
                 expected = painted(volume, ((4, 10, 10), True), ((4, 20, 20), True))
