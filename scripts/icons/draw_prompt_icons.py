@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-FOLDER = Path(__file__).resolve().parent.parent / "PUMITSegment" / "Resources" / "Icons"
+FOLDER = Path(__file__).resolve().parents[2] / "PUMITSegment" / "Resources" / "Icons"
 SIZE = 48
 # Drawn larger and reduced, for smooth edges.
 SCALE = 8

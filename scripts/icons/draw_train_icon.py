@@ -1,4 +1,4 @@
-"""Draw the extension's icon: a scan in three slices, a click, and the segment it selects."""
+"""Draw the icon of PUMITTrain: scans with their segment, and the curve that training follows."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-ROOT = Path(__file__).resolve().parent.parent
-TARGETS = (
-    ROOT / "Resources" / "PUMIT.png",
-    ROOT / "PUMITSegment" / "Resources" / "Icons" / "PUMITSegment.png",
-)
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = ROOT / "PUMITTrain" / "Resources" / "Icons" / "PUMITTrain.png"
 SIZE = 128
 # Drawn larger and reduced, for smooth edges.
 SCALE = 8
+# Of the curve: (x, y) in the icon's pixels, rising as a Dice does.
+CURVE = ((12, 108), (24, 88), (36, 74), (50, 66), (66, 62), (84, 60))
 
 
 def draw() -> Image.Image:
@@ -24,7 +23,7 @@ def draw() -> Image.Image:
     def box(left: float, top: float, right: float, bottom: float) -> tuple[float, ...]:
         return (left * SCALE, top * SCALE, right * SCALE, bottom * SCALE)
 
-    # Slices behind the one in front, each a step up and to the right.
+    # Cases behind the one in front, each a step up and to the right.
     for step, grey in ((2, 90), (1, 60), (0, 28)):
         dx, dy = 14 * step, -14 * step
         pen.rounded_rectangle(
@@ -34,16 +33,13 @@ def draw() -> Image.Image:
             outline=(225, 232, 240, 255),
             width=3 * SCALE,
         )
-    pen.ellipse(box(15, 48, 85, 110), fill=(118, 126, 140, 255))
-    pen.ellipse(box(52, 58, 78, 92), fill=(160, 168, 180, 255))
-    # The selected organ, and the click in it.
-    pen.ellipse(box(24, 60, 56, 98), fill=(46, 190, 110, 255), outline=(190, 255, 215, 255))
-    pen.ellipse(box(33, 72, 47, 86), fill=(255, 255, 255, 255))
-    pen.ellipse(box(36.5, 75.5, 43.5, 82.5), fill=(220, 60, 60, 255))
+    pen.ellipse(box(44, 78, 86, 114), fill=(46, 190, 110, 255), outline=(190, 255, 215, 255))
+    points = [(x * SCALE, y * SCALE) for x, y in CURVE]
+    pen.line(points, fill=(255, 190, 70, 255), width=6 * SCALE, joint="curve")
+    for x, y in CURVE[1::2]:
+        pen.ellipse(box(x - 5, y - 5, x + 5, y + 5), fill=(255, 255, 255, 255))
     return image.resize((SIZE, SIZE), Image.Resampling.LANCZOS)
 
 
 if __name__ == "__main__":
-    icon = draw()
-    for target in TARGETS:
-        icon.save(target, optimize=True)
+    draw().save(TARGET, optimize=True)
