@@ -16,7 +16,7 @@ from pumit.models.user_index import register
 from pumit.networks.build import build_network
 
 CONTENT = b"weights"
-SHIPPED = ("default", "heart-mr", "hippocampus-mr")
+SHIPPED = ("default", "research", "abdomen-ct", "heart-mr", "hippocampus-mr")
 
 
 @pytest.fixture

@@ -53,9 +53,11 @@ def entry_named(name: str) -> ModelEntry:
 
 
 SHIPPED = {
-    "default": 24,
+    "abdomen-ct": 3,
+    "default": 12,
     "heart-mr": 3,
     "hippocampus-mr": 3,
+    "research": 12,
 }  # and the most MiB of each
 
 
