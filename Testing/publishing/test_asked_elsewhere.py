@@ -31,7 +31,10 @@ def test_twenty_wishes_say_where_they_were_asked_and_what_holds_the_answer(page:
     wishes = re.split(r"^## (?=\d+\. )", page, flags=re.MULTILINE)[1:]
     assert [int(wish.split(".")[0]) for wish in wishes] == list(range(1, 21))
     for wish in wishes:
-        assert re.search(r"\*[^*]*#\d+[^*]*\*", wish), wish[:60]
+        (asked,) = re.findall(r"(?<!\*)\*(?!\*)([^*]*#\d+[^*]*)\*", wish)[:1]
+        linked = re.findall(r"\[#(\d+)\]\(https://github\.com/[\w-]+/[\w-]+/issues/(\d+)\)", asked)
+        assert len(linked) == asked.count("[#") > 0, wish[:60]
+        assert all(shown == led for shown, led in linked), wish[:60]
         assert re.search(r"\*\*(Yes|In part|Not shown|No)\b", wish), wish[:60]
         assert re.search(r"`test_\w+`", wish), wish[:60]
 

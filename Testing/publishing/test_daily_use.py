@@ -41,6 +41,19 @@ def test_every_test_that_the_page_names_is_there(repository: Path, tests: str) -
     assert [name for name in named if f"def {name}(" not in tests] == []
 
 
+def test_the_first_dicom_seg_is_counted_right(repository: Path) -> None:
+    """The sum over the steps, of which a test with real clicks counts the last."""
+    page = (repository / "docs" / "explanation" / "daily_use.md").read_text(encoding="utf-8")
+    part = page.partition("## From the README to a first DICOM-SEG")[2].partition("\n## ")[0]
+    steps = [int(n) for n in re.findall(r"^\| [^|]+ \| [^|]*?(\d+) presses", part, re.MULTILINE)]
+    (told,) = re.findall(r"^(\d+) presses, 1 drag", part, re.MULTILINE)
+    assert len(steps) == 4
+    assert sum(steps) == int(told)
+    readme = (repository / "README.md").read_text(encoding="utf-8")
+    for word in ("Application Settings", "PUMITSegment", "**Install**", "scripts/demo.py"):
+        assert word in readme
+
+
 def test_every_story_has_its_picture(repository: Path, rows: list[tuple[str, str, str]]) -> None:
     page = repository / "docs" / "explanation" / "daily_use.md"
     for _point, _test, picture in rows:

@@ -2,9 +2,15 @@
 
 The ideal is so many plain processes that each do their own share of the scans, with nothing that
 gives them out, in the same run and on the same cores; the three take turns. A ratio of 0.9 says
-that giving out costs a tenth. Models are read before the clock starts.
+that giving out costs a tenth. Models are read before the clock starts. Where other programs use the
+machine, the clock tells of them; two figures of Dask do not:
 
-    python Testing/benchmarks/speed/bench_many_scans.py --workers 2 --scans 40 --rounds 3
+- processor time: that of the plain processes over that of scheduler, workers and client;
+- busy: the share of the workers' time in which they had a scan.
+
+Their product is the throughput over the workers' cores, against the ideal, on a machine of its own.
+
+    python Testing/benchmarks/speed/bench_many_scans.py --workers 3 --scans 30 --rounds 3
 
 Needs `pip install 'pumit[dask]'`. The model is a small network with random weights, whose time does
 not depend on them.
@@ -24,6 +30,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 from pumit.batch.dask_cluster import run_on_dask
 from pumit.batch.processes import run_in_processes
@@ -70,22 +77,33 @@ def make_tasks(folder: Path, count: int, settings: BatchSettings, name: str) -> 
     return tasks
 
 
-def share(tasks: list[ScanTask], ready: object, go: object) -> None:
+def processor_s(pids: list[int]) -> float:
+    """Processor time that processes have used, and those that they started."""
+    families = [psutil.Process(pid) for pid in pids]
+    families += [child for one in families for child in one.children(recursive=True)]
+    times = [process.cpu_times() for process in families]
+    return sum(t.user + t.system for t in times)
+
+
+def share(tasks: list[ScanTask], ready: object, go: object, used: object) -> None:
     """One plain process of the ideal: its first task warms it up."""
     torch.set_num_threads(1)
     do(tasks[0])
     ready.release()  # type: ignore[attr-defined]
     go.wait()  # type: ignore[attr-defined]
+    before = time.process_time()
     for task in tasks:
         do(task)
+    used.put(time.process_time() - before)  # type: ignore[attr-defined]
 
 
-def ideal(tasks: list[ScanTask], workers: int) -> float:
-    """Seconds that plain processes take for their shares."""
+def ideal(tasks: list[ScanTask], workers: int) -> tuple[float, float]:
+    """Seconds that plain processes take for their shares, and their processor time."""
     context = get_context("spawn")
-    ready, go = context.Semaphore(0), context.Event()
+    ready, go, used = context.Semaphore(0), context.Event(), context.Queue()
     processes = [
-        context.Process(target=share, args=(tasks[i::workers], ready, go)) for i in range(workers)
+        context.Process(target=share, args=(tasks[i::workers], ready, go, used))
+        for i in range(workers)
     ]
     for process in processes:
         process.start()
@@ -95,17 +113,22 @@ def ideal(tasks: list[ScanTask], workers: int) -> float:
     go.set()
     for process in processes:
         process.join()
-    return time.monotonic() - started
+    return time.monotonic() - started, sum(used.get() for _ in processes)
 
 
-def timed(outcomes: object, skipped: int) -> float:
-    """Seconds from the end of the first outcomes, which warm workers up, scaled to all."""
-    ends = []
+def timed(outcomes: object, skipped: int) -> tuple[float, list[float]]:
+    """Seconds from the end of the first outcomes, which warm workers up, scaled to all.
+
+    Returns:
+        That, and what each scan took.
+    """
+    ends, took = [], []
     for outcome in outcomes:  # type: ignore[attr-defined]
         assert isinstance(outcome, Outcome)
         assert outcome.state == "done", outcome
         ends.append(time.monotonic())
-    return (ends[-1] - ends[skipped - 1]) * len(ends) / (len(ends) - skipped)
+        took.append(outcome.seconds)
+    return (ends[-1] - ends[skipped - 1]) * len(ends) / (len(ends) - skipped), took
 
 
 def main() -> int:
@@ -138,21 +161,32 @@ def main() -> int:
         try:
             warm = 2 * args.workers
             list(run_on_dask(make_tasks(folder, warm, settings, "warm"), address))
+            processor: list[float] = []
+            busy: list[float] = []
             seconds: dict[str, list[float]] = {"ideal": [], "dask": [], "processes": []}
             for number in range(args.rounds):
                 tasks = {
                     n: make_tasks(folder, args.scans, settings, f"{n}{number}-") for n in seconds
                 }
-                seconds["ideal"].append(ideal(tasks["ideal"], args.workers))
-                seconds["dask"].append(timed(run_on_dask(tasks["dask"], address), args.workers))
-                seconds["processes"].append(
-                    timed(run_in_processes(tasks["processes"], args.workers), warm)
-                )
+                elapsed, used = ideal(tasks["ideal"], args.workers)
+                seconds["ideal"].append(elapsed)
+                pids = [os.getpid(), *(process.pid for process in cluster)]
+                before = processor_s(pids)
+                elapsed, took = timed(run_on_dask(tasks["dask"], address), args.workers)
+                seconds["dask"].append(elapsed)
+                processor.append(used / (processor_s(pids) - before))
+                busy.append(min(sum(took) / (elapsed * args.workers), 1.0))
+                elapsed, _ = timed(run_in_processes(tasks["processes"], args.workers), warm)
+                seconds["processes"].append(elapsed)
                 print(json.dumps({name: round(times[-1], 2) for name, times in seconds.items()}))
         finally:
             for process in reversed(cluster):
                 process.terminate()
                 process.wait(20)
+    for name, ratios in (("processor time", processor), ("busy", busy)):
+        print(f"dask, {name}: {statistics.median(ratios):.3f} (median of {len(ratios)})")
+    product = statistics.median(a * b for a, b in zip(processor, busy, strict=True))
+    print(f"dask, both: {product:.3f} of the ideal")
     for name in ("dask", "processes"):
         ratios = [a / b for a, b in zip(seconds["ideal"], seconds[name], strict=True)]
         print(f"{name}: {statistics.median(ratios):.3f} of the ideal (median of {len(ratios)})")
