@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,9 +20,8 @@ def links() -> dict[str, list[str]]:
     Addresses that stand for any server, such as `https://gpu.example.org` or this machine's own,
     are left out.
     """
-    pages = [f for f in ROOT.rglob("*.md") if not _is_skipped(f.relative_to(ROOT))]
     found: dict[str, list[str]] = {}
-    for file in sorted([*pages, *(ROOT / name for name in _FILES)]):
+    for file in sorted([*_pages(ROOT), *(ROOT / name for name in _FILES)]):
         for address in sorted(set(_LINK.findall(file.read_text(encoding="utf-8")))):
             plain = address.rstrip(".,;:!?*")
             host = re.sub(r"^https?://([^/:]*).*", r"\1", plain)
@@ -40,5 +40,10 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _is_skipped(file: Path) -> bool:
-    return any(part.startswith(".") or part in _SKIPPED for part in file.parts)
+def _pages(folder: Path) -> Iterator[Path]:
+    """Markdown files below a folder, without entering environments and builds."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and not (entry.name.startswith(".") or entry.name in _SKIPPED):
+            yield from _pages(entry)
+        elif entry.suffix == ".md":
+            yield entry
