@@ -92,9 +92,9 @@ class TokenizerSection:
         if is_nninteractive(self._logic.compute.capabilities):
             return answers_prompts_only(_("a tokenizer"))
         return _(
-            "No tokenizer is installed, and none comes with PUMIT. A tokenizer encodes the scan "
-            "and decodes it again, and shows what is lost on the way. Make one with "
-            "`pumit pretrain tokenizer` on the computer that computes, and connect again."
+            "No tokenizer is installed. A tokenizer encodes the scan and decodes it again, and "
+            "shows what is lost on the way. One comes with PUMIT: install PUMIT again on the "
+            "computer that computes, and connect again."
         )
 
     def _onCollapsed(self, isCollapsed: bool) -> None:

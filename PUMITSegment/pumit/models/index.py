@@ -15,8 +15,6 @@ from pumit.system.atomic import atomic_path
 from pumit.system.consent import user_folder as user_folder
 
 INDEX_FILE = "index.yaml"
-# Recipes whose models do not ship, as they gained too little for what they weigh.
-MADE_BY_YOURSELF = ("tokenizer", "vit")
 
 
 @dataclass(frozen=True)
@@ -123,11 +121,6 @@ def find_model(model: str | Path) -> Path:
             return entry.path
     if path.suffix or path.is_file():
         return path
-    if str(model) in MADE_BY_YOURSELF:
-        raise CheckpointError(
-            f"Model {str(model)!r} does not ship; make it with `pumit pretrain {model}`, or give "
-            "a checkpoint file."
-        )
     names = ", ".join(e.name for e in list_models())
     raise CheckpointError(
         f"Unknown model {str(model)!r}; known: {names}; or give a checkpoint file."

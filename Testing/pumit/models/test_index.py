@@ -53,11 +53,12 @@ def entry_named(name: str) -> ModelEntry:
 
 
 SHIPPED = {
-    "abdomen-ct": 3,
     "default": 12,
+    "tokenizer": 6,
+    "research": 12,
+    "abdomen-ct": 3,
     "heart-mr": 3,
     "hippocampus-mr": 3,
-    "research": 12,
 }  # and the most MiB of each
 
 

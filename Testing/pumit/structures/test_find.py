@@ -95,7 +95,7 @@ def test_everything_that_a_model_knows(tmp_path: Path) -> None:
     assert [label.name for label in found.found.classes] == ["Leber", "my own thing"]
     assert "10200004" in found.found.classes[0].terminology
     add_model(tmp_path / "w", "others", KIDNEYS)
-    with pytest.raises(StructureError, match="choose of organs, others"):
+    with pytest.raises(StructureError, match="choose one of organs, others"):
         find_structure(two_balls(), "everything", device="cpu")
     found = find_structure(two_balls(), "everything", model="others", device="cpu")
     assert len(found.found.classes) == 2

@@ -41,8 +41,8 @@ from pumit.volume import Volume
 logger = logging.getLogger(__name__)
 
 NO_TOKENIZER = (
-    "No tokenizer is installed, and none comes with this program. Make one with `pumit pretrain "
-    "tokenizer`, import one with `pumit models import`, or give its checkpoint file as the model."
+    "No tokenizer is installed, and the one that comes with this program is missing. Install it "
+    "again, put one into the model index, or give its checkpoint file as the model."
 )
 _HALVINGS = 4  # the tokenizer reduces 16 times in-plane
 _OVERLAP = 0.25

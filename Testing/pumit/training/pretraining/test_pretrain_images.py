@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import SimpleITK
 import yaml
-from pumit.cli.shared.training_options import find_recipe
 from pumit.errors import CheckpointError, PumitError
 from pumit.inference.tokenizer.reconstruction import load_tokenizer
 from pumit.models.card import kind_of
@@ -18,7 +17,6 @@ from pumit.models.checkpoint import load_checkpoint
 from pumit.training.pretrain import pretrain, read_recipe_file
 from pumit.training.pretraining.image_recipe import find_images
 from pumit.training.recipes.pretraining import ImagePattern
-from pumit.training.recipes.reader import read_yaml
 from pumit.volume import Volume
 
 COMMON: dict[str, Any] = {
@@ -74,20 +72,6 @@ def test_a_trained_tokenizer_reconstructs(tokenizer: Path) -> None:
     assert len(answer.use.shares) == 32
     names = load_checkpoint(tokenizer).state
     assert not any(name.startswith(("discriminator", "running")) for name in names)
-
-
-def test_a_tokenizer_that_was_made_is_found_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PUMIT_MODELS", str(tmp_path / "models"))
-    with pytest.raises(CheckpointError, match="make it with `pumit pretrain tokenizer`"):
-        pretrain(write(tmp_path / "v.yaml", VIT), tmp_path / "v")
-    assert read_yaml(find_recipe("tokenizer")[0])["register"]
-    made = {**TOKENIZER, "name": "tokenizer", "register": True}
-    pretrain(write(tmp_path / "r.yaml", made), tmp_path / "run")
-    assert load_tokenizer(device="cpu").name == "tokenizer"
-    vit = pretrain(write(tmp_path / "v.yaml", VIT), tmp_path / "v")
-    assert load_checkpoint(vit).recipe["tokenizer"]["name"] == "tokenizer"
 
 
 def test_a_vit_is_trained_with_a_tokenizer(
