@@ -52,8 +52,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(rows))
         return 0
+    columns = ("name", "kind", "state", "licence")
+    widths = {key: max(len(row[key]) for row in rows) for key in columns}
     for row in rows:
-        line = "  ".join(f"{row[k]:<12}" for k in ("name", "kind", "state", "licence"))
+        line = "  ".join(f"{row[key]:<{widths[key]}}" for key in columns)
         origin = f" ({row['origin']}, {row['added'][:10]})" if row["origin"] else ""
         print(f"{line}  {row['description']}{origin}")
     return 0
