@@ -112,7 +112,7 @@ def test_slicers_mouse_toolbar_ends_a_tool(armed: Armed, kind: str) -> None:
     assert armed.pressed == [kind]
     armed.interaction.SwitchToViewTransformMode()
     assert armed.pressed == []
-    assert "choose a kind" in armed.ui.statusLabel.text
+    assert "then click in a slice view" in armed.ui.statusLabel.text
 
 
 def test_a_right_click_ends_point(armed: Armed) -> None:

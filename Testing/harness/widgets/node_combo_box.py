@@ -148,23 +148,28 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
             self._scene.RemoveNode(self._current)
 
     def _nodes(self) -> list[Any]:
-        if self._scene is None:
+        """Nodes of the scene that are listed, in the scene's order."""
+        scene = self._scene
+        if scene is None:
             return []
-        nodes = [self._scene.GetNthNode(i) for i in range(self._scene.GetNumberOfNodes())]
-        return [node for node in nodes if self._isListed(node)]
+        # Read once: each look at a property of a widget costs more than a look at a node.
+        types, hidden_types = tuple(self.nodeTypes), tuple(self.hideChildNodeTypes)
+        child, hidden, attributes = self.showChildNodeTypes, self.showHidden, self._attributes
 
-    def _isListed(self, node: Any) -> bool:
-        if node.GetHideFromEditors() and not self.showHidden:
-            return False
-        child = self.showChildNodeTypes
-        types = [t for t in self.nodeTypes if (node.IsA(t) if child else node.GetClassName() == t)]
-        if not types or any(node.IsA(hidden) for hidden in self.hideChildNodeTypes):
-            return False
-        for kind, name, value in self._attributes:
-            held = node.GetAttribute(name)
-            if kind in types and (held is None or (value is not None and held != str(value))):
+        def isListed(node: Any) -> bool:
+            fitting = [t for t in types if (node.IsA(t) if child else node.GetClassName() == t)]
+            if not fitting or (node.GetHideFromEditors() and not hidden):
                 return False
-        return True
+            if any(node.IsA(each) for each in hidden_types):
+                return False
+            for kind, name, value in attributes:
+                held = node.GetAttribute(name)
+                if kind in fitting and (held is None or (value is not None and held != str(value))):
+                    return False
+            return True
+
+        nodes = (scene.GetNthNode(i) for i in range(scene.GetNumberOfNodes()))
+        return [node for node in nodes if isListed(node)]
 
     def _onSceneChanged(self) -> None:
         if self._scene is None:
