@@ -165,6 +165,7 @@ def short_of_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int,
     return tried
 
 
+@pytest.mark.slow
 def test_out_of_memory_makes_patches_smaller_and_goes_on(
     folder: Path, short_of_memory: list[tuple[int, ...]]
 ) -> None:
