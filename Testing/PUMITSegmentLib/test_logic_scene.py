@@ -155,6 +155,8 @@ def test_the_frame_of_a_sequence_that_is_shown_is_segmented(made: LogicScene) ->
     first.answer(A)
     assert not made.mask(made.logic.segmentID).any()
     made.logic.update()
+    assert made.worker.asked[-1] is first  # each frame has prompts of its own
+    made.click()
     second = made.worker.asked[-1]
     assert (int(first.volume.array.max()), int(second.volume.array.max())) == (100, 200)
     made.answer(B)

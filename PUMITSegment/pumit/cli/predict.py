@@ -232,9 +232,8 @@ def run(args: argparse.Namespace) -> int:
     if args.model and not args.find and kind_of_model(args.model) == "classifier":
         return classify_images(args, [scan.path for scan in find_scans(args.images)])
     if args.output is None:
-        raise ExportError(
-            f"The model {args.model!r} segments; give an output file or folder with -o."
-        )
+        model = Path(str(args.model)).name
+        raise ExportError(f"The model {model!r} segments; give an output file or folder with -o.")
     settings = settings_of(args)
     tasks = tasks_of(args, settings)
     rows: list[dict[str, Any]] = []

@@ -80,7 +80,7 @@ def test_a_yes_removes_downloads_and_nothing_else(
     assert "6.0 MB" in panel.ui.statusLabel.text
     # Nothing is asked where there is nothing to remove.
     assert press(panel, find, True) == []
-    assert "Nothing that was downloaded" in panel.ui.statusLabel.text
+    assert "no downloaded data" in panel.ui.statusLabel.text
 
 
 def test_what_is_in_use_is_said(

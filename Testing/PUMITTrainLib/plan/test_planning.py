@@ -59,7 +59,7 @@ def test_edits_are_not_lost_by_a_changed_setting(planned: Any) -> None:
     planned.logic.runs.start()
     planned.settle()
     assert not planned.launcher.launched
-    assert "loses the edits" in planned.status
+    assert "lose the edits" in planned.status
     planned.logic.parameters.validationShare = 0.2
     planned.logic.runs.start()
     planned.settle()

@@ -100,4 +100,4 @@ def test_bad_input_ends_in_one_line(
     missing = tmp_path / "missing.nii.gz"
     out = tmp_path / "a.csv"
     assert "missing.nii.gz" in refused("predict", missing, "--model", model, "-o", out)
-    assert "say with -o" in refused("predict", scan, "--model", tiny_checkpoint)
+    assert "folder with -o" in refused("predict", scan, "--model", tiny_checkpoint)

@@ -110,7 +110,7 @@ def test_bad_folders_are_one_line(refused: Any, folders: Any, tmp_path: Path) ->
     assert "no folder of cases" in refused("evaluate", tmp_path, *folders)
     assert "There is no folder" in refused("evaluate", *folders[:3], tmp_path / "none")
     assert "holds no" in refused("evaluate", *folders[:3], tmp_path)
-    assert "name holds 'c'" in refused("evaluate", *folders, "--only", "c")
+    assert "name contains 'c'" in refused("evaluate", *folders, "--only", "c")
     for path in list(folders[1].iterdir()):
         path.rename(path.with_name(f"p_{path.name}"))
     assert "rename" in refused("evaluate", *folders)
