@@ -120,6 +120,29 @@ def mr_copies(image: Array, labels: Array, random: np.random.Generator) -> Itera
     outside = np.pad(np.zeros(image.shape, dtype=bool), padding, constant_values=True)
     padded[outside] = np.abs(random.normal(0, 6, int(outside.sum())))
     yield Copy("b", padded, np.pad(labels, padding), padding)
+    for suffix in "cde":
+        yield Copy(suffix, other_contrasts(image, labels, random), labels, ((0, 0),) * 3)
+
+
+def other_contrasts(image: Array, labels: Array, random: np.random.Generator) -> Array:
+    """An abdomen in MR whose organs have other grey levels, as iron and fat give them to livers."""
+    found, brightest = image.copy(), np.percentile(image, 99)
+    # 1. Organs darker or brighter, softly at their border; both kidneys alike.
+    for values, low, high in (((1,), 0.3, 1.6), ((2, 3), 0.6, 1.3), ((4,), 0.5, 1.4)):
+        factor = np.exp(random.uniform(np.log(low), np.log(high)))
+        inside = np.isin(labels, values).astype(np.float32)
+        found *= 1 + (factor - 1) * ndimage.gaussian_filter(inside, (0, 1, 1))
+    # 2. Another curve of grey levels, which rises as the first did.
+    knots = np.array([0.2, 0.4, 0.6, 0.8])
+    curve = 0.5 * knots + 0.5 * np.sort(random.uniform(0, 1, 4))
+    grey = np.interp(found / brightest, [0, *knots, 1, 1.5], [0, *curve, 1, 1.5])
+    # 3. The field of the coil, and noise.
+    coarse = random.normal(0, 1, (2, 3, 3))
+    field = ndimage.zoom(
+        coarse, [n / m for n, m in zip(image.shape, coarse.shape, strict=True)], order=1
+    )
+    noise = random.normal(0, random.uniform(0.005, 0.03), image.shape)
+    return np.clip((grey * np.exp(0.25 * field) + noise) * brightest, 0, None)
 
 
 def ct_copies(image: Array, labels: Array, random: np.random.Generator) -> Iterator[Copy]:

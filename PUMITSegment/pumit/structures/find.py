@@ -207,12 +207,19 @@ def plan_search(
             "structure: that always works."
         )
     kept = suited or candidates
+    learnt = {c.card.modality for c in kept}
+    if not seen and model is None and "CT" in learnt and len(learnt) > 1:
+        # No header tells, and a CT in Hounsfield units would have air: models of CT come last.
+        kept = sorted(kept, key=lambda c: c.card.modality == "CT")
     if wanted.is_everything and len(kept) > 1 and model is None:
         names = ", ".join(candidate.card.name for candidate in kept)
         raise StructureError(f"Several models can find everything; choose one of {names}.")
     odd = "" if anyway else unfamiliar(volume, models.tokenizer, channel=channel)
     remarks = [] if suited else [f"{against[0]}."]
     others = tuple(c.card.name for c in kept[1:])
+    if not seen and len(learnt) > 1:
+        kinds = ", ".join(f"{c.card.name} from {c.card.modality or 'unknown'}" for c in kept)
+        remarks.append(f"The scan does not tell what made it; models learnt: {kinds}.")
     return Search(wanted, kept[0], others, (*remarks, *([odd] if odd else [])))
 
 

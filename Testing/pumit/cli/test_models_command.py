@@ -16,7 +16,15 @@ from pumit.models.user_index import register
 from pumit.networks.build import build_network
 
 CONTENT = b"weights"
-SHIPPED = ("default", "tokenizer", "research", "abdomen-ct", "heart-mr", "hippocampus-mr")
+SHIPPED = (
+    "default",
+    "tokenizer",
+    "research",
+    "abdomen-ct",
+    "abdomen-mr",
+    "heart-mr",
+    "hippocampus-mr",
+)
 
 
 @pytest.fixture
@@ -45,7 +53,7 @@ def test_list_shows_every_model_with_its_licence(run: Any) -> None:
     assert [line.split()[0] for line in lines] == [*SHIPPED, "mine"]
     assert "to be fetched" in lines[-1]
     assert "CC-BY-4.0" in lines[-1]
-    kinds = ["promptable", "tokenizer", "promptable", *["automatic"] * 4]
+    kinds = ["promptable", "tokenizer", "promptable", *["automatic"] * 5]
     assert [line.split()[1] for line in lines] == kinds
 
 

@@ -12,7 +12,15 @@ from pumit.errors import CheckpointError
 from pumit.models.card import Calibration, calibration_of, classes_of, installed_models, kind_of
 from pumit.models.checkpoint import save_checkpoint
 
-SHIPPED = {"default", "tokenizer", "research", "abdomen-ct", "heart-mr", "hippocampus-mr"}
+SHIPPED = {
+    "default",
+    "tokenizer",
+    "research",
+    "abdomen-ct",
+    "abdomen-mr",
+    "heart-mr",
+    "hippocampus-mr",
+}
 
 
 @pytest.fixture

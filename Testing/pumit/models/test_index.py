@@ -57,6 +57,7 @@ SHIPPED = {
     "tokenizer": 6,
     "research": 12,
     "abdomen-ct": 3,
+    "abdomen-mr": 3,
     "heart-mr": 3,
     "hippocampus-mr": 3,
 }  # and the most MiB of each

@@ -127,6 +127,25 @@ def test_a_model_of_another_modality_is_told_before_it_runs(tmp_path: Path) -> N
     assert find_structure(scan, "left kidney", device="cpu").model == "organs-ct"
 
 
+def test_without_a_header_a_scan_without_air_is_taken_for_no_ct(tmp_path: Path) -> None:
+    for name in ("organs-ct", "organs-mr"):
+        add_model(tmp_path / "w", name, KIDNEYS)
+    searches: list[Search] = []
+    bright = two_balls()
+    assert bright.array.min() > -500
+    found = find_structure(bright, "left kidney", device="cpu", on_search=searches.append)
+    assert found.model == "organs-mr"
+    assert "organs-ct from CT" in searches[0].sentence
+    assert find_structure(bright, "left kidney", model="organs-ct", device="cpu").model == (
+        "organs-ct"
+    )
+    array = bright.array.astype(np.float32)
+    array[0, 0, 0] = -1000
+    assert find_structure(replace(bright, array=array), "left kidney", device="cpu").model == (
+        "organs-ct"
+    )
+
+
 def test_an_odd_scan_is_told_before_the_model_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
