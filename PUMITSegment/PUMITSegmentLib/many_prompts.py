@@ -43,7 +43,7 @@ def questionsAbout(working: WorkingSegmentation, volumeNode) -> list[SegmentQues
     Raises:
         PumitError: If a prompt lies beside that scan.
     """
-    asked = []
+    questions = []
     for segmentID in promptedIDs(working):
         question = questionOf(working, segmentID, volumeNode)
         if question is None:
@@ -52,13 +52,13 @@ def questionsAbout(working: WorkingSegmentation, volumeNode) -> list[SegmentQues
         look = Appearance.of(working.node, segmentID)
         red, green, blue = look.color
         label = ClassLabel(look.name, look.terminology, (red, green, blue))
-        asked.append(SegmentQuestion(label, replace(question, prompts=prompts)))
-    return asked
+        questions.append(SegmentQuestion(label, replace(question, prompts=prompts)))
+    return questions
 
 
 def answerAll(
     session,
-    asked: Sequence[SegmentQuestion],
+    questions: Sequence[SegmentQuestion],
     model: dict[str, str],
     isCancelled: Callable[[], bool],
     tell: Callable[[float], None],
@@ -68,19 +68,19 @@ def answerAll(
     Raises:
         PumitError: If a question has no answer.
     """
-    labels = tuple(each.label for each in asked)
+    labels = tuple(each.label for each in questions)
     regions = None
-    for number, each in enumerate(asked):
+    for number, each in enumerate(questions):
         answer = session.answer(
             each.question.prompts,
             str(number + 1),
             place_count=0,
             cancelled=isCancelled,
-            progress=lambda part, number=number: tell((number + part) / len(asked)),
+            progress=lambda part, number=number: tell((number + part) / len(questions)),
         )
         mask = each.question.allow(answer.mask)
         if regions is None:
-            regions = np.zeros(mask.shape, region_type(len(asked)))
+            regions = np.zeros(mask.shape, region_type(len(questions)))
         regions |= mask.astype(regions.dtype) << regions.dtype.type(number)
     assert regions is not None
     found = LabelMap.of_regions(regions, labels)

@@ -42,7 +42,7 @@ class BatchItem:
         path: File or folder; None for a node.
         series: Which series of the folder.
         target: Where its result is written; None for a segmentation in the scene.
-        asked: Prompts of another scan's segments in this one; none for a model without prompts.
+        questions: Prompts of another scan's segments in this one; none for a model without prompts.
         problem: Why it cannot be segmented, where that is known already.
     """
 
@@ -51,7 +51,7 @@ class BatchItem:
     path: Path | None = None
     series: str | None = None
     target: Path | None = None
-    asked: Sequence[SegmentQuestion] = ()
+    questions: Sequence[SegmentQuestion] = ()
     problem: str = ""
 
 
@@ -160,7 +160,7 @@ class BatchRun:
                 answer = self._ask(item, session, modality, self._cancelled.is_set, self._tellLater)
             if item.target is None:
                 return prepareStructures(answer)
-            made = "SEMIAUTOMATIC" if item.asked else "AUTOMATIC"
+            made = "SEMIAUTOMATIC" if item.questions else "AUTOMATIC"
             algorithm = Algorithm(f"PUMIT {answer.model}", answer.version or "0", made)
             item.target.parent.mkdir(parents=True, exist_ok=True)
             segments = segments_of(answer.found)
@@ -189,7 +189,7 @@ class BatchRun:
             raise PumitError(found.sentence())
         segmentation = newSegmentation(item.node)
         keepPerFrame(segmentation, item.node)
-        addStructures(found, segmentation, item.node, self._writer, isPrompted=bool(item.asked))
+        addStructures(found, segmentation, item.node, self._writer, isPrompted=bool(item.questions))
 
     def _fail(self, error: Exception) -> None:
         """Note why a scan failed, and go on with the next."""

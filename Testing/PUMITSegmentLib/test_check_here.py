@@ -44,9 +44,9 @@ def check(made: LogicScene) -> None:
 def test_places_are_asked_for_only_when_wanted_and_shown_one_after_another(
     answered: LogicScene,
 ) -> None:
-    assert [request.placeCount for request in answered.worker.asked] == [0]
+    assert [request.placeCount for request in answered.worker.requests] == [0]
     check(answered)
-    request = answered.worker.asked[-1]
+    request = answered.worker.requests[-1]
     assert request.placeCount == 5
     assert request.segmentID == answered.logic.segmentID
     request.answer(~A, PLACES)
@@ -57,7 +57,7 @@ def test_places_are_asked_for_only_when_wanted_and_shown_one_after_another(
     assert "2 of 2" in answered.status
     check(answered)
     assert marks() == [(5, 8, 9)]
-    assert len(answered.worker.asked) == 2
+    assert len(answered.worker.requests) == 2
 
 
 def test_looking_changes_neither_the_segment_nor_its_prompts_nor_its_steps(
@@ -65,7 +65,7 @@ def test_looking_changes_neither_the_segment_nor_its_prompts_nor_its_steps(
 ) -> None:
     logic = answered.logic
     check(answered)
-    answered.worker.asked[-1].answer(~A, PLACES)
+    answered.worker.requests[-1].answer(~A, PLACES)
     assert np.array_equal(answered.mask(logic.segmentID), A)
     assert logic.promptCount(logic.segmentID) == 1
     assert logic.undo()
@@ -77,7 +77,7 @@ def test_slices_go_to_the_place(answered: LogicScene, sliceView: Any) -> None:
     for view in (axial, sagittal):
         view.show(answered.volumeNode)
     check(answered)
-    answered.worker.asked[-1].answer(A, PLACES)
+    answered.worker.requests[-1].answer(A, PLACES)
     assert axial.sliceNode.GetSliceToRAS().GetElement(2, 3) == pytest.approx(9)
     assert sagittal.sliceNode.GetSliceToRAS().GetElement(0, 3) == pytest.approx(5)
 
@@ -90,7 +90,7 @@ def test_a_place_that_a_view_does_not_show_is_brought_to_its_middle(
     axial.sliceNode.SetFieldOfView(4, 4, 1)
     axial.sliceNode.JumpSliceByCentering(25, 22, 2)
     check(answered)
-    answered.worker.asked[-1].answer(A, PLACES)
+    answered.worker.requests[-1].answer(A, PLACES)
     toRAS = axial.sliceNode.GetSliceToRAS()
     assert [toRAS.GetElement(i, 3) for i in range(3)] == pytest.approx([5, 8, 9])
 
@@ -112,7 +112,7 @@ def test_a_place_that_a_view_does_not_show_is_brought_to_its_middle(
 )
 def test_the_mark_goes_with_what_it_is_about(answered: LogicScene, leave: Any) -> None:
     check(answered)
-    answered.worker.asked[-1].answer(A, PLACES)
+    answered.worker.requests[-1].answer(A, PLACES)
     assert marks()
     leave(answered)
     assert marks() == []
@@ -120,19 +120,19 @@ def test_the_mark_goes_with_what_it_is_about(answered: LogicScene, leave: Any) -
 
 def test_after_the_next_answer_the_places_are_new(answered: LogicScene) -> None:
     check(answered)
-    answered.worker.asked[-1].answer(A, PLACES)
+    answered.worker.requests[-1].answer(A, PLACES)
     answered.click((12, 12, 12))
     answered.answer(A)
     check(answered)
-    assert answered.worker.asked[-1].placeCount == 5
-    answered.worker.asked[-1].answer(A, PLACES[1:])
+    assert answered.worker.requests[-1].placeCount == 5
+    answered.worker.requests[-1].answer(A, PLACES[1:])
     assert marks() == [(11, 8, 7)]
 
 
 def test_places_that_arrive_too_late_are_not_shown(answered: LogicScene) -> None:
     answered.logic.parameters.updateAutomatically = False
     check(answered)
-    late = answered.worker.asked[-1]
+    late = answered.worker.requests[-1]
     answered.click((12, 12, 12))
     late.answer(A, PLACES)
     assert marks() == []
@@ -142,7 +142,7 @@ def test_places_that_arrive_too_late_are_not_shown(answered: LogicScene) -> None
 def test_checking_waits_for_the_answer_and_never_displaces_it(made: LogicScene) -> None:
     made.click()
     check(made)
-    assert len(made.worker.asked) == 1
+    assert len(made.worker.requests) == 1
     made.answer(A)
     assert made.mask(made.logic.segmentID).any()
 
@@ -153,17 +153,17 @@ def test_nothing_to_check_is_said(made: LogicScene) -> None:
     made.click()
     made.answer()
     check(made)
-    made.worker.asked[-1].answer(None, ())
+    made.worker.requests[-1].answer(None, ())
     assert "no border" in made.status
     assert marks() == []
 
 
 def test_an_error_is_said_and_can_be_tried_again(answered: LogicScene) -> None:
     check(answered)
-    answered.worker.asked[-1].onError(ServiceError("The server is gone."))
+    answered.worker.requests[-1].onError(ServiceError("The server is gone."))
     assert "gone" in answered.status
     check(answered)
-    answered.worker.asked[-1].answer(A, PLACES)
+    answered.worker.requests[-1].answer(A, PLACES)
     assert marks() == [(5, 8, 9)]
 
 
@@ -175,7 +175,7 @@ def test_the_mark_is_not_saved_and_no_prompt_and_not_what_is_placed_next(
 
     before = len(promptNodesOf(answered.logic.segmentationNode))
     check(answered)
-    answered.worker.asked[-1].answer(A, PLACES)
+    answered.worker.requests[-1].answer(A, PLACES)
     node = answered.logic.checkHere.mark.node
     assert not node.GetSaveWithScene()
     assert node.GetLocked()
@@ -195,7 +195,7 @@ def test_a_scan_under_a_transform_is_checked_where_it_is_shown(answered: LogicSc
     answered.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
     answered.answer(A)  # the prompts have moved with the scan
     check(answered)
-    answered.worker.asked[-1].answer(A, PLACES)
+    answered.worker.requests[-1].answer(A, PLACES)
     assert marks() == [(35, 8, 9)]
 
 
@@ -210,7 +210,7 @@ def test_the_mark_is_seen_in_the_view(answered: LogicScene, sliceView: Any, tmp_
 
     assert yellow() == 0
     check(answered)
-    answered.worker.asked[-1].answer(A, PLACES)
+    answered.worker.requests[-1].answer(A, PLACES)
     assert yellow() > 20
     axial.save(Path(os.environ.get("PUMIT_SCREENSHOTS", tmp_path)) / "check-here.png")
     answered.logic.checkHere.forget()

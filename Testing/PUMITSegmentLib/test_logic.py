@@ -19,7 +19,7 @@ def test_a_click_without_a_segment_makes_one_and_asks(made: LogicScene) -> None:
     made.click((14, 12, 10))
     assert made.logic.segmentID
     assert made.worker.segmentIDs == [made.logic.segmentID]
-    (prompt,) = made.worker.asked[0].prompts
+    (prompt,) = made.worker.requests[0].prompts
     assert isinstance(prompt, PointPrompt)
     assert prompt.is_positive
     np.testing.assert_allclose(prompt.point_lps, (-14, -12, 10))
@@ -34,17 +34,17 @@ def test_an_answer_is_visible_in_the_segment(made: LogicScene) -> None:
 def test_the_newest_of_two_clicks_is_answered(made: LogicScene) -> None:
     made.click((14, 12, 10))
     made.click((15, 12, 10))
-    made.worker.asked[0].answer(A)
+    made.worker.requests[0].answer(A)
     assert not made.mask(made.logic.segmentID).any()
-    made.worker.asked[1].answer(B)
+    made.worker.requests[1].answer(B)
     assert np.array_equal(made.mask(made.logic.segmentID), B)
-    assert len(made.worker.asked[1].prompts) == 2
+    assert len(made.worker.requests[1].prompts) == 2
 
 
 def test_nothing_is_asked_while_updating_is_switched_off(made: LogicScene) -> None:
     made.logic.parameters.updateAutomatically = False
     made.click()
-    assert made.worker.asked == []
+    assert made.worker.requests == []
     assert "Update" in made.status
     made.logic.update()
     made.answer(A)
@@ -56,7 +56,7 @@ def test_an_error_loses_nothing_and_a_next_prompt_repairs_it(made: LogicScene) -
     made.answer(A)
     made.logic.setPositive(False)
     made.click((20, 2, 2))
-    made.worker.asked[-1].onError(PromptError("The prompts contradict each other."))
+    made.worker.requests[-1].onError(PromptError("The prompts contradict each other."))
     assert "contradict" in made.status
     assert made.logic.promptCount(made.logic.segmentID) == 2
     assert np.array_equal(made.mask(made.logic.segmentID), A)
@@ -120,7 +120,7 @@ def test_segments_have_prompts_of_their_own_and_start_positive(made: LogicScene)
     made.click((9, 12, 10))
     assert made.logic.promptCount(first) == 1
     assert made.logic.promptCount(second) == 2
-    assert made.worker.asked[-1].prompts[0].is_positive
+    assert made.worker.requests[-1].prompts[0].is_positive
 
 
 def test_only_the_selected_segments_prompts_are_shown(made: LogicScene) -> None:
@@ -276,15 +276,15 @@ def test_a_step_that_was_never_answered_is_answered_when_it_is_reached_again(
     made.click((5, 5, 5))
     made.click((6, 5, 5))
     made.answer(B)
-    asked = len(made.worker.asked)
+    asked = len(made.worker.requests)
     made.logic.undo()
-    assert len(made.worker.asked) == asked + 1
-    assert len(made.worker.asked[-1].prompts) == 1
+    assert len(made.worker.requests) == asked + 1
+    assert len(made.worker.requests[-1].prompts) == 1
     made.answer(A)
     assert np.array_equal(made.mask(made.logic.segmentID), A)
     made.logic.redo()
     assert np.array_equal(made.mask(made.logic.segmentID), B)
-    assert len(made.worker.asked) == asked + 1
+    assert len(made.worker.requests) == asked + 1
 
 
 def test_reset_can_be_taken_back(made: LogicScene) -> None:
@@ -331,7 +331,7 @@ def test_an_edit_by_hand_is_what_the_next_prompt_goes_on_from(made: LogicScene) 
     made.editByHand(made.logic.segmentID, A | B)
     made.logic.enter()
     made.click((12, 12, 12))
-    prompts = made.worker.asked[-1].prompts
+    prompts = made.worker.requests[-1].prompts
     assert [type(prompt) for prompt in prompts] == [PointPrompt, MaskPrompt, PointPrompt]
     assert np.array_equal(prompts[1].mask, A | B)
 
@@ -353,7 +353,7 @@ def test_a_mask_that_was_only_painted_is_what_the_first_prompt_goes_on_from(
     segmentID = made.logic.newSegment()
     made.editByHand(segmentID, A)
     made.click()
-    assert [type(p) for p in made.worker.asked[-1].prompts] == [MaskPrompt, PointPrompt]
+    assert [type(p) for p in made.worker.requests[-1].prompts] == [MaskPrompt, PointPrompt]
 
 
 def test_own_writing_is_no_edit_by_hand(made: LogicScene) -> None:
@@ -365,7 +365,7 @@ def test_own_writing_is_no_edit_by_hand(made: LogicScene) -> None:
     made.answer(B)
     made.logic.selectSegment(first)
     made.click((7, 7, 7))
-    assert all(isinstance(p, PointPrompt) for p in made.worker.asked[-1].prompts)
+    assert all(isinstance(p, PointPrompt) for p in made.worker.requests[-1].prompts)
     assert made.logic.promptCount(second) == 1
 
 

@@ -20,7 +20,7 @@ def test_closing_the_scene_while_computing_writes_nothing_into_the_next(made: Lo
 
     made.click()
     slicer.mrmlScene.Clear()
-    made.worker.asked[0].answer(A)
+    made.worker.requests[0].answer(A)
     assert made.logic.segmentationNode is None
     assert slicer.util.getNodesByClass("vtkMRMLSegmentationNode") == []
     made.volumeNode = made.addScan()
@@ -69,7 +69,7 @@ def test_deleting_a_node_while_computing_leaves_nothing_dangling(
         "points": slicer.util.getNodesByClass("vtkMRMLMarkupsFiducialNode")[0],
     }
     slicer.mrmlScene.RemoveNode(nodes[what])
-    made.worker.asked[0].answer(A)
+    made.worker.requests[0].answer(A)
     segmentations = slicer.util.getNodesByClass("vtkMRMLSegmentationNode")
     if what != "segmentation":
         segmentID = segmentations[0].GetSegmentation().GetNthSegmentID(0)
@@ -87,7 +87,7 @@ def test_another_frame_of_the_image_is_not_given_the_earlier_ones_mask(made: Log
 
     made.click()
     slicer.util.updateVolumeFromArray(made.volumeNode, np.zeros(SHAPE, np.int16))
-    made.worker.asked[0].answer(A)
+    made.worker.requests[0].answer(A)
     assert not made.mask(made.logic.segmentID).any()
     assert "changed" in made.status
 
@@ -149,15 +149,15 @@ def test_the_frame_of_a_sequence_that_is_shown_is_segmented(made: LogicScene) ->
     proxy = made.volumeNode = browser.GetProxyNode(sequence)
     made.logic.parameters.sourceVolume = proxy
     made.click()
-    first = made.worker.asked[-1]
+    first = made.worker.requests[-1]
     browser.SetSelectedItemNumber(1)
     logic.UpdateProxyNodesFromSequences(browser)
     first.answer(A)
     assert not made.mask(made.logic.segmentID).any()
     made.logic.update()
-    assert made.worker.asked[-1] is first  # each frame has prompts of its own
+    assert made.worker.requests[-1] is first  # each frame has prompts of its own
     made.click()
-    second = made.worker.asked[-1]
+    second = made.worker.requests[-1]
     assert (int(first.volume.array.max()), int(second.volume.array.max())) == (100, 200)
     made.answer(B)
     assert np.array_equal(made.mask(made.logic.segmentID), B)
@@ -174,7 +174,7 @@ def test_prompts_are_given_in_the_frame_of_a_moved_scan(made: LogicScene) -> Non
     made.volumeNode.SetAndObserveTransformNodeID(transform.GetID())
     made.logic.newSegment()
     made.click((14, 12, 10))  # in the list's own frame, which moves with the scan
-    (prompt,) = made.worker.asked[-1].prompts
+    (prompt,) = made.worker.requests[-1].prompts
     # The scan's own voxels do not know of the transform; the click counts from where it was.
     selection = slicer.mrmlScene.GetNodeByID("vtkMRMLSelectionNodeSingleton")
     points = slicer.mrmlScene.GetNodeByID(selection.GetActivePlaceNodeID())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pumit.errors import CheckpointError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -48,13 +50,14 @@ def restored(state: Mapping[str, A]) -> dict[str, A]:
     """Floats in place of integers and scales: tensors or arrays, as they come.
 
     Raises:
-        KeyError: If scales have no integers.
-        ValueError: If they are of another shape; torch's RuntimeError likewise.
+        CheckpointError: If scales do not fit their integers.
     """
     found: dict[str, Any] = {n: v for n, v in state.items() if not n.endswith(SCALE)}
     for name, scale in state.items():
         if name.endswith(SCALE):
-            values: Any = found[name.removesuffix(SCALE)]
-            shape = (len(values), *[1] * (values.ndim - 1))
-            found[name.removesuffix(SCALE)] = values * scale.reshape(shape)  # type: ignore[attr-defined]
+            values: Any = found.get(name.removesuffix(SCALE))
+            scales: Any = scale
+            if values is None or tuple(scales.shape) != tuple(values.shape[:1]):
+                raise CheckpointError(f"The scales {name} do not fit; fetch the model again.")
+            found[name.removesuffix(SCALE)] = values * scales.reshape(-1, *[1] * (values.ndim - 1))
     return found

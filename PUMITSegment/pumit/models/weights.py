@@ -104,6 +104,7 @@ def read_weights(path: Path, kind: ModelKind | None) -> Weights:
         raise CheckpointError(f"{path.name} is damaged: its checksum differs; fetch it again.")
     if kind is not None:
         require_kind(recipe, path.name, kind)
+    arrays = restored(arrays)
     if not all(np.isfinite(values).all() for values in arrays.values()):
         raise not_finite(path.name)
-    return Weights(restored(arrays), recipe, sha256)
+    return Weights(arrays, recipe, sha256)

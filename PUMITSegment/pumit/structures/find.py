@@ -218,8 +218,8 @@ def plan_search(
     remarks = [] if suited else [f"{against[0]}."]
     others = tuple(c.card.name for c in kept[1:])
     if not seen and len(learnt) > 1:
-        kinds = ", ".join(f"{c.card.name} from {c.card.modality or 'unknown'}" for c in kept)
-        remarks.append(f"The scan does not tell what made it; models learnt: {kinds}.")
+        trained = ", ".join(f"{c.card.name} with {c.card.modality or 'unknown'}" for c in kept)
+        remarks.append(f"The modality of the scan is unknown; models were trained: {trained}.")
     return Search(wanted, kept[0], others, (*remarks, *([odd] if odd else [])))
 
 

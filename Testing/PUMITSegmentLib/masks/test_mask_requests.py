@@ -46,7 +46,7 @@ def wanted() -> Wanted:
 def test_an_answer_is_written_and_said(wanted: Wanted) -> None:
     wanted.requests.request("liver")
     assert wanted.status.isWorking
-    wanted.worker.asked[-1].answer()
+    wanted.worker.requests[-1].answer()
     assert wanted.written == ["liver"]
     assert "Liver" in wanted.status.current.text
     assert wanted.requests.running is None
@@ -62,7 +62,7 @@ def test_a_word_is_said_only_where_it_is_known_and_green_only_when_good(wanted: 
         (None, "Liver: updated in 0.0 s.", Activity.NOTE),
     ):
         wanted.requests.request("liver")
-        wanted.worker.asked[-1].answer(dice=0.83, quality=quality)
+        wanted.worker.requests[-1].answer(dice=0.83, quality=quality)
         assert wanted.status.current.text.endswith(words)
         assert wanted.status.current.activity is activity
 
@@ -70,27 +70,27 @@ def test_a_word_is_said_only_where_it_is_known_and_green_only_when_good(wanted: 
 def test_an_overtaken_answer_is_never_written(wanted: Wanted) -> None:
     wanted.requests.request("liver")
     wanted.requests.request("liver")
-    wanted.worker.asked[0].answer()
+    wanted.worker.requests[0].answer()
     assert wanted.written == []
-    wanted.worker.asked[1].answer()
+    wanted.worker.requests[1].answer()
     assert wanted.written == ["liver"]
 
 
 def test_a_segment_that_was_displaced_is_computed_afterwards(wanted: Wanted) -> None:
     wanted.requests.request("liver")
     wanted.requests.request("spleen")
-    wanted.worker.asked[-1].answer()
+    wanted.worker.requests[-1].answer()
     assert wanted.worker.segmentIDs == ["liver", "spleen", "liver"]
-    wanted.worker.asked[-1].answer()
+    wanted.worker.requests[-1].answer()
     assert wanted.written == ["spleen", "liver"]
-    assert len(wanted.worker.asked) == 3
+    assert len(wanted.worker.requests) == 3
 
 
 def test_a_displaced_segment_that_was_removed_is_not_computed(wanted: Wanted) -> None:
     wanted.requests.request("liver")
     wanted.requests.request("spleen")
     del wanted.questions["liver"]
-    wanted.worker.asked[-1].answer()
+    wanted.worker.requests[-1].answer()
     assert wanted.worker.segmentIDs == ["liver", "spleen"]
 
 
@@ -99,7 +99,7 @@ def test_nothing_is_written_after_cancelling(wanted: Wanted) -> None:
     wanted.requests.request("spleen")
     wanted.requests.cancel()
     assert wanted.requests.running is None
-    wanted.worker.asked[-1].answer()
+    wanted.worker.requests[-1].answer()
     assert wanted.written == []
     assert wanted.worker.segmentIDs == ["liver"]
 
@@ -111,7 +111,7 @@ def test_an_error_is_one_sentence_and_others_go_on(wanted: Wanted) -> None:
     wanted.status.listeners.append(seen.append)
     wanted.requests.request("liver")
     wanted.requests.request("spleen")
-    wanted.worker.asked[-1].onError(PromptError("All prompts are negative; add a positive one."))
+    wanted.worker.requests[-1].onError(PromptError("All prompts are negative; add a positive one."))
     (problem,) = [status for status in seen if status.activity is Activity.PROBLEM]
     assert problem.text.startswith("Spleen: ")
     assert wanted.requests.running == "liver"
@@ -120,7 +120,7 @@ def test_an_error_is_one_sentence_and_others_go_on(wanted: Wanted) -> None:
 def test_forgetting_the_running_segment_lets_the_next_one_run(wanted: Wanted) -> None:
     wanted.requests.request("liver")
     wanted.requests.request("spleen")
-    spleen = wanted.worker.asked[1]
+    spleen = wanted.worker.requests[1]
     wanted.requests.forget("spleen")
     assert wanted.requests.running == "liver"
     spleen.answer()
@@ -131,7 +131,7 @@ def test_forgetting_the_running_segment_lets_the_next_one_run(wanted: Wanted) ->
 def test_nothing_is_asked_where_there_is_nothing_to_ask_about(wanted: Wanted) -> None:
     wanted.questions.clear()
     wanted.requests.request("liver")
-    assert wanted.worker.asked == []
+    assert wanted.worker.requests == []
     assert wanted.requests.running is None
 
 
@@ -147,7 +147,7 @@ def test_a_segment_that_cannot_be_asked_about_says_why_and_others_go_on(wanted: 
     assert (Activity.PROBLEM, "A prompt lies beside the image.") in [
         (status.activity, status.text) for status in seen
     ]
-    wanted.worker.asked[-1].answer()
+    wanted.worker.requests[-1].answer()
     assert wanted.written == ["liver"]
 
 
@@ -155,7 +155,7 @@ def test_places_that_a_click_overtakes_are_not_asked_for_again(wanted: Wanted) -
     places: list[Any] = []
     wanted.requests.findPlaces("liver", places.append)
     wanted.requests.request("spleen")
-    wanted.worker.asked[-1].answer()
+    wanted.worker.requests[-1].answer()
     assert wanted.worker.segmentIDs == ["liver", "spleen"]
     assert (wanted.written, places) == (["spleen"], [])
     assert wanted.requests.running is None
@@ -165,7 +165,7 @@ def test_what_runs_when_it_is_closed_is_not_answered(wanted: Wanted) -> None:
     wanted.requests.request("liver")
     wanted.requests.request("spleen")
     wanted.requests.close()
-    wanted.worker.asked[-1].answer()
+    wanted.worker.requests[-1].answer()
     assert wanted.written == []
     assert wanted.worker.segmentIDs == ["liver"]
 
@@ -173,7 +173,7 @@ def test_what_runs_when_it_is_closed_is_not_answered(wanted: Wanted) -> None:
 def test_progress_of_an_overtaken_request_is_not_shown(wanted: Wanted) -> None:
     wanted.requests.request("liver")
     wanted.requests.request("spleen")
-    liver, spleen = wanted.worker.asked
+    liver, spleen = wanted.worker.requests
     liver.onProgress(0.5)
     assert "Liver" not in wanted.status.current.text
     spleen.onProgress(0.25)

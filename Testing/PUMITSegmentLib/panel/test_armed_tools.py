@@ -44,12 +44,12 @@ class Armed(Panel):
 
         self.press(self.ui.checkHereButton)
         places = (UncertainRegion((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
-        self.worker.asked[-1].answer(A, places)
+        self.worker.requests[-1].answer(A, places)
         self.process()
         assert "check here" in self.ui.statusLabel.text
 
     def polarities(self) -> list[bool]:
-        return [prompt.is_positive for prompt in self.worker.asked[-1].prompts]
+        return [prompt.is_positive for prompt in self.worker.requests[-1].prompts]
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_box_that_was_chosen_before_check_here_is_still_drawn(armed: Armed) ->
     armed.view.click(*armed.view.rasToXy((4, 4, 9)))
     armed.view.click(*armed.view.rasToXy((14, 14, 9)))
     armed.logic.stopPlacing()  # as deep as it is
-    assert len(armed.worker.asked[-1].prompts) == 2
+    assert len(armed.worker.requests[-1].prompts) == 2
 
 
 def test_undo_that_brings_prompts_back_leaves_the_tool_as_it_is(armed: Armed) -> None:
@@ -176,9 +176,9 @@ def test_a_scene_that_was_saved_with_point_pressed_opens_with_nothing_pressed(
     reopen(armed, tmp_path / "scene.mrb")
     assert not armed.isSlicerPlacing
     assert armed.pressed == []
-    asked = len(armed.worker.asked)
+    asked = len(armed.worker.requests)
     armed.view.clickAt((14, 12, 10))
-    assert len(armed.worker.asked) == asked
+    assert len(armed.worker.requests) == asked
     assert armed.logic.promptCount(armed.logic.segmentID) == 1
     assert np.array_equal(armed.mask(armed.logic.segmentID), A)
 

@@ -41,7 +41,7 @@ class Boxes(Daily):
 
     def askedBoxes(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Least and greatest corner, RAS mm, of the boxes of the newest request."""
-        boxes = [p for p in self.worker.asked[-1].prompts if isinstance(p, BoxPrompt)]
+        boxes = [p for p in self.worker.requests[-1].prompts if isinstance(p, BoxPrompt)]
         corners = [np.array(box.corners_lps) * (-1, -1, 1) for box in boxes]
         return [(each.min(axis=0), each.max(axis=0)) for each in corners]
 
@@ -58,12 +58,12 @@ def test_corners_then_depth_and_the_status_says_which_comes_next(
 ) -> None:
     from harness.views.picture import compose
 
-    asked = len(boxes.worker.asked)
+    asked = len(boxes.worker.requests)
     boxes.press(boxes.ui.box3dButton)
     assert "two opposite corners" in boxes.status
     boxes.drawCorners()
     assert "set the depth of the box" in boxes.status
-    assert len(boxes.worker.asked) == asked  # it waits for the depth
+    assert len(boxes.worker.requests) == asked  # it waits for the depth
     boxes.other.move(*boxes.other.rasToXy((9, 9, 11.5)))  # the box follows the mouse
     compose(boxes.frame, [boxes.view, boxes.other], screenshots / "box_depth.png")
     boxes.other.click(*boxes.other.rasToXy((9, 9, 11.5)))
@@ -120,9 +120,9 @@ def test_a_tool_that_is_put_away_keeps_the_box(boxes: Boxes, end: str) -> None:
     assert len(boxes.askedBoxes()) == 1
     assert not boxes.isPressed
     # The other view is Slicer's again.
-    count = len(boxes.worker.asked)
+    count = len(boxes.worker.requests)
     boxes.other.click(*boxes.other.rasToXy((9, 9, 12)))
-    assert len(boxes.worker.asked) == count + (end == "other tool")
+    assert len(boxes.worker.requests) == count + (end == "other tool")
 
 
 def test_undo_before_the_depth_drops_the_box(boxes: Boxes) -> None:
@@ -145,9 +145,9 @@ def test_a_box_that_is_deleted_in_data_before_its_depth_is_gone(boxes: Boxes) ->
     (drawn,) = [node for node in nodes if node.GetNumberOfControlPoints()]
     slicer.mrmlScene.RemoveNode(drawn)
     assert "two opposite corners" in boxes.status
-    count = len(boxes.worker.asked)
+    count = len(boxes.worker.requests)
     boxes.other.click(*boxes.other.rasToXy((9, 9, 12)))
-    assert len(boxes.worker.asked) == count
+    assert len(boxes.worker.requests) == count
 
 
 def test_a_segment_removed_before_the_depth_takes_the_box_along(boxes: Boxes) -> None:
@@ -155,9 +155,9 @@ def test_a_segment_removed_before_the_depth_takes_the_box_along(boxes: Boxes) ->
 
     boxes.press(boxes.ui.box3dButton)
     boxes.drawCorners()
-    count = len(boxes.worker.asked)
+    count = len(boxes.worker.requests)
     boxes.logic.removeSegment(boxes.liver)
-    assert len(boxes.worker.asked) == count
+    assert len(boxes.worker.requests) == count
     assert not slicer.util.getNodesByClass("vtkMRMLMarkupsROINode")
 
 

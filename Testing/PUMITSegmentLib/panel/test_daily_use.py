@@ -58,10 +58,10 @@ def test_ctrl_click_is_outside_and_leaves_the_tool_as_it_is(daily: Daily) -> Non
 
 
 def test_ctrl_click_places_nothing_once_placing_ended(daily: Daily) -> None:
-    asked = len(daily.worker.asked)
+    asked = len(daily.worker.requests)
     daily.press(daily.ui.pointButton)
     daily.view.clickAt((14, 12, 8), control=True)
-    assert len(daily.worker.asked) == asked
+    assert len(daily.worker.requests) == asked
 
 
 # --- choosing and finding segments ----------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_edit_by_hand_opens_the_segment_editor_and_leads_back(
     assert daily.panel.editByHand.backAction is None
     daily.press(daily.ui.pointButton)
     daily.view.clickAt((9, 9, 8))
-    prompts = [type(prompt).__name__ for prompt in daily.worker.asked[-1].prompts]
+    prompts = [type(prompt).__name__ for prompt in daily.worker.requests[-1].prompts]
     assert prompts == ["PointPrompt", "MaskPrompt", "PointPrompt"]
 
 
@@ -275,7 +275,7 @@ def test_a_prompt_goes_on_from_what_was_tidied(daily: Daily) -> None:
     daily.answer(A | B)
     daily.cleanUp("Keep the largest island")
     daily.view.clickAt((11, 11, 8))
-    (prior,) = [p for p in daily.worker.asked[-1].prompts if isinstance(p, MaskPrompt)]
+    (prior,) = [p for p in daily.worker.requests[-1].prompts if isinstance(p, MaskPrompt)]
     assert np.array_equal(prior.mask, A)
 
 

@@ -77,7 +77,7 @@ def test_cancel_says_that_the_prompt_stays(panel: Panel) -> None:
 
     panel.load()
     panel.click()
-    panel.worker.asked[-1].onProgress(0.4)
+    panel.worker.requests[-1].onProgress(0.4)
     QtTest.QTest.qWait(900)
     panel.press(panel.ui.cancelButton)
     assert panel.logic.promptCount(panel.logic.segmentID) == 1

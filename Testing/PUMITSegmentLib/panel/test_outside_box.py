@@ -63,9 +63,9 @@ CUT_3D = (slice(6, 11), slice(6, 10), slice(8, 12))
 
 
 def test_a_2d_box_outside_takes_its_slice_out_and_asks_nobody(drawing: Drawing) -> None:
-    asked = len(drawing.worker.asked)
+    asked = len(drawing.worker.requests)
     drawing.outside(drawing.ui.box2dButton)
-    assert len(drawing.worker.asked) == asked
+    assert len(drawing.worker.requests) == asked
     assert np.array_equal(drawing.segment, without(A, *CUT_2D))
 
 
@@ -94,7 +94,7 @@ def test_what_a_later_prompt_finds_stays_out_of_the_box(drawing: Drawing) -> Non
     drawing.press(drawing.ui.positiveButton)
     drawing.press(drawing.ui.pointButton)
     drawing.view.clickAt((16, 12, 10))
-    request = drawing.worker.asked[-1]
+    request = drawing.worker.requests[-1]
     assert [type(prompt) for prompt in request.prompts] == [PointPrompt, PointPrompt]
     request.answer(A | B)
     assert not drawing.segment[7:10, 6:10, 8:12].any()
@@ -127,9 +127,9 @@ def test_a_painted_segment_loses_only_what_the_box_holds(drawing: Drawing) -> No
     painted = drawing.logic.newSegment()
     drawing.logic.stopPlacing()
     drawing.editByHand(painted, A | B)
-    asked = len(drawing.worker.asked)
+    asked = len(drawing.worker.requests)
     drawing.outside(drawing.ui.box2dButton)
-    assert len(drawing.worker.asked) == asked
+    assert len(drawing.worker.requests) == asked
     assert np.array_equal(drawing.mask(painted), without(A | B, *CUT_2D))
 
 
@@ -149,7 +149,7 @@ def test_a_box_outside_alone_asks_for_a_prompt_inside(drawing: Drawing) -> None:
 
 def test_a_box_inside_is_still_a_box_for_the_model(drawing: Drawing) -> None:
     drawing.draw(drawing.ui.box3dButton, (7.5, 5.5, 8), (11.5, 9.5, 8))
-    prompts = drawing.worker.asked[-1].prompts
+    prompts = drawing.worker.requests[-1].prompts
     assert [type(prompt) for prompt in prompts] == [PointPrompt, BoxPrompt]
 
 
@@ -192,7 +192,7 @@ def test_places_in_the_box_are_not_to_be_checked(drawing: Drawing) -> None:
         UncertainRegion((-9.0, -8.0, 8.0), 0.4, 2.0, None),
         UncertainRegion((-5.0, -5.0, 6.0), 0.4, 2.0, None),
     )
-    drawing.worker.asked[-1].answer(A, places)
+    drawing.worker.requests[-1].answer(A, places)
     assert "1 of 1" in drawing.ui.statusLabel.text
 
 

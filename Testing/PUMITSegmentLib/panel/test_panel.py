@@ -118,7 +118,7 @@ def test_each_kind_of_prompt_is_placed_by_its_button(
             view.click(*corner)
         view.click(*corners[-1], button="Right")
     assert panel.logic.promptCount(panel.logic.segmentID) == 1, panel.ui.statusLabel.text
-    assert panel.worker.asked
+    assert panel.worker.requests
     assert widget.checked  # ready for the next one
 
 
@@ -136,7 +136,7 @@ def test_polarity_starts_positive_and_is_the_next_prompts(panel: Panel) -> None:
     panel.click()
     panel.press(panel.ui.negativeButton)
     panel.click((20, 20, 5))
-    assert [p.is_positive for p in panel.worker.asked[-1].prompts] == [True, False]
+    assert [p.is_positive for p in panel.worker.requests[-1].prompts] == [True, False]
     panel.press(panel.ui.newSegmentButton)
     assert panel.ui.positiveButton.checked
 
@@ -162,7 +162,7 @@ def test_updating_can_be_switched_off_and_done_by_hand(panel: Panel) -> None:
     panel.press(panel.ui.updateAutomaticallyCheckBox)
     assert not panel.logic.parameters.updateAutomatically
     panel.click()
-    assert panel.worker.asked == []
+    assert panel.worker.requests == []
     panel.press(panel.ui.updateButton)
     panel.answer(A)
     assert panel.mask(panel.logic.segmentID).any()
@@ -180,7 +180,7 @@ def test_check_here_is_a_button_for_segments_with_prompts(panel: Panel) -> None:
     panel.answer(A)
     panel.press(panel.ui.checkHereButton)
     places = (UncertainRegion((-5.0, -8.0, 9.0), 0.4, 2.0, None),)
-    panel.worker.asked[-1].answer(A, places)
+    panel.worker.requests[-1].answer(A, places)
     assert "check here" in panel.ui.statusLabel.text
     panel.press(panel.ui.undoButton)
     assert panel.logic.checkHere.mark.node is None
@@ -255,7 +255,7 @@ def test_progress_with_cancel_appears_only_where_it_takes_long(panel: Panel) -> 
     panel.load()
     panel.click()
     assert not panel.ui.cancelButton.isVisible()
-    panel.worker.asked[-1].onProgress(0.4)
+    panel.worker.requests[-1].onProgress(0.4)
     QtTest.QTest.qWait(900)
     assert panel.ui.progressBar.isVisible()
     assert panel.ui.progressBar.value == 40

@@ -115,7 +115,7 @@ def test_prompts_correct_what_a_model_found(panel: ModelPanel) -> None:
     panel.wait(lambda: panel.segmentNames())
     found = panel.mask(panel.logic.segmentID)
     panel.click()
-    prompts = panel.worker.asked[-1].prompts
+    prompts = panel.worker.requests[-1].prompts
     assert [type(prompt) for prompt in prompts] == [MaskPrompt, PointPrompt]
     assert np.array_equal(prompts[0].mask, found)
 

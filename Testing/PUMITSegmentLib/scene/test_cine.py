@@ -48,8 +48,8 @@ class Cine(Panel):
         self.process()
 
     @property
-    def asked(self) -> list[Any]:
-        return list(self.worker.asked[-1].prompts)
+    def prompts(self) -> list[Any]:
+        return list(self.worker.requests[-1].prompts)
 
     def now(self) -> np.ndarray:
         return self.mask(self.segmentID)
@@ -71,7 +71,7 @@ def test_each_frame_has_its_own_segments(cine: Cine) -> None:
     assert cine.logic.promptCount(cine.segmentID) == 0
     assert cine.ui.pointButton.checked
     cine.view.clickAt((9, 9, 9))
-    assert len(cine.asked) == 1
+    assert len(cine.prompts) == 1
     cine.answer(B)
     cine.goTo(0)
     np.testing.assert_array_equal(cine.now(), A)
@@ -91,7 +91,7 @@ def test_prompts_and_steps_wait_for_their_frame(cine: Cine) -> None:
     cine.goTo(0)
     assert cine.logic.promptCount(cine.segmentID) == 1
     cine.view.clickAt((11, 11, 8))
-    assert len(cine.asked) == 2
+    assert len(cine.prompts) == 2
     cine.answer(A | B)
     cine.press(cine.ui.undoButton)
     np.testing.assert_array_equal(cine.now(), A)
@@ -111,14 +111,14 @@ def test_what_changed_flashes_in_its_own_frame_only(cine: Cine) -> None:
 
 def test_an_answer_for_a_frame_that_is_left_is_not_written(cine: Cine) -> None:
     cine.view.clickAt((8, 8, 8))
-    late = cine.worker.asked[-1]
+    late = cine.worker.requests[-1]
     cine.goTo(1)
     late.answer(A)
     assert not cine.now().any()
     cine.goTo(0)
     assert not cine.now().any()
     cine.press(cine.ui.updateButton)
-    assert len(cine.asked) == 1
+    assert len(cine.prompts) == 1
     cine.answer(A)
     np.testing.assert_array_equal(cine.now(), A)
 
@@ -132,14 +132,14 @@ def test_a_frame_starts_from_the_last_ones_mask(cine: Cine) -> None:
     cine.goTo(1)
     assert cine.ui.continueButton.text == "Continue from 1"
     cine.press(cine.ui.continueButton)
-    (prior,) = cine.asked
+    (prior,) = cine.prompts
     assert isinstance(prior, MaskPrompt)
     np.testing.assert_array_equal(prior.mask, A)
     cine.answer(B)
     np.testing.assert_array_equal(cine.now(), B)
     # What clicks correct is the answer, and not what was in the frame before.
     cine.view.clickAt((12, 12, 12))
-    prior = cine.asked[0]
+    prior = cine.prompts[0]
     assert isinstance(prior, MaskPrompt)
     np.testing.assert_array_equal(prior.mask, B)
     cine.answer(A | B)
@@ -171,12 +171,12 @@ def test_a_run_through_the_frames_stops_where_nothing_is_found(cine: Cine) -> No
     cine.process()
     assert cine.browser.GetSelectedItemNumber() == 1
     assert "nothing was found" in cine.status
-    asked = len(cine.worker.asked)
+    asked = len(cine.worker.requests)
     cine.view.clickAt((9, 9, 9))
     cine.answer(B)
     cine.process()
     assert cine.browser.GetSelectedItemNumber() == 1
-    assert len(cine.worker.asked) == asked + 1
+    assert len(cine.worker.requests) == asked + 1
 
 
 def test_a_run_through_the_frames_is_cancelled(cine: Cine) -> None:

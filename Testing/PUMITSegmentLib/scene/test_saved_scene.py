@@ -30,7 +30,7 @@ def test_a_scene_of_an_earlier_version_goes_on(panel: Panel) -> None:
 
     panel.logic.selectSegment(liver)
     panel.click((10, 10, 6))
-    prompts = [prompt.point_lps for prompt in panel.worker.asked[-1].prompts]
+    prompts = [prompt.point_lps for prompt in panel.worker.requests[-1].prompts]
     assert prompts == [(-14, -12, 10), (-8, -8, 8), (-10, -10, 6)]
     panel.answer(CORRECTED)
     assert np.array_equal(panel.mask(liver), CORRECTED)

@@ -60,7 +60,7 @@ def test_surfaces_are_converted_after_a_question_and_clicks_correct_them(
     assert loaded.ui.pointButton.checked
     assert dice(loaded.mask(loaded.liver), A) > 0.9
     loaded.click()
-    prior = loaded.worker.asked[-1].prompts[0]
+    prior = loaded.worker.requests[-1].prompts[0]
     assert isinstance(prior, MaskPrompt)
     assert dice(prior.mask, A) > 0.9
     loaded.answer(A)
@@ -102,7 +102,7 @@ def test_a_label_map_is_a_start_that_clicks_correct(panel: Panel) -> None:
     assert panel.logic.segmentID == liver
     assert np.array_equal(panel.mask(liver), A)
     panel.click()
-    prior = panel.worker.asked[-1].prompts[0]
+    prior = panel.worker.requests[-1].prompts[0]
     assert isinstance(prior, MaskPrompt)
     assert np.array_equal(prior.mask, A)
 

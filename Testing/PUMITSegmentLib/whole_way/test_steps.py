@@ -67,7 +67,7 @@ def test_five_jobs_take_as_many_steps_as_the_page_says(
     took.append(counted.taken())
     # Away with too much at one place.
     counted.clickAt((11, 11, 8), control=True)
-    assert [prompt.is_positive for prompt in counted.worker.asked[-1].prompts] == [True, False]
+    assert [prompt.is_positive for prompt in counted.worker.requests[-1].prompts] == [True, False]
     smaller = A.copy()
     smaller[:, 10:, 10:] = False
     smaller[18, 20, 25] = True  # an island

@@ -12,19 +12,12 @@ import pytest
 import requests
 import yaml
 from pumit.models.checkpoint import save_checkpoint
+from pumit.models.index import package_folder, read_index
 from pumit.models.user_index import register
 from pumit.networks.build import build_network
 
 CONTENT = b"weights"
-SHIPPED = (
-    "default",
-    "tokenizer",
-    "research",
-    "abdomen-ct",
-    "abdomen-mr",
-    "heart-mr",
-    "hippocampus-mr",
-)
+SHIPPED = {e.name: e.kind for e in read_index(package_folder(), package_folder())}
 
 
 @pytest.fixture
@@ -53,7 +46,7 @@ def test_list_shows_every_model_with_its_licence(run: Any) -> None:
     assert [line.split()[0] for line in lines] == [*SHIPPED, "mine"]
     assert "to be fetched" in lines[-1]
     assert "CC-BY-4.0" in lines[-1]
-    kinds = ["promptable", "tokenizer", "promptable", *["automatic"] * 5]
+    kinds = [*SHIPPED.values(), "automatic"]
     assert [line.split()[1] for line in lines] == kinds
 
 

@@ -11,16 +11,9 @@ import yaml
 from pumit.errors import CheckpointError
 from pumit.models.card import Calibration, calibration_of, classes_of, installed_models, kind_of
 from pumit.models.checkpoint import save_checkpoint
+from pumit.models.index import package_folder, read_index
 
-SHIPPED = {
-    "default",
-    "tokenizer",
-    "research",
-    "abdomen-ct",
-    "abdomen-mr",
-    "heart-mr",
-    "hippocampus-mr",
-}
+SHIPPED = {entry.name for entry in read_index(package_folder(), package_folder())}
 
 
 @pytest.fixture

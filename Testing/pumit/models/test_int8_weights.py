@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pumit.errors import CheckpointError
 from pumit.models.checkpoint import FORMAT_INT8, load_checkpoint, save_checkpoint
 from pumit.models.int8_weights import FEWEST_VALUES, SCALE, quantised, restored
 from pumit.models.weights import read_weights
@@ -56,3 +57,31 @@ def test_a_checkpoint_is_half_as_large_and_reads_alike_with_and_without_torch(
     assert in_torch.state.keys() == in_numpy.arrays.keys() == state.keys()
     for name, tensor in in_torch.state.items():
         np.testing.assert_array_equal(tensor.float().numpy(), in_numpy.arrays[name])
+
+
+@pytest.mark.parametrize("scales", [None, torch.ones(15), torch.ones(16, 1), torch.tensor(1.0)])
+def test_scales_that_do_not_fit_are_one_line(
+    state: dict[str, Tensor], tmp_path: Path, scales: Tensor | None
+) -> None:
+    stored = quantised(state)
+    if scales is None:
+        del stored["kernel"]
+    else:
+        stored["kernel" + SCALE] = scales
+    path = tmp_path / "odd.safetensors"
+    save_checkpoint(path, stored, {"network": "promptable"})
+    for read in (load_checkpoint, lambda path: read_weights(path, None)):
+        with pytest.raises(CheckpointError, match="do not fit") as caught:
+            read(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_scales_beyond_what_floats_hold_are_refused(
+    state: dict[str, Tensor], tmp_path: Path
+) -> None:
+    stored = quantised(state)
+    stored["kernel" + SCALE] = torch.full((16,), 3e38)
+    path = tmp_path / "odd.safetensors"
+    save_checkpoint(path, stored, {"network": "promptable"})
+    with np.errstate(over="ignore"), pytest.raises(CheckpointError, match="not finite"):
+        read_weights(path, None)

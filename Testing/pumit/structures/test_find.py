@@ -135,7 +135,7 @@ def test_without_a_header_a_scan_without_air_is_taken_for_no_ct(tmp_path: Path) 
     assert bright.array.min() > -500
     found = find_structure(bright, "left kidney", device="cpu", on_search=searches.append)
     assert found.model == "organs-mr"
-    assert "organs-ct from CT" in searches[0].sentence
+    assert "organs-ct with CT" in searches[0].sentence
     assert find_structure(bright, "left kidney", model="organs-ct", device="cpu").model == (
         "organs-ct"
     )

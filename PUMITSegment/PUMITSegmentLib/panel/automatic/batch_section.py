@@ -187,10 +187,10 @@ class BatchSection:
             PumitError: If that the user agreed cannot be remembered.
         """
         if self._isPrompted:
-            told = dict((self._logic.compute.capabilities or {}).get("model") or {})
+            model = dict((self._logic.compute.capabilities or {}).get("model") or {})
 
             def answer(item, session, modality, isCancelled, tell):
-                return answerAll(session, item.asked, told, isCancelled, tell)
+                return answerAll(session, item.questions, model, isCancelled, tell)
 
             return answer
         structure = self._ui.structureEdit.text.strip()
@@ -216,6 +216,6 @@ class BatchSection:
 def _givePrompts(item: BatchItem, working) -> None:
     """Note what is asked about a scan, while its prompts are there."""
     try:
-        item.asked = questionsAbout(working, item.node)
+        item.questions = questionsAbout(working, item.node)
     except PumitError as error:
         item.problem = str(error)

@@ -57,7 +57,7 @@ from pumit.preprocessing.fields import Field, Pyramid
 
 FINER = 0.75  # a field this much finer than the shown one is worth another embedding
 
-IsCancelled = Callable[[], bool] | None  # asked between fields
+IsCancelled = Callable[[], bool] | None  # called before each field
 
 
 @dataclass

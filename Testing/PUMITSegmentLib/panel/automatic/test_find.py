@@ -50,7 +50,7 @@ def test_a_structure_is_found_and_clicks_correct_it(panel: ServedPanel) -> None:
     found = panel.mask(panel.logic.segmentID)
     assert found.any()
     panel.click()
-    prompts = panel.worker.asked[-1].prompts
+    prompts = panel.worker.requests[-1].prompts
     assert [type(prompt) for prompt in prompts] == [MaskPrompt, PointPrompt]
     assert np.array_equal(prompts[0].mask, found)
     panel.press(panel.ui.undoButton)
