@@ -221,7 +221,12 @@ def test_readmes_links_lead_somewhere(repository: Path, readme: str) -> None:
 
 def test_moving_pictures_are_small_and_move(repository: Path) -> None:
     films = sorted((repository / "Resources" / "prompts").glob("*.gif"))
-    assert [film.stem for film in films] == ["box", "click", "lasso", "scribble"]
+    kinds = ["box", "click", "find", "flat_box", "lasso", "mask", "scribble"]
+    assert [film.stem for film in films] == kinds
+    page = (repository / "docs" / "how-to" / "prompts.md").read_text(encoding="utf-8")
+    for part in page.split("\n## ")[1:]:
+        assert "Resources/prompts/" in part, part.splitlines()[0]
+    assert all(f"Resources/prompts/{kind}.gif" in page for kind in kinds)
     for film in films:
         assert film.stat().st_size < 1.5 * MIB
         with Image.open(film) as picture:

@@ -1,9 +1,12 @@
-"""Draw moving pictures of prompts and their answers: `python scripts/draw_prompts.py CASE`.
+"""Draw moving pictures of prompts and their answers: `python scripts/draw_prompts.py THIGH TORSO`.
 
-CASE is the folder of STS_001 (`image.nii.gz`) of the TCIA collection Soft-tissue-Sarcoma (Vallières
-et al. 2015, CC BY 3.0), of which pictures may be shown. Every answer is the default model's, to the
-prompt that the picture shows, on one axial slice and one coronal one of a volume that is segmented
-whole. The default weights were trained with this scan, among others.
+THIGH is the scan STS_001 of the TCIA collection Soft-tissue-Sarcoma (Vallières et al. 2015,
+CC BY 3.0), TORSO the CT in the tests of TotalSegmentator (Wasserthal et al., Apache-2.0); pictures
+of both may be shown. Every answer is the default model's, to the prompt that the picture shows, on
+one axial slice and one coronal one of a volume that is segmented whole; what is found by its name
+is abdomen-ct's, to whose licence one has to agree before (`pumit models accept abdomen-ct`). The
+default weights were trained with both scans, among others. Names after the scans draw those films
+alone.
 """
 
 from __future__ import annotations
@@ -29,6 +32,11 @@ SEGMENT, INSIDE, OUTSIDE = "#2ec4b6", "#ffd166", "#ef476f"
 TUMOUR = (69.3, 9.8, -796.3)
 TOO_FAR = (43.0, 57.6, -793.0)
 SHOWN = (69.3, 9.8, -793.0)
+LOWER, UPPER = (12.0, -50.0, -838.0), (131.0, 64.0, -735.0)
+# A rough mask with its radii (D, H, W), and a place outside of the tumour that it covers.
+ROUGH, ROUGH_MM, TOO_MUCH = (90.0, 12.0, -791.0), (42.0, 38.0, 42.0), (126.0, 8.0, -793.0)
+# Where the other scan shows liver, spleen and both kidneys.
+KIDNEY = (60.0, -130.0, 360.0)
 MILLISECONDS = 1400
 
 Lps = tuple[float, float, float]
@@ -109,6 +117,28 @@ class Film:
         return draw
 
 
+def upright(volume: Volume) -> Volume:
+    """A scan along the axes of LPS whose rows and columns go to the back and to the left."""
+    signs = np.diag(volume.direction)[[2, 1, 0]]
+    first = np.where(signs < 0, np.array(volume.shape) - 1, 0)
+    return Volume(
+        np.ascontiguousarray(np.flip(volume.array, np.flatnonzero(signs < 0))),
+        volume.spacing_mm,
+        tuple(volume.index_to_world([first])[0]),
+    )
+
+
+def rectangle(lower: Lps, upper: Lps) -> list[Lps]:
+    """The outline of a box on the slice that is shown."""
+    corners = [
+        (lower[0], lower[1]),
+        (upper[0], lower[1]),
+        (upper[0], upper[1]),
+        (lower[0], upper[1]),
+    ]
+    return [(x, y, SHOWN[2]) for x, y in [*corners, corners[0]]]
+
+
 def circle(center: Lps, radius_mm: float) -> list[Lps]:
     """A circle on an axial slice."""
     turns = np.linspace(0, 2 * np.pi, 40)
@@ -118,13 +148,8 @@ def circle(center: Lps, radius_mm: float) -> list[Lps]:
     ]
 
 
-def main() -> int:
-    """Draw every film; returns the exit status."""
-    volume = Volume.read(Path(sys.argv[1]) / "image.nii.gz")
-    session = pumit.InteractiveSession(pumit.load_segmenter("default", device="cpu"))
-    session.set_volume(volume)
-
-    film = Film(volume)
+def click(film: Film, session: pumit.InteractiveSession) -> None:
+    """A click, and one on what does not belong."""
     film.frame("A scan of a thigh with a tumour", SHOWN, None, [])
     inside = film.marker(TUMOUR, INSIDE)
     film.frame("One click in the tumour ...", SHOWN, None, [inside])
@@ -135,29 +160,38 @@ def main() -> int:
     session.add_point(TOO_FAR, positive=False)
     film.frame("... takes away what hangs together with it", SHOWN, session.predict(), [outside])
     film.frame("Two clicks: to be checked, and exported", SHOWN, session.predict(), [])
-    film.save("click")
 
-    session.reset()
-    film = Film(volume)
-    low, high = (12.0, -50.0, -838.0), (131.0, 64.0, -735.0)
-    corners = [(low[0], low[1]), (high[0], low[1]), (high[0], high[1]), (low[0], high[1])]
-    box = film.line([(x, y, TUMOUR[2]) for x, y in [*corners, corners[0]]], INSIDE)
-    film.frame("A box around it, in 3D or on one slice ...", SHOWN, None, [box])
-    session.add_box(low, high)
-    film.frame("... and its segment", SHOWN, session.predict(), [box])
-    film.save("box")
 
-    session.reset()
-    film = Film(volume)
+def box(film: Film, session: pumit.InteractiveSession) -> None:
+    """A box around the tumour in 3D."""
+    drawn = film.line(rectangle(LOWER, UPPER), INSIDE)
+    film.frame("A box around it, with a depth ...", SHOWN, None, [drawn])
+    session.add_box(LOWER, UPPER)
+    film.frame("... and its segment", SHOWN, session.predict(), [drawn])
+
+
+def flat_box(film: Film, session: pumit.InteractiveSession) -> None:
+    """A box on one slice."""
+    drawn = film.line(rectangle(LOWER, UPPER), INSIDE)
+    film.frame("A box on one slice, by two clicks ...", SHOWN, None, [drawn])
+    session.add_box((*LOWER[:2], SHOWN[2]), (*UPPER[:2], SHOWN[2]))
+    film.frame(
+        "... and its segment, above and below that slice, too", SHOWN, session.predict(), [drawn]
+    )
+
+
+def scribble(film: Film, session: pumit.InteractiveSession) -> None:
+    """A scribble in the tumour."""
     stroke = [(TUMOUR[0] + x, TUMOUR[1] + 8 * np.sin(x / 6), TUMOUR[2]) for x in range(-20, 21, 2)]
     line = film.line(stroke, INSIDE)
     film.frame("A scribble along it ...", SHOWN, None, [line])
     session.add_scribble(stroke)
     film.frame("... and its segment", SHOWN, session.predict(), [line])
-    film.save("scribble")
 
-    session.reset()
-    film = Film(volume)
+
+def lasso(film: Film, session: pumit.InteractiveSession) -> None:
+    """A lasso around the tumour, by the points that stand for it."""
+    volume = film.volume
     middle_lps = (60.0, 8.0, TUMOUR[2])
     outline = circle(middle_lps, 44.0)
     line = film.line(outline, INSIDE)
@@ -171,7 +205,48 @@ def main() -> int:
     for prompt in lasso_prompts(drawn[None], (int(depth), 0, 0), volume, is_positive=True):
         session.add_prompt(prompt)
     film.frame("... and its segment", SHOWN, session.predict(), [line])
-    film.save("lasso")
+
+
+def mask(film: Film, session: pumit.InteractiveSession) -> None:
+    """A rough mask, as a label map or the Segment Editor gives it, and a click that corrects it."""
+    volume = film.volume
+    center = volume.world_to_index([ROUGH])[0]
+    steps_mm = [
+        (index - middle) * s
+        for index, middle, s in zip(
+            np.indices(volume.shape), center, volume.spacing_mm, strict=True
+        )
+    ]
+    rough = sum((step / radius) ** 2 for step, radius in zip(steps_mm, ROUGH_MM, strict=True)) < 1
+    film.frame("A mask: painted by hand, a label map, or a model's ...", SHOWN, rough, [])
+    session.set_mask_prior(rough)
+    outside = film.marker(TOO_MUCH, OUTSIDE)
+    film.frame("... is a start: one click where it is wrong ...", SHOWN, rough, [outside])
+    session.add_point(TOO_MUCH, positive=False)
+    film.frame("... corrects it there, and leaves the rest", SHOWN, session.predict(), [outside])
+
+
+def find(film: Film, _session: pumit.InteractiveSession) -> None:
+    """Two organs, each found by its name."""
+    film.frame("A CT of the abdomen, and nobody clicks", KIDNEY, None, [])
+    for structure in ("left kidney", "liver"):
+        found = pumit.find_structure(film.volume, structure, model="abdomen-ct", device="cpu")
+        film.frame(f'Find "{structure}"', KIDNEY, found.mask, [])
+
+
+FILMS = {each.__name__: each for each in (click, box, flat_box, scribble, lasso, mask, find)}
+
+
+def main() -> int:
+    """Draw the films; returns the exit status."""
+    thigh, torso = (upright(Volume.read(path)) for path in sys.argv[1:3])
+    session = pumit.InteractiveSession(pumit.load_segmenter("default", device="cpu"))
+    session.set_volume(thigh)
+    for name in sys.argv[3:] or FILMS:
+        session.reset()
+        film = Film(torso if name == "find" else thigh)
+        FILMS[name](film, session)
+        film.save(name)
     return 0
 
 

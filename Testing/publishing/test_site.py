@@ -64,7 +64,8 @@ HOSTS = {
 FORMS = {
     "arxiv.org": r"abs/\d{4}\.\d{5}",
     "doi.org": r"10\.\d{4,9}/\S+",
-    "github.com": r"[\w-]+/[\w.-]+(/(issues(/\d+)?|security/advisories/new|(blob|tree)/\S+))?",
+    "github.com": r"[\w-]+/[\w.-]+"
+    r"(/((issues|pull)(/\d+)?|security/advisories/new|(blob|tree)/\S+))?",
     "creativecommons.org": r"(licenses|publicdomain)/[\w-]+/\d\.\d/",
 }
 

@@ -1,20 +1,22 @@
 """Every sentence with which the program refuses something, read from its sources.
 
 A user-facing error is a class of `pumit/errors.py` or one that derives from it; what is made of it
-with a text is a sentence that a user can meet. What varies in a sentence is written as an ellipsis.
+with a text is a sentence that a user can meet. So is what a check finds wrong with a case or an
+export, and what a panel says did not work. What varies in a sentence is written as an ellipsis.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("PUMITSegment", "PUMITTrain")
+HOW_TO = ROOT / "docs" / "how-to"
 VARIES = "…"
 # Where a user meets them: first part of the path that fits.
 AREAS = {
@@ -23,8 +25,8 @@ AREAS = {
     "PUMITSegment/PUMITSlicerLib": "In Slicer",
     "PUMITSegment/PUMITSegmentLib": "In PUMIT Segment",
     "PUMITTrain": "In PUMIT Train",
-    "PUMITSegment/pumit/cli": "Command line",
-    "PUMITSegment/pumit/client": "Worker and servers",
+    "PUMITSegment/pumit/cli/": "Command line",
+    "PUMITSegment/pumit/client/": "Worker and servers",
     "PUMITSegment/pumit/nninteractive": "Worker and servers",
     "PUMITSegment/pumit/server": "What a server refuses",
     "PUMITSegment/pumit/wire": "What a server refuses",
@@ -39,12 +41,28 @@ AREAS = {
     "PUMITSegment/pumit/evaluation": "Evaluation",
     "PUMITSegment/pumit": "Segmenting",
 }
+# What checks find: the function or class that takes the sentence, and where among its arguments.
+FINDINGS = {"CaseProblem": 1, "Problem": 1, "_stop": 0, "_warn": 0}
+# A text of a panel with one of these says that something did not work.
+TROUBLE = re.compile(
+    r"\b(allows nothing|cannot|could not|does not (exist|offer)|failed|gone|has no|is empty:|"
+    r"is (missing|needed)|Internal error|lacks|leaves the|lies outside|no longer|No coded term|"
+    r"[Nn]ot (installed|named|valid)|nothing was found|unexpectedly|was deleted)\b"
+)
+# What has such a word and tells of no trouble.
+NO_TROUBLE = {
+    "Everything that is needed is installed.": "says that all is well",
+    "Look at the table: what is red cannot be used, what is amber should be looked at.": "help",
+    "Delete the run … with its checkpoints, curves and pictures? This cannot be undone. A model of "
+    "it that PUMIT Segment lists stays there.": "a question",
+}
+# Methods of a text after which it still is the sentence.
+_PASSED_ON = ("format", "removesuffix")
 _INTRODUCTION = """# Every message
 
 All sentences with which PUMIT refuses something, read from its sources: {count} of them. An
-ellipsis stands for what varies. Search this page (Ctrl+F) for a part of what you see. Nearly all
-say themselves what to do; those that need more words, and the ones met most, are under
-[troubleshooting](../how-to/troubleshooting.md), marked here by an arrow.
+ellipsis stands for what varies. Search this page (Ctrl+F) for a part of what you see; the arrow
+leads to what it means and what to do.
 """
 
 
@@ -62,32 +80,43 @@ class Message:
         return next(area for start, area in AREAS.items() if self.file.startswith(start))
 
 
+@dataclass
+class _Source:
+    """One file: what its names stand for, as far as texts go."""
+
+    tree: ast.Module
+    named: dict[str, list[ast.expr]] = field(default_factory=dict)
+    imported: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
 @cache
 def messages() -> tuple[Message, ...]:
-    """Every sentence once, in the order of the sources."""
-    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in _sources()}
-    kinds = _error_classes(trees.values())
-    texts = _named_texts(trees.values())
+    """Every sentence once in each area, in the order of the sources."""
+    reader = _Reader()
     found: dict[tuple[str, str], Message] = {}
-    for file, tree in trees.items():
-        name = file.relative_to(ROOT).as_posix()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and node.args and _name(node.func) in kinds:
-                for text in _texts(node.args[0], texts):
-                    message = Message(" ".join(text.split()), _name(node.func), name)
-                    if re.search(r"\w{2}", message.text.replace(VARIES, "")):
-                        found.setdefault((message.text, message.area), message)
+    for file, kind, text in reader.sentences():
+        message = Message(" ".join(text.split()), kind, file)
+        if re.search(r"\w{2}", message.text.replace(VARIES, "")):
+            found.setdefault((message.text, message.area), message)
     return tuple(found.values())
+
+
+def guides() -> dict[str, str]:
+    """The pages that explain sentences, by name."""
+    files = [HOW_TO / "troubleshooting.md", *sorted((HOW_TO / "messages").glob("*.md"))]
+    return {f.relative_to(HOW_TO).as_posix(): f.read_text(encoding="utf-8") for f in files}
 
 
 def headings(page: str) -> list[str]:
     """The sentences that a page explains: its headings of the third rank."""
-    return re.findall(r"^### (.+)$", page, re.MULTILINE)
+    found = re.findall(r"^### (.+)$", page, re.MULTILINE)
+    return [re.sub(r"\\([|<*_\[\]~])", r"\1", heading) for heading in found]
 
 
 def matches(heading: str, message: str) -> bool:
-    """Whether a heading, which may end early with an ellipsis, is this sentence."""
-    return message.startswith(heading.rstrip(VARIES).rstrip()) if heading else False
+    """Whether a heading is this sentence, or its beginning where it ends with an ellipsis."""
+    start = heading.rstrip(VARIES).rstrip()
+    return heading == message or (heading.endswith(VARIES) and message.startswith(start or message))
 
 
 def anchor(heading: str) -> str:
@@ -97,77 +126,162 @@ def anchor(heading: str) -> str:
     )
 
 
+def explained() -> dict[str, tuple[str, str]]:
+    """Sentence: the page that explains it, and the heading there; the whole sentence first."""
+    heads = [(name, head) for name, page in guides().items() for head in headings(page)]
+    heads.sort(key=lambda pair: -len(pair[1]))
+    found = {}
+    for message in messages():
+        for name, head in heads:
+            if matches(head, message.text):
+                found[message.text] = name, head
+                break
+    return found
+
+
 def page() -> str:
     """Markdown of all of them, by where they are met."""
-    guide = (ROOT / "docs" / "how-to" / "troubleshooting.md").read_text(encoding="utf-8")
-    explained = headings(guide)
+    found = explained()
     parts = [_INTRODUCTION.format(count=len(messages()))]
     for area in dict.fromkeys(AREAS.values()):
         rows = []
         for message in sorted(messages(), key=lambda m: m.text):
-            if message.area != area:
-                continue
-            heading = next((h for h in explained if matches(h, message.text)), None)
-            arrow = f" [→](../how-to/troubleshooting.md#{anchor(heading)})" if heading else ""
-            rows.append(f"- {_plain(message.text)}{arrow}")
+            if message.area == area:
+                name, head = found.get(message.text, ("", ""))
+                arrow = f" [→](../how-to/{name}#{anchor(head)})" if name else ""
+                rows.append(f"- {_plain(message.text)}{arrow}")
         if rows:
             parts.append(f"## {area}\n\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
 
 
-def _sources() -> Iterator[Path]:
-    for folder in FOLDERS:
-        yield from sorted((ROOT / folder).rglob("*.py"))
+class _Reader:
+    """Reads the sentences out of the sources: what is said, and what its names stand for there."""
 
+    def __init__(self) -> None:
+        self._sources = {
+            file.relative_to(ROOT).as_posix(): _Source(ast.parse(file.read_text(encoding="utf-8")))
+            for folder in FOLDERS
+            for file in sorted((ROOT / folder).rglob("*.py"))
+        }
+        for source in self._sources.values():
+            self._read_names(source)
+        self._kinds = self._error_classes()
 
-def _error_classes(trees: Iterable[ast.Module]) -> set[str]:
-    """Names of `PumitError` and of everything that derives from it."""
-    bases = {
-        node.name: {_name(base) for base in node.bases}
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-    }
-    kinds = {"PumitError"}
-    while more := {name for name, of in bases.items() if of & kinds} - kinds:
-        kinds |= more
-    return kinds
+    def sentences(self) -> Iterator[tuple[str, str, str]]:
+        """File, kind of error and text, in the order of the sources."""
+        for file, source in self._sources.items():
+            for function, node in _calls(source.tree):
+                name = _name(node.func)
+                place = 0 if name in self._kinds else FINDINGS.get(name, -1)
+                if 0 <= place < len(node.args):
+                    kind = name
+                    texts = self._texts(node.args[place], file, function)
+                elif name in ("_", "tr") and "/pumit/" not in file:
+                    kind = "panel"
+                    texts = [t for t in self._texts(node, file, function) if _is_trouble(t)]
+                else:
+                    continue
+                for text in texts:
+                    yield file, kind, text
 
-
-def _named_texts(trees: Iterable[ast.Module]) -> dict[str, list[ast.expr]]:
-    """Constants and the answers of functions, by name: texts may be said there."""
-    found: dict[str, list[ast.expr]] = {}
-    for tree in trees:
-        for node in ast.walk(tree):
+    def _read_names(self, source: _Source) -> None:
+        """Constants and the answers of functions, and where imported names come from."""
+        for node in ast.walk(source.tree):
             if isinstance(node, ast.FunctionDef):
                 answers = [n.value for n in ast.walk(node) if isinstance(n, ast.Return) and n.value]
-                found.setdefault(node.name, []).extend(answers)
+                source.named.setdefault(node.name, []).extend(answers)
             elif isinstance(node, ast.Assign) and _name(node.targets[0]).isupper():
-                found.setdefault(_name(node.targets[0]), []).append(node.value)
-    return found
+                source.named.setdefault(_name(node.targets[0]), []).append(node.value)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    found = (node.module.replace(".", "/"), alias.name)
+                    source.imported[alias.asname or alias.name] = found
+
+    def _error_classes(self) -> set[str]:
+        """Names of `PumitError` and of everything that derives from it."""
+        bases = {
+            node.name: {_name(base) for base in node.bases}
+            for source in self._sources.values()
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.ClassDef)
+        }
+        kinds = {"PumitError"}
+        while more := {name for name, of in bases.items() if of & kinds} - kinds:
+            kinds |= more
+        return kinds
+
+    def _texts(
+        self, node: ast.expr, file: str, function: ast.FunctionDef | None, depth: int = 4
+    ) -> list[str]:
+        """What an expression may say; nothing where a text is only passed on."""
+
+        def of(part: ast.expr) -> list[str]:
+            return self._texts(part, file, function, depth)
+
+        if isinstance(node, ast.Constant):
+            return [re.sub(r"\{[^}]*\}", VARIES, node.value)] if isinstance(node.value, str) else []
+        if isinstance(node, ast.JoinedStr):
+            parts = [p.value if isinstance(p, ast.Constant) else VARIES for p in node.values]
+            return ["".join(map(str, parts))]
+        if isinstance(node, ast.BinOp):
+            return [a + b for a in of(node.left) or [VARIES] for b in of(node.right) or [VARIES]]
+        if isinstance(node, ast.IfExp):
+            return of(node.body) + of(node.orelse)
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr in _PASSED_ON:
+                return of(node.func.value)
+            if _name(node.func) in ("_", "tr") and node.args:
+                return of(node.args[0])
+        if not depth:
+            return []
+        return [
+            text
+            for where, named, inside in self._meanings(node, file, function)
+            for text in self._texts(named, where, inside, depth - 1)
+        ]
+
+    def _meanings(
+        self, node: ast.expr, file: str, function: ast.FunctionDef | None
+    ) -> Iterator[tuple[str, ast.expr, ast.FunctionDef | None]]:
+        """What a name stands for: a variable of the function, a name of the file, an import."""
+        named = node.func if isinstance(node, ast.Call) else node
+        name = _name(named)
+        is_own = isinstance(named, ast.Name) or _name(getattr(named, "value", node)) == "self"
+        if isinstance(node, ast.Name) and function is not None:
+            for each in ast.walk(function):
+                if isinstance(each, ast.Assign) and _name(each.targets[0]) == name:
+                    yield file, each.value, function
+        source = self._sources[file]
+        if is_own and name in source.named:
+            yield from ((file, value, None) for value in source.named[name])
+        elif isinstance(named, ast.Name) and name in source.imported:
+            module, original = source.imported[name]
+            for where in (f"PUMITSegment/{module}.py", f"PUMITTrain/{module}.py"):
+                for value in self._sources.get(where, _NONE).named.get(original, []):
+                    yield where, value, None
 
 
-def _texts(node: ast.expr, named: dict[str, list[ast.expr]], depth: int = 3) -> list[str]:
-    """What an expression may say; nothing where a text is only passed on."""
-    if isinstance(node, ast.Constant):
-        return [re.sub(r"\{[^}]*\}", VARIES, node.value)] if isinstance(node.value, str) else []
-    if isinstance(node, ast.JoinedStr):
-        parts = [p.value if isinstance(p, ast.Constant) else VARIES for p in node.values]
-        return ["".join(map(str, parts))]
-    if isinstance(node, ast.BinOp):
-        left, right = _texts(node.left, named, depth), _texts(node.right, named, depth)
-        return [a + b for a in left or [VARIES] for b in right or [VARIES]]
-    if isinstance(node, ast.IfExp):
-        return _texts(node.body, named, depth) + _texts(node.orelse, named, depth)
-    if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "format":
-            return _texts(node.func.value, named, depth)
-        if _name(node.func) in ("_", "tr") and node.args:
-            return _texts(node.args[0], named, depth)
-    name = _name(node.func if isinstance(node, ast.Call) else node)
-    if depth and name in named and name not in ("str", "join"):
-        return [text for each in named[name] for text in _texts(each, named, depth - 1)]
-    return []
+_NONE = _Source(ast.Module([], []))
+
+
+def _calls(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef | None, ast.Call]]:
+    """Every call with the innermost function that it stands in."""
+
+    def inside(
+        node: ast.AST, function: ast.FunctionDef | None
+    ) -> Iterator[tuple[ast.FunctionDef | None, ast.Call]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Call):
+                yield function, child
+            yield from inside(child, child if isinstance(child, ast.FunctionDef) else function)
+
+    return inside(tree, None)
+
+
+def _is_trouble(text: str) -> bool:
+    is_sentence = text.endswith(".") and text not in NO_TROUBLE
+    return is_sentence and TROUBLE.search(text) is not None
 
 
 def _name(node: ast.expr) -> str:
@@ -176,4 +290,4 @@ def _name(node: ast.expr) -> str:
 
 def _plain(text: str) -> str:
     """Text in which Markdown changes nothing but words in backticks."""
-    return re.sub(r"([|<*_\[\]])", r"\\\1", text)
+    return re.sub(r"([|<*_\[\]~])", r"\\\1", text)

@@ -1,0 +1,88 @@
+"""The README's table: figures of the weights that ship, each with the commit it was measured at."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import safetensors
+
+# Names of the models for clicks, whose rows the table has.
+CLICKS = {"default": "Dice after", "research": "`research`"}
+AUTOMATIC = {"heart-mr": "0.895", "hippocampus-mr": "0.883", "abdomen-ct": "0.715"}
+
+
+@pytest.fixture(scope="module")
+def readme(repository: Path) -> str:
+    return (repository / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def rows(readme: str) -> list[list[str]]:
+    """What, value and commit of each row."""
+    table = readme.partition("## How well, how fast")[2].partition("\n## ")[0]
+    lines = [line for line in table.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+def card(repository: Path, model: str) -> str:
+    file = repository / "PUMITSegment" / "pumit" / "models" / f"{model}.md"
+    return file.read_text(encoding="utf-8")
+
+
+def all_rows(text: str) -> list[list[str]]:
+    """What the card says of all cases together: Dice after clicks, NSD, other prompts."""
+    found = re.findall(r"^\| \*\*all\*\* \|(.*)\|$", text, re.MULTILINE)
+    return [[cell.strip() for cell in row.split("|")] for row in found]
+
+
+@pytest.mark.parametrize("model", CLICKS)
+def test_figures_of_clicks_are_those_of_the_card(
+    repository: Path, rows: list[list[str]], model: str
+) -> None:
+    told = [
+        number
+        for what, value, _commit in rows
+        if what.startswith(CLICKS[model])
+        for number in re.findall(r"0\.\d{3}", value)
+    ]
+    clicks, _surface, box = all_rows(card(repository, model))
+    assert told == [box[0], *clicks[2:7]]
+
+
+@pytest.mark.parametrize("model", AUTOMATIC)
+def test_figures_of_automatic_models_are_those_of_their_cards(
+    repository: Path, readme: str, model: str
+) -> None:
+    assert AUTOMATIC[model] in readme
+    assert AUTOMATIC[model] in card(repository, model)
+
+
+@pytest.mark.parametrize("model", CLICKS)
+def test_the_table_is_of_the_versions_that_ship(repository: Path, model: str) -> None:
+    file = repository / "PUMITSegment" / "pumit" / "models" / f"{model}.safetensors"
+    with safetensors.safe_open(file, framework="np") as weights:
+        recipe = json.loads(weights.metadata()["recipe"])
+    assert re.search(rf"\b{model} {recipe['version']}\b", card(repository, "research"))
+
+
+def test_every_row_tells_its_commit(repository: Path, rows: list[list[str]]) -> None:
+    commits = [commit.strip("`") for _what, _value, commit in rows]
+    assert len(commits) >= 5
+    assert all(re.fullmatch(r"[0-9a-f]{7}", commit) for commit in commits)
+    shallow = subprocess.run(
+        ["git", "rev-parse", "--is-shallow-repository"],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if shallow.stdout.strip() != "false":
+        pytest.skip("the history is not here")
+    for commit in commits:
+        command = ["git", "cat-file", "-e", f"{commit}^{{commit}}"]
+        run = subprocess.run(command, cwd=repository, capture_output=True, check=False)
+        assert run.returncode == 0, commit
