@@ -7,8 +7,9 @@ it also knows lesions inside organs ("liver cyst") whichever lists are loaded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import slicer
 from pumit.errors import ExportError
@@ -62,7 +63,6 @@ class TermSearch:
 
     def __init__(self, logic=None) -> None:
         self._logic = logic
-        self._terms: list[_Indexed] | None = None
 
     def common(self) -> list[Term]:
         """A short list to pick from before anything is typed."""
@@ -120,15 +120,11 @@ class TermSearch:
         return next(same, None) or _term_of(_capitalised(name), concept_for(name))
 
     def _all(self) -> list[_Indexed]:
-        if self._terms is None:
-            self._terms = _distinct(_loaded(self._logic or _application_logic()))
-            if not self._terms:
-                # Full names first, which terms keep, then abbreviations.
-                full = sorted(known_names(), key=lambda name: len(name) < _SHORTEST_NAME)
-                names = [n for name in full for n in _with_sides(name)]
-                terms = (_term_of(_capitalised(n), concept_for(n)) for n in names)
-                self._terms = _distinct(terms)
-        return self._terms
+        logic = self._logic or _application_logic()
+        names: list[str] = []
+        if logic is not None:
+            logic.GetLoadedTerminologyNames(names)
+        return _read(logic, tuple(names))
 
 
 @dataclass(frozen=True)
@@ -154,14 +150,22 @@ def _application_logic():
     return module.logic() if module is not None else None
 
 
-def _loaded(logic) -> Iterator[Term]:
+@lru_cache(maxsize=1)
+def _read(logic, names: tuple[str, ...]) -> list[_Indexed]:
+    """What the lists of these names hold, read once: tens of thousands of calls; or our table."""
+    terms = _distinct(_loaded(logic, names))
+    if not terms:
+        # Full names first, which terms keep, then abbreviations.
+        full = sorted(known_names(), key=lambda name: len(name) < _SHORTEST_NAME)
+        sided = [n for name in full for n in _with_sides(name)]
+        terms = _distinct(_term_of(_capitalised(n), concept_for(n)) for n in sided)
+    return terms
+
+
+def _loaded(logic, names: Iterable[str]) -> Iterator[Term]:
     """Every type of the loaded lists, each also with its modifiers; the general list first."""
-    names: list[str] = []
-    if logic is not None:
-        logic.GetLoadedTerminologyNames(names)
-    names.sort(key=lambda name: name != TYPE_CONTEXT)
     category, kind = slicer.vtkSlicerTerminologyCategory(), slicer.vtkSlicerTerminologyType()
-    for name in names:
+    for name in sorted(names, key=lambda name: name != TYPE_CONTEXT):
         for i in range(logic.GetNumberOfCategoriesInTerminology(name)):
             logic.GetNthCategoryInTerminology(name, i, category)
             for j in range(logic.GetNumberOfTypesInTerminologyCategory(name, category)):
