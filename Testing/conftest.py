@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from file_order import longest_files_first
 from hypothesis import HealthCheck, settings
 
 # No test is timed: a busy machine is no failure. Where CI is set, hypothesis does so by itself,
@@ -28,10 +30,19 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is trained in tests enters no index of the user's."""
-    with pytest.MonkeyPatch.context() as patch:
+    """What is trained in tests enters no index of the user's; no temporary folder stays.
+
+    A program that a test kills cannot remove its own, nor can a library that forgets it.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="pumit-tests-", ignore_cleanup_errors=True) as temporary,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         for name in ("PUMIT_MODELS", "PUMIT_RUNS"):
             patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
+        for name in ("TMPDIR", "TEMP", "TMP"):
+            patch.setenv(name, temporary)
+        patch.setattr(tempfile, "tempdir", temporary)
         yield
 
 
@@ -64,11 +75,24 @@ def background() -> Iterator[Any]:
 _FAILURES = pytest.StashKey[Any]()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that asks for Slicer's scene."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark every test that asks for Slicer's scene; of several processes none ends long after."""
     for item in items:
         if "scene" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slicer)
+    if hasattr(config, "workerinput"):  # one of several processes
+        longest_files_first(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    """Keep the collection of garbage fast that follows each test on Slicer's scene."""
+    result = yield
+    if "scene" in getattr(item, "fixturenames", ()):
+        from harness.program.garbage import keepLoaded
+
+        keepLoaded()
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import bare_slicer
 import numpy as np
@@ -51,6 +52,44 @@ class FakeWorkers:
             worker.close()
 
 
+class PretendedWorkers:
+    """Makes workers that are ready at once and compute nothing; a process takes 0.2 s each.
+
+    Attributes:
+        made: The workers, newest last.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[PretendedWorker] = []
+
+    def __call__(self, settings: ComputeSettings, onExit: object) -> PretendedWorker:
+        self.made.append(PretendedWorker())
+        return self.made[-1]
+
+    def close(self) -> None:
+        for worker in self.made:
+            worker.close()
+
+
+class PretendedWorker:
+    """A worker, and its own client, without a process."""
+
+    complaints = ""
+    is_alive = False
+
+    def start(self) -> None:
+        self.is_alive = True
+
+    def client(self) -> Any:
+        return self
+
+    def capabilities(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        self.is_alive = False
+
+
 def wait_for(background: Background, condition: Callable[[], object], seconds: float = 120) -> bool:
     """Poll until something holds; False if that takes too long."""
     end = time.monotonic() + seconds
@@ -58,7 +97,7 @@ def wait_for(background: Background, condition: Callable[[], object], seconds: f
         if time.monotonic() > end:
             return False
         background.poll()
-        time.sleep(0.001)
+        time.sleep(0.01)
     return True
 
 

@@ -42,8 +42,10 @@ def pytest_arguments(given: list[str]) -> list[str]:
     if "--fast" in given:
         rest = ["-m", "not slow", *rest]
     if not any(argument.startswith(("-n", "--numprocesses", "--pdb")) for argument in rest):
-        # A file stays in one process, which starts Slicer's scene, workers and models once for it.
-        rest = ["-n", str(min(os.cpu_count() or 1, MOST_PROCESSES)), "--dist", "loadfile", *rest]
+        # A file stays in one process, which starts Slicer's scene, workers and models once for it;
+        # the longest come first, by Testing/conftest.py.
+        processes = str(min(os.cpu_count() or 1, MOST_PROCESSES))
+        rest = ["-n", processes, "--dist", "loadfile", "--no-loadscope-reorder", *rest]
     return rest
 
 
@@ -52,6 +54,8 @@ def _run(module: str, *arguments: str) -> int:
     command = [str(python()), "-m", module, *arguments]
     # Processes beside each other, each with threads for all cores, would wait for one another.
     environment = {"OMP_NUM_THREADS": "1", **variables()}
+    # Some hundred programs that tests start would compile the core anew, each for itself.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 

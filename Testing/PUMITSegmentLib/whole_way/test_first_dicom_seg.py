@@ -38,7 +38,7 @@ def waitFor(condition: Any, seconds: float = 240.0) -> None:
     while not condition():
         assert time.monotonic() < end, "no answer came"
         slicer.app.processEvents()
-        time.sleep(0.002)
+        time.sleep(0.02)
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 120.0) -> None:
     while not condition():
         assert time.monotonic() < end, "nothing happened"
         slicer.app.processEvents()
-        time.sleep(0.002)
+        time.sleep(0.02)
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def waitFor(condition: Callable[[], object], seconds: float = 300.0) -> None:
     while not condition():
         assert time.monotonic() < end, "nothing happened"
         slicer.app.processEvents()
-        time.sleep(0.002)
+        time.sleep(0.02)
 
 
 def click(widget: Any) -> None:

@@ -70,6 +70,7 @@ def waitFor(background: Any, condition: Any) -> None:
     end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
+        time.sleep(0.01)
         background.poll()
 
 

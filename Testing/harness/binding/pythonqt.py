@@ -26,6 +26,7 @@ _getattribute = QtCore.QObject.__getattribute__
 _originalConnect = QtCore.QObject.connect
 _originalDisconnect = QtCore.QObject.disconnect
 _propertyTables: dict[type, dict[str, str]] = {}
+_writable: dict[tuple[type, str], bool] = {}
 # Properties that are being read: Qt looks up the method behind some, such as sizeHint.
 _reading: set[tuple[int, str]] = set()
 
@@ -133,17 +134,23 @@ def _isStrict(kind: type) -> bool:
 
 
 def _getAttribute(self: QtCore.QObject, name: str) -> Any:
+    # Every look at every widget passes here, some 10,000 in a test of a panel.
+    if name[:1] == "_":
+        return _getattribute(self, name)
     if name in _METHODS:
         return types.MethodType(_METHODS[name], self)
-    if name[:1] != "_":
-        shown = _properties(self).get(name)
-        if shown is not None and (id(self), name) not in _reading:
-            _reading.add((id(self), name))
-            try:
-                return _getattribute(self, "property")(shown)
-            finally:
-                _reading.discard((id(self), name))
-    return _getattribute(self, name)
+    table = _propertyTables.get(type(self))
+    shown = (table if table is not None else _properties(self)).get(name)
+    if shown is None:
+        return _getattribute(self, name)
+    reading = (id(self), name)
+    if reading in _reading:
+        return _getattribute(self, name)
+    _reading.add(reading)
+    try:
+        return _getattribute(self, "property")(shown)
+    finally:
+        _reading.discard(reading)
 
 
 def _setAttribute(self: QtCore.QObject, name: str, value: Any) -> None:
@@ -163,13 +170,20 @@ def _setAttribute(self: QtCore.QObject, name: str, value: Any) -> None:
 
 
 def _setProperty(self: QtCore.QObject, name: str, value: Any) -> None:
-    known = metaObject(self)
-    found = known.property(known.indexOfProperty(name))
-    if not found.isWritable():
-        raise AttributeError(f"Property '{name}' of {known.className()} is read-only")
+    if not _isWritable(type(self), name, self):
+        raise AttributeError(f"Property '{name}' of {metaObject(self).className()} is read-only")
     refusePath(value)
     if not _getattribute(self, "setProperty")(name, value):
-        raise ValueError(f"Property '{name}' of {known.className()} cannot be set to {value!r}")
+        kind = metaObject(self).className()
+        raise ValueError(f"Property '{name}' of {kind} cannot be set to {value!r}")
+
+
+def _isWritable(kind: type, name: str, item: QtCore.QObject) -> bool:
+    """Whether a property of a class can be set; an object of the class is asked once."""
+    if (kind, name) not in _writable:
+        known = metaObject(item)
+        _writable[kind, name] = known.property(known.indexOfProperty(name)).isWritable()
+    return _writable[kind, name]
 
 
 def refusePath(value: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 import xml.etree.ElementTree as ElementTree
+from functools import cache
 from typing import Any
 
 from PySide6 import QtUiTools
@@ -47,10 +48,9 @@ class QUiLoader(QtUiTools.QUiLoader):
         """
         self._made: list[QtWidgets.QWidget] = []
         self._errors: list[str] = []
-        tree = ElementTree.fromstring(bytes(file.readAll()))
-        connections = self._takeConnections(tree)
+        text, connections = _withoutConnections(bytes(file.readAll()))
         buffer = QtCore.QBuffer()
-        buffer.setData(ElementTree.tostring(tree))
+        buffer.setData(text)
         buffer.open(QtCore.QIODevice.ReadOnly)
         pythonqt.loading = True
         try:
@@ -65,14 +65,6 @@ class QUiLoader(QtUiTools.QUiLoader):
         vars(widget)["_children"] = self._made
         return widget
 
-    def _takeConnections(self, tree: ElementTree.Element) -> list[tuple[str, ...]]:
-        found = tree.find("connections")
-        if found is None:
-            return []
-        tree.remove(found)
-        keys = ("sender", "signal", "receiver", "slot")
-        return [tuple(c.findtext(key, "") for key in keys) for c in found]
-
     def _wire(
         self, root: QtWidgets.QWidget, sender: str, signal: str, receiver: str, slot: str
     ) -> None:
@@ -84,3 +76,16 @@ class QUiLoader(QtUiTools.QUiLoader):
         if source is None or target is None or not hasattr(target, name):
             raise RuntimeError(f"The .ui file connects {sender}.{signal} to {receiver}.{slot}")
         source.connect(signal, getattr(target, name))
+
+
+@cache
+def _withoutConnections(text: bytes) -> tuple[bytes, list[tuple[str, ...]]]:
+    """The text of a .ui file without its connections, and these."""
+    tree = ElementTree.fromstring(text)
+    found = tree.find("connections")
+    if found is None:
+        return text, []
+    tree.remove(found)
+    keys = ("sender", "signal", "receiver", "slot")
+    connections = [tuple(c.findtext(key, "") for key in keys) for c in found]
+    return ElementTree.tostring(tree), connections

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import Any
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -15,6 +14,7 @@ from harness.binding import pythonqt
 from harness.binding.stand_ins import standIn
 from harness.program import core_application
 from harness.program.core_application import CoreApplication
+from harness.program.own_folder import ownFolder
 from harness.views import open_views
 
 Signal = QtCore.Signal
@@ -59,8 +59,12 @@ class SlicerApplication(QtWidgets.QApplication):
         self._layoutManager: Any = None
         # Settings of a test never reach the user's own.
         QtCore.QSettings.setDefaultFormat(QtCore.QSettings.IniFormat)
-        for scope in (QtCore.QSettings.UserScope, QtCore.QSettings.SystemScope):
-            folder = tempfile.mkdtemp(prefix="Slicer-settings-")
+        scopes = {
+            "user": QtCore.QSettings.UserScope,
+            "system": QtCore.QSettings.SystemScope,
+        }
+        for name, scope in scopes.items():
+            folder = str(ownFolder(f"settings of the {name}"))
             QtCore.QSettings.setPath(QtCore.QSettings.IniFormat, scope, folder)
 
     @property

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import os
 import sys
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +15,7 @@ os.environ.setdefault("VTK_DEFAULT_OPENGL_WINDOW", "vtkEGLRenderWindow")
 import slicer
 import vtk
 
+from harness.program.own_folder import ownFolder
 from harness.storage.io_manager import IOManager
 from harness.storage.subject_hierarchy import addItem
 
@@ -63,7 +62,7 @@ class CoreApplication:
     def __init__(self, applicationLogic: slicer.vtkSlicerApplicationLogic) -> None:
         self._applicationLogic = applicationLogic
         self._ioManager = IOManager()
-        self.temporaryPath = tempfile.mkdtemp(prefix="Slicer-")
+        self.temporaryPath = str(ownFolder("temporary"))
 
     def mrmlScene(self) -> slicer.vtkMRMLScene:
         """The scene."""
@@ -115,9 +114,6 @@ def start() -> CoreApplication:
     slicer.vtkMRMLSubjectHierarchyNode.GetSubjectHierarchyNode(scene)
     scene.AddObserver(slicer.vtkMRMLScene.NodeAddedEvent, addItem)
     slicer.app = CoreApplication(logic)
-    # What is loaded by now stays; so looking for garbage after each test takes a moment only.
-    gc.collect()
-    gc.freeze()
     return slicer.app
 
 
@@ -134,7 +130,7 @@ def _startApplicationLogic(scene: slicer.vtkMRMLScene) -> slicer.vtkSlicerApplic
     scene.AddNode(crosshair)
     logic = slicer.vtkSlicerApplicationLogic()
     # Where Slicer's colour files would lie; slicer-core brings none.
-    home = Path(tempfile.mkdtemp(prefix="Slicer-home-"))
+    home = ownFolder("home")
     (home / "share" / "ColorFiles").mkdir(parents=True)
     logic.SetHomeDirectory(str(home))
     logic.SetShareDirectory("share")
@@ -155,7 +151,7 @@ def _startApplicationLogic(scene: slicer.vtkMRMLScene) -> slicer.vtkSlicerApplic
 def _addCache(scene: slicer.vtkMRMLScene) -> None:
     """Give the scene a folder of its own, where it unpacks scene files."""
     cache = slicer.vtkCacheManager()
-    cache.SetRemoteCacheDirectory(tempfile.mkdtemp(prefix="Slicer-cache-"))
+    cache.SetRemoteCacheDirectory(str(ownFolder("cache")))
     scene.SetCacheManager(cache)
     manager = slicer.vtkDataIOManager()
     manager.SetCacheManager(cache)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import slicer
@@ -64,6 +65,7 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
         layout.addWidget(self._comboBox)
         self._attributes: list[tuple[str, str, Any]] = []
         self._known: list[Any] = []
+        self._rows: list[tuple[str, str]] = []
         self._current: Any = None
         self._names = Observers(self)
         self._comboBox.activated.connect(self._onActivated)
@@ -149,27 +151,21 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
 
     def _nodes(self) -> list[Any]:
         """Nodes of the scene that are listed, in the scene's order."""
-        scene = self._scene
-        if scene is None:
-            return []
-        # Read once: each look at a property of a widget costs more than a look at a node.
-        types, hidden_types = tuple(self.nodeTypes), tuple(self.hideChildNodeTypes)
-        child, hidden, attributes = self.showChildNodeTypes, self.showHidden, self._attributes
+        return [node for node in _ofClasses(self._scene, self.nodeTypes) if self._isListed(node)]
 
-        def isListed(node: Any) -> bool:
-            fitting = [t for t in types if (node.IsA(t) if child else node.GetClassName() == t)]
-            if not fitting or (node.GetHideFromEditors() and not hidden):
+    def _isListed(self, node: Any) -> bool:
+        child = self.showChildNodeTypes
+        fitting = [t for t in self.nodeTypes if child or node.GetClassName() == t]
+        if not fitting or (node.GetHideFromEditors() and not self.showHidden):
+            return False
+        if any(node.IsA(each) for each in self.hideChildNodeTypes):
+            return False
+        for kind, name, value in self._attributes:
+            held = node.GetAttribute(name)
+            isMeant = kind in fitting and node.IsA(kind)
+            if isMeant and (held is None or (value is not None and held != str(value))):
                 return False
-            if any(node.IsA(each) for each in hidden_types):
-                return False
-            for kind, name, value in attributes:
-                held = node.GetAttribute(name)
-                if kind in fitting and (held is None or (value is not None and held != str(value))):
-                    return False
-            return True
-
-        nodes = (scene.GetNthNode(i) for i in range(scene.GetNumberOfNodes()))
-        return [node for node in nodes if isListed(node)]
+        return True
 
     def _onSceneChanged(self) -> None:
         if self._scene is None:
@@ -212,16 +208,20 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
             self.currentNodeIDChanged.emit(self.currentNodeID)
 
     def _fill(self, nodes: list[Any]) -> None:
-        blocked = self._comboBox.blockSignals(True)
-        self._comboBox.clear()
+        rows = []
         if self.noneEnabled or self._current is None:
-            self._comboBox.addItem(self.noneDisplay if self.noneEnabled else "Select a node", "")
-        for node in nodes:
-            self._comboBox.addItem(node.GetName(), node.GetID())
+            rows.append((self.noneDisplay if self.noneEnabled else "Select a node", ""))
+        rows += [(node.GetName(), node.GetID()) for node in nodes]
         if self.addEnabled and self._scene is not None:
             for nodeType in self.nodeTypes:
                 label = slicer.mrmlScene.GetTagByClassName(nodeType) or nodeType
-                self._comboBox.addItem(f"Create new {label}", _CREATE + nodeType)
+                rows.append((f"Create new {label}", _CREATE + nodeType))
+        blocked = self._comboBox.blockSignals(True)
+        if rows != self._rows:  # most changes of the scene are none of this list
+            self._rows = rows
+            self._comboBox.clear()
+            for row in rows:
+                self._comboBox.addItem(*row)
         self._comboBox.setCurrentIndex(max(0, self._comboBox.findData(self.currentNodeID)))
         self._comboBox.blockSignals(blocked)
 
@@ -232,3 +232,23 @@ class qMRMLNodeComboBox(SceneWidget, QtWidgets.QWidget):
         else:
             self.setCurrentNodeID(chosen)
         self.nodeActivated.emit(self._current)
+
+
+def _ofClasses(scene: Any, classes: Sequence[str]) -> list[Any]:
+    """Nodes of a scene that are of some classes or derived from them, in the scene's order."""
+    if scene is None:
+        return []
+    found: dict[Any, None] = {}
+    groups = [group for name in classes if (group := _ofClass(scene, name))]
+    for group in groups:
+        found |= dict.fromkeys(group)
+    if len(groups) < 2:
+        return list(found)
+    everything = (scene.GetNthNode(index) for index in range(scene.GetNumberOfNodes()))
+    return [node for node in everything if node in found]
+
+
+def _ofClass(scene: Any, name: str) -> list[Any]:
+    collection = scene.GetNodesByClass(name)
+    collection.UnRegister(None)
+    return [collection.GetItemAsObject(index) for index in range(collection.GetNumberOfItems())]

@@ -28,6 +28,7 @@ class DaskScene:
             self.port = free.getsockname()[1]
         self.scheduler: subprocess.Popen[bytes] | None = None
         self.workers: list[subprocess.Popen[bytes]] = []
+        self._unwatched: list[subprocess.Popen[bytes]] = []
 
     @property
     def address(self) -> str:
@@ -48,11 +49,10 @@ class DaskScene:
         watched = "--nanny" if is_watched else "--no-nanny"
         for _ in range(number):
             options = ("--nthreads", "1", watched, "--no-dashboard", "--death-timeout", "400")
-            self.workers.append(
-                self._start(
-                    "dask_worker", self.address, *options, "--local-directory", str(self.folder)
-                )
-            )
+            options = (*options, "--local-directory", str(self.folder))
+            self.workers.append(self._start("dask_worker", self.address, *options))
+        if not is_watched:
+            self._unwatched += self.workers[-number:]
 
     def kill_scheduler(self) -> None:
         assert self.scheduler is not None
@@ -60,6 +60,9 @@ class DaskScene:
         self.scheduler.wait()
 
     def close(self) -> None:
+        # Those have no processes of their own, and wait long for a scheduler that is gone.
+        for process in self._unwatched:
+            process.kill()
         for process in [*self.workers, *([self.scheduler] if self.scheduler else [])]:
             process.terminate()
         for process in [*self.workers, *([self.scheduler] if self.scheduler else [])]:
