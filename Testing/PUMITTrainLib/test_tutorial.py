@@ -165,6 +165,7 @@ def segmentByItself(model: str, views: Sequence[Any]) -> Any:
     click(ui.automaticButton)
     waitFor(lambda: logic.segmentationNode is not None or not logic.status.isWorking)
     waitFor(lambda: not logic.status.isWorking)
+    assert logic.segmentationNode is not None, logic.status.current.text
     return logic
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import qt
 from slicer.i18n import tr as _
 
-from PUMITSegmentLib.segments.segment_list import segmentIDs, segmentName
 from PUMITSegmentLib.segments.volumes import SegmentVolumes, volumeInWords
 
 _SOON_MS = 150
@@ -25,6 +24,10 @@ class DisplayRow:
         self._isShowing = False
         self._hidden = None  # the display node whose segments a held key hides
         self._volumes = SegmentVolumes()
+        self._texts: dict[str, str] = {}  # of each segment, as they were counted last
+        rows = ui.segmentsTable.tableWidget().verticalHeader()
+        rows.setVisible(True)
+        rows.toolTip = _("Volume of each segment; double-click it to jump to the segment")
         # Counting takes some ms for a large segment; a drag changes it many times.
         self._timer = qt.QTimer()
         self._timer.setSingleShot(True)
@@ -43,19 +46,26 @@ class DisplayRow:
             self._ui.opacitySlider.value = round(100 * display.GetOpacity2DFill())
             self._ui.outlineCheckBox.checked = not display.GetVisibility2DFill()
         self._isShowing = False
+        self._label()
         self._timer.start()
 
     def showVolumes(self) -> None:
         """Show how large each segment is."""
-        node = self._logic.segmentationNode
-        volumes = self._volumes.of(node)
-        words = _("{name} {volume}")
-        parts = [
-            words.format(name=segmentName(node, each), volume=volumeInWords(volumes[each]))
-            for each in segmentIDs(node)
-            if volumes.get(each)
-        ]
-        self._ui.volumesLabel.text = ", ".join(parts) or _("Nothing is segmented yet")
+        volumes = self._volumes.of(self._logic.segmentationNode)
+        self._texts = {each: volumeInWords(volume) for each, volume in volumes.items()}
+        self._label()
+
+    def _label(self) -> None:
+        """Write each segment's volume beside its row, which may be another row than before.
+
+        As headers of the rows: Slicer's table writes into its columns whenever a segment changes.
+        """
+        table = self._ui.segmentsTable
+        model = table.tableWidget().model()
+        for segmentID in table.displayedSegmentIDs():
+            row, text = table.rowForSegmentID(segmentID), self._texts.get(segmentID, "")
+            if model.headerData(row, qt.Qt.Vertical) != text:
+                model.setHeaderData(row, qt.Qt.Vertical, text)
 
     def hide(self, isHidden: bool) -> None:
         """Hide all segments while a key is held, and show them again."""

@@ -30,8 +30,9 @@ class SegmentSection:
         table.setSelectionMode(qt.QAbstractItemView.SingleSelection)
         table.opacityColumnVisible = False
         table.statusColumnVisible = False
-        for view in table.findChildren(qt.QTableView):
-            view.connect("doubleClicked(QModelIndex)", self._onDoubleClicked)
+        rows = table.tableWidget()
+        rows.connect("doubleClicked(QModelIndex)", self._jump)
+        rows.verticalHeader().connect("sectionDoubleClicked(int)", self._jump)
         table.connect("selectionChanged(QItemSelection,QItemSelection)", self._onSelectionChanged)
         ui.newSegmentButton.icon = qt.QIcon(os.path.join(iconFolder, "add.png"))
         ui.removeSegmentButton.icon = qt.QIcon(os.path.join(iconFolder, "remove.png"))
@@ -106,7 +107,7 @@ class SegmentSection:
     def _onRemove(self) -> None:
         self._logic.removeSegment(self._logic.segmentID)
 
-    def _onDoubleClicked(self, index) -> None:
+    def _jump(self, place) -> None:
         node = self._logic.segmentationNode
         if node is not None and self._logic.segmentID:
             showSegment(node, self._logic.segmentID)

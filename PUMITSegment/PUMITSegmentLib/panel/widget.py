@@ -25,6 +25,7 @@ from PUMITSegmentLib.panel.question import confirm
 from PUMITSegmentLib.panel.segment_section import SegmentSection
 from PUMITSegmentLib.panel.shortcuts import ShortcutKeys, shortcutsOf
 from PUMITSegmentLib.panel.tokenizer_section import TokenizerSection
+from PUMITSegmentLib.scene.box_edges import BoxEdges
 from PUMITSegmentLib.scene.picking import SegmentPicking
 from PUMITSegmentLib.scene.view_status import ViewStatus
 
@@ -70,6 +71,7 @@ class SegmentWidget:
         addCleanUpMenu(self.ui.cleanUpButton, logic)
         self.picking = SegmentPicking(logic)
         self.viewStatus = ViewStatus(logic.status)
+        self.boxEdges = BoxEdges()
         self.flash = ChangeFlash(logic)
         logic.onAnswered.append(self.flash.show)
         self.shortcuts = ShortcutKeys(
@@ -141,7 +143,7 @@ class SegmentWidget:
             change = manager.connect if isFollowed else manager.disconnect
             change("layoutChanged(int)", self._onLayout)
         self._isFollowingLayout = isFollowed and manager is not None
-        for part in (self.picking, self.viewStatus):
+        for part in (self.picking, self.viewStatus, self.boxEdges):
             if isFollowed:
                 part.open()
             else:
@@ -150,6 +152,7 @@ class SegmentWidget:
     def _onLayout(self, layout: int) -> None:
         self.picking.open()
         self.viewStatus.open()
+        self.boxEdges.open()
 
     def _connect(self, parameters) -> None:
         """Let widgets follow a parameter node, and it them."""

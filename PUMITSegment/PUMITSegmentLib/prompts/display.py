@@ -13,7 +13,7 @@ _GLYPH_PERCENT = 2.0
 _STROKE_GLYPH_PERCENT = 1.0  # a stroke has many, close together
 _FILL_OPACITY = 0.08
 # What lies under a glyph or a line and shows around it, so that it is seen on any fill.
-_OUTLINE_RGB = (0.0, 0.0, 0.0)
+OUTLINE_RGB = (0.0, 0.0, 0.0)
 _OUTLINE_GLYPH, _OUTLINE_LINE = 1.5, 1.8
 
 
@@ -91,7 +91,7 @@ def _displayWithOutline(node):
     """What displays a prompt, which lies over a display of its own outline.
 
     Of a node's displays the one that was there first is drawn first, below the others. A box has
-    none: Slicer draws its edges equally thin in both, and outlines its handles by itself.
+    none: Slicer draws its edges equally thin in both; see `scene.box_edges`.
     """
     node.CreateDefaultDisplayNodes()
     if node.GetNumberOfDisplayNodes() == 1 and not node.IsA("vtkMRMLMarkupsROINode"):
@@ -108,7 +108,7 @@ def _dressOutline(node, display) -> None:
     modified = outline.StartModify()
     outline.CopyContent(display)
     for setColor in (outline.SetColor, outline.SetSelectedColor, outline.SetActiveColor):
-        setColor(*_OUTLINE_RGB)
+        setColor(*OUTLINE_RGB)
     outline.SetGlyphScale(_OUTLINE_GLYPH * display.GetGlyphScale())
     outline.SetLineThickness(_OUTLINE_LINE * display.GetLineThickness())
     outline.EndModify(modified)

@@ -62,6 +62,11 @@ def tagOf(node, segmentationNode) -> PromptTag | None:
         return None  # of a later version
 
 
+def isPrompt(node) -> bool:
+    """Whether a node says that it is a prompt, of whichever segmentation."""
+    return bool(node.GetAttribute(_SEGMENT_ID) and node.GetAttribute(_KIND))
+
+
 def nodesByKey(nodes: list) -> dict[str, object]:
     """Nodes by a key that stays theirs; a clone of one, which has the same, gets its own."""
     found: dict[str, object] = {}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import textwrap
 
-import slicer
 import vtk
 from PUMITSlicerLib.status import Activity, Status, StatusBoard
+
+from PUMITSegmentLib.scene.view_overlay import ViewOverlay
 
 _RGB = {Activity.PROBLEM: (1.0, 0.6, 0.2), Activity.DONE: (0.5, 1.0, 0.6)}
 _WHITE = (1.0, 1.0, 1.0)
@@ -24,47 +25,35 @@ class ViewStatus:
 
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
-        self._shown: list[tuple[object, object, object]] = []
+        self._overlay = ViewOverlay(_line)
 
     @property
     def actors(self) -> list:
         """The lines, one for each view."""
-        return [actor for _view, _renderer, actor in self._shown]
+        return [each.actor for each in self._overlay.views]
 
     def open(self) -> None:
         """Show the status in the views of the present layout."""
         self.close()
-        manager = slicer.app.layoutManager()
-        if manager is None:
-            return
-        for name in manager.sliceViewNames():
-            widget = manager.sliceWidget(name)
-            if widget is not None:
-                view = widget.sliceView()
-                renderer = view.renderWindow().GetRenderers().GetFirstRenderer()
-                actor = _line()
-                renderer.AddViewProp(actor)
-                self._shown.append((view, renderer, actor))
-        self._board.listeners.append(self.show)
-        self.show(self._board.current)
+        self._overlay.open()
+        if self._overlay.views:
+            self._board.listeners.append(self.show)
+            self.show(self._board.current)
 
     def show(self, status: Status) -> None:
         """Show one status."""
         text = status.text if len(status.text) <= _LONGEST else status.text[:_LONGEST] + "..."
-        for view, renderer, actor in self._shown:
-            perLine = max(_FEWEST, int(renderer.GetSize()[0] / (_WIDTH * _SIZE)))
-            actor.SetInput(textwrap.fill(text, perLine))
-            actor.GetTextProperty().SetColor(*_RGB.get(status.activity, _WHITE))
-            view.scheduleRender()
+        for each in self._overlay.views:
+            perLine = max(_FEWEST, int(each.renderer.GetSize()[0] / (_WIDTH * _SIZE)))
+            each.actor.SetInput(textwrap.fill(text, perLine))
+            each.actor.GetTextProperty().SetColor(*_RGB.get(status.activity, _WHITE))
+            each.view.scheduleRender()
 
     def close(self) -> None:
         """Leave nothing in the views."""
         if self.show in self._board.listeners:
             self._board.listeners.remove(self.show)
-        for view, renderer, actor in self._shown:
-            renderer.RemoveViewProp(actor)
-            view.scheduleRender()
-        self._shown = []
+        self._overlay.close()
 
 
 def _line():

@@ -42,7 +42,9 @@ class SegmentVolumes:
 
 def volumeInWords(volume_ml: float) -> str:
     """A volume as one writes it down, such as "3.4 mL"."""
-    if 0 < volume_ml < 0.1:
+    if volume_ml == 0:
+        return "0 mL"
+    if volume_ml < 0.1:
         return f"{volume_ml:.3f} mL"
     return f"{volume_ml:.1f} mL" if volume_ml < 100 else f"{volume_ml:,.0f} mL"
 

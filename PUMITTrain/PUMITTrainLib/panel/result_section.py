@@ -14,7 +14,7 @@ from PUMITTrainLib.panel.widgets.table_cells import Cell, TableCells
 from PUMITTrainLib.runs.curves import MEAN
 from PUMITTrainLib.runs.result_scores import meanBefore
 
-_CASE_WIDTH, _SCORE_WIDTH = 90, 68
+_CASE_WIDTH = 90
 _MOST_ROWS = 6
 
 
@@ -83,9 +83,9 @@ class ResultSection:
             ui.scoreTable.setRowCount(0)
             self._headers, self._cells = headers, TableCells(ui.scoreTable, headers)
             ui.scoreTable.verticalHeader().setDefaultSectionSize(22)
-            for column in range(len(headers)):
-                width = _SCORE_WIDTH if column else _CASE_WIDTH
-                ui.scoreTable.setColumnWidth(column, width)
+            # As wide as their names, none of which may be cut.
+            ui.scoreTable.resizeColumnsToContents()
+            ui.scoreTable.setColumnWidth(0, _CASE_WIDTH)
         assert self._cells is not None
         self._cells.show([_scoreCells(score, names) for score in scores])
         self._cells.fitHeight(_MOST_ROWS)

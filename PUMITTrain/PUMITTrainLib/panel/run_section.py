@@ -176,9 +176,8 @@ class RunSection:
         self._overlay.show(newest.path if newest is not None else None)
         ui.overlayCaptionLabel.visible = newest is not None
         if newest is not None:
-            ui.overlayCaptionLabel.text = _("{case}, kept back, after step {step}").format(
-                case=newest.case, step=newest.step
-            )
+            words = _("{case}, kept back, after step {step}. Dashed: labels; solid: model.")
+            ui.overlayCaptionLabel.text = words.format(case=newest.case, step=newest.step)
 
     def _showLog(self) -> None:
         view, text = self._ui.logView, eventsOf(self._logic.runs.logText)

@@ -140,15 +140,50 @@ def test_a_structure_that_has_no_code_is_said(daily: Daily) -> None:
     assert daily.status == "No coded term is called xyzzy; try a shorter word."
 
 
+def volumesInTable(daily: Daily) -> dict[str, str]:
+    """What stands beside each name in the table, of rows that a person sees."""
+    table = daily.ui.segmentsTable.tableWidget()
+    header = table.verticalHeader()
+    assert header.visible
+    return {
+        daily.logic.segmentationNode.GetSegmentation()
+        .GetSegment(daily.ui.segmentsTable.segmentIDForRow(row))
+        .GetName(): table.model().headerData(row, header.orientation())
+        for row in range(daily.ui.segmentsTable.segmentCount)
+        if header.sectionSize(row) > 0
+    }
+
+
 def test_volumes_are_shown_and_follow_the_segments(daily: Daily) -> None:
     daily.panel.displayRow.showVolumes()
-    assert daily.ui.volumesLabel.text == "Liver 0.3 mL"  # 7 x 7 x 7 voxels of 1 mm
+    assert volumesInTable(daily) == {"Liver": "0.3 mL"}  # 7 x 7 x 7 voxels of 1 mm
     daily.addSpleen()
     daily.panel.displayRow.showVolumes()
-    assert daily.ui.volumesLabel.text == "Liver 0.3 mL, Spleen 0.1 mL"
+    assert volumesInTable(daily) == {"Liver": "0.3 mL", "Spleen": "0.1 mL"}
     daily.logic.removeSegment(daily.liver)
+    # Before anything is counted again: no row has the volume of another.
+    assert volumesInTable(daily) == {"Spleen": "0.1 mL"}
+    daily.press(daily.ui.undoButton)
+    daily.logic.newSegment("Kidney")
+    assert volumesInTable(daily)["Kidney"] == ""
     daily.panel.displayRow.showVolumes()
-    assert daily.ui.volumesLabel.text == "Spleen 0.1 mL"
+    assert volumesInTable(daily) == {"Liver": "0.3 mL", "Spleen": "0.1 mL", "Kidney": "0 mL"}
+
+
+def test_a_double_click_on_a_volume_jumps_to_its_segment(daily: Daily) -> None:
+    from Qt import QtCore, QtTest
+
+    daily.addSpleen()
+    daily.panel.displayRow.showVolumes()
+    header = daily.ui.segmentsTable.tableWidget().verticalHeader()
+    daily.view.jumpTo((2, 2, 2))
+    for row, middle in ((0, 8.0), (1, 15.0)):
+        place = QtCore.QPoint(10, header.sectionViewportPosition(row) + 5)
+        QtTest.QTest.mouseClick(header.viewport(), QtCore.Qt.LeftButton, pos=place)
+        QtTest.QTest.mouseDClick(header.viewport(), QtCore.Qt.LeftButton, pos=place)
+        daily.process()
+        assert abs(daily.view.sliceNode.GetSliceOffset() - middle) < 1
+        assert daily.ui.segmentsTable.rowForSegmentID(daily.logic.segmentID) == row
 
 
 # --- how segments look ----------------------------------------------------------------------------
@@ -314,5 +349,5 @@ def test_every_new_control_is_off_without_a_segment(daily: Daily) -> None:
     assert not daily.ui.editByHandButton.enabled
     assert not daily.ui.cleanUpButton.enabled
     daily.panel.displayRow.showVolumes()
-    assert daily.ui.volumesLabel.text == "Nothing is segmented yet"
+    assert volumesInTable(daily) == {}
     assert daily.volumeNode.GetImageData().GetDimensions()[::-1] == SHAPE

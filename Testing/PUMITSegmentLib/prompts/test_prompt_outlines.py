@@ -67,3 +67,89 @@ def test_an_outline_moves_hides_and_goes_with_its_prompt(prompted, axial) -> Non
     before = slicer.mrmlScene.GetNumberOfNodesByClass("vtkMRMLMarkupsDisplayNode")
     prompted.prompts.clear("liver")
     assert before - slicer.mrmlScene.GetNumberOfNodesByClass("vtkMRMLMarkupsDisplayNode") == 2
+
+
+def darkBeside(picture: np.ndarray, x: float, y: float, across: tuple[int, int]) -> list[bool]:
+    """Whether it is dark on either side of a pixel, which counts from the lower left."""
+    row, column = picture.shape[0] - 1 - round(y), round(x)
+    sides = []
+    for sign in (-1, 1):
+        places = [(row - sign * i * across[1], column + sign * i * across[0]) for i in (1, 2)]
+        sides.append(any(picture[place].max() < 80 for place in places))
+    return sides
+
+
+@pytest.mark.parametrize(("isPositive", "color"), [(True, GREEN), (False, RED)])
+@pytest.mark.parametrize("kind", ["box2dButton", "box3dButton"])
+def test_edges_of_a_box_are_seen_on_a_fill_of_their_own_colour(
+    daily, screenshots: Path, kind: str, isPositive: bool, color
+) -> None:
+    import slicer
+    from scripted_worker import SHAPE
+
+    daily.press(daily.ui.positiveButton if isPositive else daily.ui.negativeButton)
+    daily.press(getattr(daily.ui, kind))
+    view = daily.view
+    view.jumpTo((8, 8, 8))
+    for ras in ((3, 3, 8), (16, 17, 8)):
+        view.clickAt(ras)
+    daily.logic.stopPlacing()
+    node = daily.logic.segmentationNode
+    slicer.util.updateSegmentBinaryLabelmapFromArray(
+        np.ones(SHAPE, dtype=np.uint8), node, daily.liver, daily.volumeNode
+    )
+    node.GetSegmentation().GetSegment(daily.liver).SetColor(*color)
+    node.GetDisplayNode().SetOpacity2DFill(1.0)
+    daily.process()
+    view.leave()
+    picture = view.image().astype(int)
+    view.save(screenshots / f"edges_{kind}_{isPositive}.png")
+    # A quarter along each side of the box, where no handle lies.
+    for (x, y), across in (
+        ((6, 3), (0, 1)),
+        ((6, 17), (0, 1)),
+        ((3, 6), (1, 0)),
+        ((16, 6), (1, 0)),
+    ):
+        here = view.rasToXy((x, y, 8))
+        assert darkBeside(picture, *here, across) == [True, True], (x, y)
+
+
+def test_edges_follow_their_box_and_go_with_it(daily) -> None:
+    import slicer
+    from prompt_scene import markups
+
+    edges = daily.panel.boxEdges
+
+    def count() -> list[int]:
+        daily.process()
+        return [lines.GetNumberOfLines() for lines in edges.lines]
+
+    (nothing,) = set(count())
+    assert nothing == 0
+    daily.press(daily.ui.box2dButton)
+    daily.view.jumpTo((8, 8, 8))
+    for ras in ((3, 3, 8), (16, 17, 8)):
+        daily.view.clickAt(ras)
+    daily.logic.stopPlacing()
+    assert 8 in count()  # two beside each of four sides
+    (before,) = [lines.GetBounds() for lines in edges.lines if lines.GetNumberOfLines()]
+    (box,) = [node for node in markups() if node.IsA("vtkMRMLMarkupsROINode")]
+    daily.view.render()
+    daily.view.drag(daily.view.rasToXy((9.5, 10, 8)), daily.view.rasToXy((12, 12, 8)))
+    (after,) = [lines.GetBounds() for lines in edges.lines if lines.GetNumberOfLines()]
+    assert np.abs(np.subtract(after, before)).max() > 20
+    # Not in a slice that the box does not reach, nor while another segment is selected.
+    daily.view.jumpTo((8, 8, 29))
+    assert set(count()) == {0}
+    daily.view.jumpTo((8, 8, 8))
+    assert 8 in count()
+    daily.logic.newSegment("Spleen")
+    assert set(count()) == {0}
+    daily.logic.selectSegment(daily.liver)
+    assert 8 in count()
+    slicer.mrmlScene.RemoveNode(box)
+    assert set(count()) == {0}
+    daily.gui.exit()
+    assert edges.lines == []
+    daily.gui.enter()

@@ -192,7 +192,9 @@ def test_the_newest_picture_of_a_kept_back_case_is_shown(ready: ShownPanel, tmp_
         overlay = Overlay(step, f"case_{step}", tmp_path / f"{step}.png")
         ready.logic.runs.curves.overlays.append(overlay)
         ready.tell()
-        assert ready.ui.overlayCaptionLabel.text == f"case_{step}, kept back, after step {step}"
+        caption = ready.ui.overlayCaptionLabel.text
+        assert caption.startswith(f"case_{step}, kept back, after step {step}.")
+        assert "Dashed: labels" in caption  # as words: the picture's own are too small to read
     assert ready.ui.overlayLabel.isVisible()
     assert ready.ui.overlayLabel.pixmap.width() < 380
     (tmp_path / "200.png").unlink()

@@ -59,7 +59,8 @@ def compose(
 
 def _drawPanel(painter: QtGui.QPainter, panel: QtWidgets.QWidget, height: int) -> int:
     width = min(max(panel.minimumSizeHint.width(), 420), 560)
-    panel.resize(width, height - _BAR)
+    # As high as it asks for at this width: Slicer has it in an area that scrolls.
+    panel.resize(width, max(height - _BAR, panel.heightForWidth(width)))
     panel.show()
     slicer.app.processEvents()
     title = QtCore.QRect(0, 0, width, _BAR)
@@ -67,7 +68,7 @@ def _drawPanel(painter: QtGui.QPainter, panel: QtWidgets.QWidget, height: int) -
     painter.setPen(panel.palette.windowText().color())
     name = panel.windowTitle or panel.objectName
     painter.drawText(title.adjusted(8, 0, 0, 0), QtCore.Qt.AlignVCenter, f"Module: {name}")
-    painter.drawPixmap(0, _BAR, panel.grab())
+    painter.drawPixmap(0, _BAR, panel.grab(QtCore.QRect(0, 0, width, height - _BAR)))
     return width
 
 

@@ -147,6 +147,8 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
 
     def _fill(self) -> None:
         selected = self.selectedSegmentIDs()
+        rows = range(len(self._ids))
+        headers = {self._ids[row]: self._table.takeVerticalHeaderItem(row) for row in rows}
         blocked = self._table.blockSignals(True)
         segmentation = self._node.GetSegmentation() if self._node is not None else None
         ids = list(segmentation.GetSegmentIDs()) if segmentation is not None else []
@@ -156,6 +158,9 @@ class qMRMLSegmentsTableView(SceneWidget, QtWidgets.QWidget):
         self._table.setRowCount(len(self._ids))
         for row, segmentID in enumerate(self._ids):
             self._fillRow(row, segmentID, segmentation.GetSegment(segmentID))
+            # Rows keep their headers, as those of a QStandardItemModel do.
+            header = headers.get(segmentID) or QtWidgets.QTableWidgetItem(str(row + 1))
+            self._table.setVerticalHeaderItem(row, header)
         self._table.blockSignals(blocked)
         if selected != self.selectedSegmentIDs():
             self.setSelectedSegmentIDs(selected)

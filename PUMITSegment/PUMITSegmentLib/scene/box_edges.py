@@ -1,0 +1,146 @@
+"""Edges of boxes in slice views between dark lines, so that they are seen on any fill.
+
+Slicer draws them one pixel thin, and has no setting for more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import slicer
+import vtk
+from slicer.util import VTKObservationMixin
+
+from PUMITSegmentLib.prompts.display import OUTLINE_RGB, displayOf
+from PUMITSegmentLib.prompts.tag import isPrompt
+from PUMITSegmentLib.scene.view_overlay import ViewOverlay
+
+Points = npt.NDArray[np.float64]
+_BOX = "vtkMRMLMarkupsROINode"
+# Pixels between an edge and each of the two lines beside it, and how thick these are.
+_BESIDE, _THICKNESS = 1.5, 2.0
+# The twelve edges of a box, as pairs of its corners: those that differ in one bit.
+_EDGES = [(a, a | bit) for a in range(8) for bit in (1, 2, 4) if not a & bit]
+
+
+class BoxEdges(VTKObservationMixin):
+    """Dark lines beside the edges of every box prompt, in the slice views of the present layout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._overlay = ViewOverlay(_actor)
+
+    @property
+    def lines(self) -> list[vtk.vtkPolyData]:
+        """What is drawn, in pixels, one for each view."""
+        return [each.actor.GetMapper().GetInput() for each in self._overlay.views]
+
+    def open(self) -> None:
+        """Follow the boxes in the views of the present layout."""
+        self.close()
+        self._overlay.open()
+        if not self._overlay.views:
+            return
+        for each in self._overlay.views:
+            self.addObserver(each.sliceNode, vtk.vtkCommand.ModifiedEvent, self._onChanged)
+        scene = slicer.mrmlScene
+        self.addObserver(scene, scene.NodeAddedEvent, self._onNodeAdded)
+        self.addObserver(scene, scene.NodeRemovedEvent, self._onChanged)
+        for node in slicer.util.getNodesByClass(_BOX):
+            self._follow(node)
+        self._onChanged()
+
+    def close(self) -> None:
+        """Leave nothing in the views, and no observer."""
+        self.removeObservers()
+        self._overlay.close()
+
+    @vtk.calldata_type(vtk.VTK_OBJECT)
+    def _onNodeAdded(self, caller, event, node) -> None:
+        if node.IsA(_BOX):
+            self._follow(node)
+            self._onChanged()
+
+    def _follow(self, node) -> None:
+        for event in (
+            vtk.vtkCommand.ModifiedEvent,
+            slicer.vtkMRMLMarkupsNode.PointModifiedEvent,
+            slicer.vtkMRMLDisplayableNode.DisplayModifiedEvent,
+            slicer.vtkMRMLTransformableNode.TransformModifiedEvent,
+        ):
+            self.addObserver(node, event, self._onChanged)
+
+    def _onChanged(self, caller=None, event=None) -> None:
+        boxes = [n for n in slicer.util.getNodesByClass(_BOX) if isPrompt(n) and _isShown(n)]
+        for each in self._overlay.views:
+            lines = [line for box in boxes for line in _linesBeside(_cut(box, each.sliceNode))]
+            if lines or each.actor.GetVisibility():
+                each.actor.SetVisibility(bool(lines))
+                each.actor.GetMapper().SetInputData(_polyData(lines))
+                each.view.scheduleRender()
+
+
+def _isShown(node) -> bool:
+    display = displayOf(node)
+    return display is not None and bool(display.GetVisibility() and display.GetVisibility2D())
+
+
+def _cut(node, sliceNode) -> Points:
+    """Where a slice cuts a box: the corners of a convex outline in pixels, (N, 2)."""
+    if not node.GetNumberOfControlPoints():
+        return np.zeros((0, 2))
+    # 1. The corners of the box in pixels of the view, and the distance from its slice.
+    signs = np.array([[-1 if corner & bit else 1 for bit in (1, 2, 4)] for corner in range(8)])
+    local = np.c_[signs * np.array(node.GetSize()) / 2, np.ones(8)]
+    toXY = vtk.vtkMatrix4x4()
+    vtk.vtkMatrix4x4.Invert(sliceNode.GetXYToRAS(), toXY)
+    matrices = (toXY, node.GetObjectToWorldMatrix())
+    toPixels, toWorld = (slicer.util.arrayFromVTKMatrix(each) for each in matrices)
+    corners = (local @ (toPixels @ toWorld).T)[:, :3]
+    # 2. Where the edges of the box go through the slice.
+    found = []
+    for a, b in _EDGES:
+        near, far = corners[a, 2], corners[b, 2]
+        if near * far < 0:
+            found.append(corners[a, :2] + (corners[b, :2] - corners[a, :2]) * near / (near - far))
+    if len(found) < 3:
+        return np.zeros((0, 2))
+    # 3. In the order in which they lie around their middle.
+    points = np.array(found)
+    x, y = (points - points.mean(axis=0)).T
+    return points[np.argsort(np.arctan2(y, x))]
+
+
+def _linesBeside(outline: Points) -> list[Points]:
+    """Two lines for each side of an outline, one outside it and one inside, each (2, 2)."""
+    lines = []
+    for start, end in zip(outline, np.roll(outline, -1, axis=0), strict=True):
+        length = np.linalg.norm(end - start)
+        if length > 2 * _BESIDE:
+            along = (end - start) / length * _BESIDE
+            across = np.array([along[1], -along[0]])  # outward: the outline goes anticlockwise
+            lines.append(np.array([start - along, end + along]) + across)
+            lines.append(np.array([start + along, end - along]) - across)
+    return lines
+
+
+def _polyData(lines: list[Points]) -> vtk.vtkPolyData:
+    points, cells = vtk.vtkPoints(), vtk.vtkCellArray()
+    for line in lines:
+        cells.InsertNextCell(2)
+        for x, y in line:
+            cells.InsertCellPoint(points.InsertNextPoint(x, y, 0.0))
+    data = vtk.vtkPolyData()
+    data.SetPoints(points)
+    data.SetLines(cells)
+    return data
+
+
+def _actor() -> vtk.vtkActor2D:
+    actor = vtk.vtkActor2D()
+    actor.SetMapper(vtk.vtkPolyDataMapper2D())
+    actor.GetMapper().SetInputData(vtk.vtkPolyData())
+    actor.GetProperty().SetColor(*OUTLINE_RGB)
+    actor.GetProperty().SetLineWidth(_THICKNESS)
+    actor.VisibilityOff()
+    return actor

@@ -1,0 +1,90 @@
+"""What is drawn into every slice view, above all that Slicer draws there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import slicer
+import vtk
+
+# Tells actors of ours from Slicer's, which are in layer 0; VTK draws in the order of adding.
+_LAYER = 1
+
+
+@dataclass(frozen=True)
+class OverlaidView:
+    """A slice view with an actor of ours.
+
+    Attributes:
+        view: Slicer's view, which renders.
+        sliceNode: What it shows.
+        renderer: Where the actor is.
+        actor: The vtkActor2D.
+    """
+
+    view: Any
+    sliceNode: Any
+    renderer: Any
+    actor: Any
+
+    def keepOnTop(self, caller=None, event=None) -> None:
+        """Draw the actor last: Slicer adds a segment's fill whenever it is made anew."""
+        props = self.renderer.GetViewProps()
+        for index in range(props.GetNumberOfItems() - 1, -1, -1):
+            prop = props.GetItemAsObject(index)
+            if prop is self.actor:
+                return
+            if not _isOurs(prop):
+                break
+        self.renderer.RemoveViewProp(self.actor)
+        self.renderer.AddViewProp(self.actor)
+
+
+class ViewOverlay:
+    """One actor in every slice view of the present layout.
+
+    Args:
+        makeActor: Makes the actor of one view.
+
+    Attributes:
+        views: The views that have one; empty while closed.
+    """
+
+    def __init__(self, makeActor: Callable[[], Any]) -> None:
+        self._makeActor = makeActor
+        self._tags: list[tuple[Any, int]] = []
+        self.views: list[OverlaidView] = []
+
+    def open(self) -> None:
+        """Take up the views of the present layout."""
+        self.close()
+        manager = slicer.app.layoutManager()
+        if manager is None:
+            return
+        for name in manager.sliceViewNames():
+            widget = manager.sliceWidget(name)
+            if widget is not None:
+                view = widget.sliceView()
+                renderer = view.renderWindow().GetRenderers().GetFirstRenderer()
+                actor = self._makeActor()
+                actor.SetLayerNumber(_LAYER)
+                renderer.AddViewProp(actor)
+                made = OverlaidView(view, widget.mrmlSliceNode(), renderer, actor)
+                tag = renderer.AddObserver(vtk.vtkCommand.StartEvent, made.keepOnTop)
+                self._tags.append((renderer, tag))
+                self.views.append(made)
+
+    def close(self) -> None:
+        """Leave nothing in the views, and no observer."""
+        for renderer, tag in self._tags:
+            renderer.RemoveObserver(tag)
+        for each in self.views:
+            each.renderer.RemoveViewProp(each.actor)
+            each.view.scheduleRender()
+        self._tags, self.views = [], []
+
+
+def _isOurs(prop) -> bool:
+    return bool(prop.IsA("vtkActor2D")) and prop.GetLayerNumber() == _LAYER
