@@ -10,6 +10,7 @@ from PUMITSegmentLib.prompts.tag import promptNodesOf, tagOf
 from PUMITSegmentLib.scene.frames import frameOf, promptedFrame, setPromptedFrame
 from PUMITSegmentLib.segments.appearance import Appearance
 from PUMITSegmentLib.segments.segment_list import segmentIDs
+from PUMITSegmentLib.segments.surface_refresh import CLOSED_SURFACE
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class KeptFrames:
         there = self._kept.pop((node.GetID(), frame.number), None)
         steps = working.exchangeSteps(there.steps if there is not None else None)
         self._kept[node.GetID(), left] = _Kept(steps, prompts)
-        _bringSegments(node, frame.segmentationAt(node, left))
+        before = frame.segmentationAt(node, left)
+        _bringSegments(node, before)
+        _bringSurfaces(node, before)
         wanted = there.prompts if there is not None else {}
         for segmentID in prompted | wanted.keys():
             working.prompts.restore(segmentID, wanted.get(segmentID, PromptSnapshot()))
@@ -60,3 +63,14 @@ def _bringSegments(node, left) -> None:
     for segmentID in segmentIDs(left):
         if segmentID not in there:
             Appearance.of(left, segmentID).addTo(node, segmentID)
+
+
+def _bringSurfaces(node, left) -> None:
+    """Let a frame be shown in 3D where the one that was left was, and not where it was not."""
+    wasShown, isShown = (
+        each.GetSegmentation().ContainsRepresentation(CLOSED_SURFACE) for each in (left, node)
+    )
+    if wasShown and not isShown:
+        node.CreateClosedSurfaceRepresentation()
+    elif isShown and not wasShown:
+        node.RemoveClosedSurfaceRepresentation()

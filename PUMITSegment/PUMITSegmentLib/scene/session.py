@@ -207,6 +207,7 @@ class SceneSession:
     def _followFrame(self) -> None:
         """Bring the prompts and steps of the frame that is shown now."""
         if self.frames.follow(self.working):
+            self._writer.surfaces.followFrame(self.working.node)
             self._know()
             self._owner.onSegmentShown()
             self._owner.onSessionChanged()

@@ -19,6 +19,8 @@ from PUMITSlicerLib.computing.background import Background
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 
 CLOSED_SURFACE = "Closed surface"
+# A segmentation node, one of its segments, and the frame of a sequence that it is shown in.
+_Surface = tuple[Any, str, int | None]
 _FLYING_EDGES = "0"
 
 
@@ -117,15 +119,17 @@ class SurfaceRefresh:
     """Makes surfaces anew, one at a time for each segment, and the newest voxels win.
 
     Args:
-        background: Where the work is done.
+        background: Where the work is done; without it Slicer makes them, and one waits.
         changing: A context in which the scene is changed by us.
     """
 
-    def __init__(self, background: Background, changing: Callable[[Any], Any]) -> None:
+    def __init__(self, background: Background | None, changing: Callable[[Any], Any]) -> None:
         self._background = background
         self._changing = changing
         # Segments whose surface is being made, and the voxels that it is made from.
-        self._running: dict[tuple[Any, str], tuple[Any, int]] = {}
+        self._running: dict[_Surface, tuple[Any, int]] = {}
+        # Of frames that were left before their surface was made.
+        self._stale: set[_Surface] = set()
 
     @contextmanager
     def postponed(self, segmentationNode, segmentIDs: Iterable[str]) -> Iterator[None]:
@@ -137,7 +141,7 @@ class SurfaceRefresh:
         """
         segmentation = segmentationNode.GetSegmentation()
         kept = {}
-        if SurfaceSettings.of(segmentation) is not None:
+        if self._background is not None and SurfaceSettings.of(segmentation) is not None:
             for segmentID in segmentIDs:
                 segment = segmentation.GetSegment(segmentID)
                 surface = segment.GetRepresentation(CLOSED_SURFACE)
@@ -153,13 +157,20 @@ class SurfaceRefresh:
             if _voxels(segment) != before:
                 self._begin(segmentationNode, segmentID)
 
+    def followFrame(self, segmentationNode) -> None:
+        """Make what was not made when the frame that is shown now was left."""
+        frame = _frameOf(segmentationNode)
+        for key in [key for key in self._stale if (key[0], key[2]) == (segmentationNode, frame)]:
+            self._stale.discard(key)
+            self._begin(segmentationNode, key[1])
+
     def _begin(self, segmentationNode, segmentID: str) -> None:
-        key = (segmentationNode, segmentID)
+        key = (segmentationNode, segmentID, _frameOf(segmentationNode))
         if key in self._running:
             return  # it begins anew when it ends and finds other voxels
         segment = segmentationNode.GetSegmentation().GetSegment(segmentID)
         settings = SurfaceSettings.of(segmentationNode.GetSegmentation())
-        if segment is None or settings is None:
+        if segment is None or settings is None or self._background is None:
             return
         voxels = _voxels(segment)
         copy = slicer.vtkOrientedImageData()
@@ -172,14 +183,17 @@ class SurfaceRefresh:
             lambda error: self._fail(key, error),
         )
 
-    def _fail(self, key: tuple[Any, str], error: Exception) -> None:
+    def _fail(self, key: _Surface, error: Exception) -> None:
         self._running.pop(key)
         raise error
 
-    def _show(self, key: tuple[Any, str], result: vtk.vtkPolyData) -> None:
+    def _show(self, key: _Surface, result: vtk.vtkPolyData) -> None:
         voxels = self._running.pop(key)
-        segmentationNode, segmentID = key
+        segmentationNode, segmentID, frame = key
         if segmentationNode.GetScene() is None:
+            return
+        if _frameOf(segmentationNode) != frame:
+            self._stale.add(key)
             return
         segment = segmentationNode.GetSegmentation().GetSegment(segmentID)
         surface = segment.GetRepresentation(CLOSED_SURFACE) if segment is not None else None
@@ -199,3 +213,11 @@ def _voxels(segment) -> tuple[Any, int]:
     """Tells a segment's voxels from those it has later."""
     image = segment.GetRepresentation(BINARY_LABELMAP)
     return (image, image.GetMTime() if image is not None else 0)
+
+
+def _frameOf(segmentationNode) -> int | None:
+    """Which frame of a sequence a segmentation is shown as; None for one without frames."""
+    for browser in slicer.util.getNodesByClass("vtkMRMLSequenceBrowserNode"):
+        if browser.IsProxyNodeID(segmentationNode.GetID()):
+            return int(browser.GetSelectedItemNumber())
+    return None

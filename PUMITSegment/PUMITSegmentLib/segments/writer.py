@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,13 +92,14 @@ class SegmentWriter:
     Args:
         background: Where 3D surfaces are made anew after a write, while the old ones stay; without
             it `write` waits for Slicer to make them.
+
+    Attributes:
+        surfaces: The 3D surfaces of what was written.
     """
 
     def __init__(self, background: Background | None = None) -> None:
         self._isWriting = False
-        self._surfaces: SurfaceRefresh | None = None
-        if background is not None:
-            self._surfaces = SurfaceRefresh(background, self._writing)
+        self.surfaces = SurfaceRefresh(background, self._writing)
         # In no scene: it only tells the logic the overwrite mode.
         self._settings = slicer.vtkMRMLSegmentEditorNode()
         self._logic = slicer.vtkSlicerSegmentEditorLogic()
@@ -146,7 +147,7 @@ class SegmentWriter:
         changed = [segmentID]
         if overwrite.takesFromOthers:
             changed = list(segmentationNode.GetSegmentation().GetSegmentIDs())
-        with self._writing(segmentationNode), self._surfacesLater(segmentationNode, changed):
+        with self._writing(segmentationNode), self.surfaces.postponed(segmentationNode, changed):
             _adopt(segmentationNode, volumeNode)
             target = _Target(segmentationNode, segmentID, volumeNode)
             box, new = target.placed(prepared)
@@ -200,11 +201,6 @@ class SegmentWriter:
         values = sampled(image, box, GridMap(*grids[::-1], *nodes[::-1]))
         mask[box.slices] = values == segment.GetLabelValue()
         return mask
-
-    def _surfacesLater(self, segmentationNode, segmentIDs: list[str]) -> AbstractContextManager:
-        if self._surfaces is None:
-            return nullcontext()
-        return self._surfaces.postponed(segmentationNode, segmentIDs)
 
     @contextmanager
     def _writing(self, segmentationNode) -> Iterator[None]:

@@ -226,6 +226,46 @@ def test_a_scan_without_frames_has_no_row_for_them(cine: Cine) -> None:
     assert not cine.ui.frameLabel.visible
 
 
+def heightOfSurface(cine: Cine) -> float:
+    """How far the surface that is shown in 3D reaches from foot to head, mm; 0 without one."""
+    segment = cine.logic.segmentationNode.GetSegmentation().GetSegment(cine.segmentID)
+    surface = segment.GetRepresentation("Closed surface")
+    if surface is None or not surface.GetNumberOfPoints():
+        return 0.0
+    bounds = surface.GetBounds()
+    return float(bounds[5] - bounds[4])
+
+
+def test_a_frame_that_is_left_early_has_its_own_surface_when_it_is_shown_again(cine: Cine) -> None:
+    background = cine.logic.background
+    cine.view.clickAt((8, 8, 8))
+    cine.answer(A)
+    cine.press(cine.ui.show3DButton)
+    background.drain()
+    small = heightOfSurface(cine)
+    assert small == pytest.approx(7, abs=1.5)
+    cine.view.clickAt((11, 11, 8))
+    cine.answer(A | box((12, 5, 5), (18, 12, 12)))
+    cine.goTo(1)  # before the new surface is made
+    background.drain()
+    cine.process()
+    assert heightOfSurface(cine) == 0  # not that of the other frame
+    # What is shown in 3D in one frame is shown in the next.
+    assert cine.ui.show3DButton.checked
+    cine.view.clickAt((9, 9, 9))
+    cine.answer(B)
+    background.drain()
+    assert heightOfSurface(cine) == pytest.approx(7, abs=1.5)
+    cine.goTo(0)
+    background.drain()
+    cine.process()
+    assert heightOfSurface(cine) == pytest.approx(small + 6, abs=0.5)
+    # Nor is it shown again where it was hidden meanwhile.
+    cine.press(cine.ui.show3DButton)
+    cine.goTo(1)
+    assert not cine.ui.show3DButton.checked
+
+
 def test_frames_are_saved_with_the_scene(cine: Cine, tmp_path: Any) -> None:
     import slicer
 
