@@ -6,6 +6,7 @@ import slicer
 from pumit.errors import PumitError
 from slicer.i18n import tr as _
 
+from PUMITSegmentLib.segments.contours import canFill, fillContours
 from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
 from PUMITSegmentLib.segments.segment_list import newSegmentation, segmentIDs
 
@@ -25,11 +26,14 @@ def makeVoxels(segmentationNode, volumeNode) -> None:
     """Make voxels of surfaces or contours, on a scan's grid; from now on they are what counts.
 
     Raises:
-        PumitError: If Slicer cannot convert them.
+        PumitError: If they cannot be converted; nothing is changed then.
     """
-    segmentationNode.SetReferenceImageGeometryParameterFromVolumeNode(volumeNode)
     segmentation = segmentationNode.GetSegmentation()
-    if not segmentation.CreateRepresentation(BINARY_LABELMAP):
+    isFilled = canFill(segmentationNode, volumeNode)
+    if isFilled:
+        fillContours(segmentationNode, volumeNode)
+    segmentationNode.SetReferenceImageGeometryParameterFromVolumeNode(volumeNode)
+    if not isFilled and not segmentation.CreateRepresentation(BINARY_LABELMAP):
         raise PumitError(
             _(
                 "{name} cannot be converted to voxels; convert it in the module Segmentations, "

@@ -76,6 +76,79 @@ def test_a_no_leaves_surfaces_as_they_are(loaded: Panel, asked: dict[str, Any]) 
     assert source == "Closed surface"
 
 
+def contourNode(panel: Panel, squares: dict[str, list[tuple[float, float, float, float]]]) -> Any:
+    """A segmentation of planar contours as an RTSTRUCT becomes one: squares on three slices.
+
+    Each square is (from, to, first slice, distance of slices), RAS mm; of two the second is a hole.
+    """
+    import slicer
+    import vtk
+
+    node = slicer.mrmlScene.AddNewNodeByClass("vtkMRMLSegmentationNode", "RT")
+    node.CreateDefaultDisplayNodes()
+    node.SetReferenceImageGeometryParameterFromVolumeNode(panel.volumeNode)
+    segmentation = node.GetSegmentation()
+    segmentation.SetSourceRepresentationName("Planar contour")
+    for name, each in squares.items():
+        contours, points, cells = vtk.vtkPolyData(), vtk.vtkPoints(), vtk.vtkCellArray()
+        for low, high, first, step in each:
+            for number in range(3):
+                z = first + number * step
+                corners = [(low, low), (high, low), (high, high), (low, high)]
+                ids = [points.InsertNextPoint(x, y, z) for x, y in corners]
+                cells.InsertNextCell(5)
+                for corner in [*ids, ids[0]]:
+                    cells.InsertCellPoint(corner)
+        contours.SetPoints(points)
+        contours.SetLines(cells)
+        segment = slicer.vtkSegment()
+        segment.SetName(name)
+        segment.AddRepresentation("Planar contour", contours)
+        segmentation.AddSegment(segment, name)
+    panel.logic.parameters.segmentation = node
+    panel.process()
+    return node
+
+
+def test_contours_of_an_rtstruct_are_a_start_that_clicks_correct(
+    panel: Panel, asked: dict[str, Any]
+) -> None:
+    panel.load()
+    panel.logic.permission.confirm = lambda question: asked["questions"].append(question) or True
+    contourNode(panel, {"GTV": [(4.6, 11.4, 5, 1), (6.6, 8.4, 5, 1)], "Cord": [(1.6, 2.4, 5, 1)]})
+    panel.press(panel.ui.pointButton)
+    (question,) = asked["questions"]
+    assert "surfaces or contours" in question
+    expected = np.zeros_like(A)
+    expected[5:8, 5:12, 5:12] = True
+    expected[5:8, 7:9, 7:9] = False  # a contour within another is a hole
+    np.testing.assert_array_equal(panel.mask("GTV"), expected)
+    assert panel.mask("Cord").sum() == 3
+    panel.click((9, 9, 6))
+    prior = panel.worker.requests[-1].prompts[0]
+    assert isinstance(prior, MaskPrompt)
+    np.testing.assert_array_equal(prior.mask, expected)
+    panel.answer(A)
+    np.testing.assert_array_equal(panel.mask("GTV"), A)
+    panel.press(panel.ui.undoButton)
+    np.testing.assert_array_equal(panel.mask("GTV"), expected)
+
+
+def test_contours_of_another_scan_are_refused_and_stay(panel: Panel) -> None:
+    panel.load()
+    panel.logic.permission.confirm = lambda question: True
+    node = contourNode(panel, {"GTV": [(400.0, 410.0, 300, 1)]})
+    panel.press(panel.ui.pointButton)
+    assert panel.status == (
+        "No contour of RT encloses a voxel of the scan; it was drawn on another."
+    )
+    assert not panel.ui.pointButton.checked
+    segmentation = node.GetSegmentation()
+    assert segmentation.GetSourceRepresentationName() == "Planar contour"
+    assert segmentation.GetSegment("GTV").GetRepresentation("Planar contour") is not None
+    assert not segmentation.ContainsRepresentation("Binary labelmap")
+
+
 def starts(panel: Panel) -> list[Any]:
     """What the menu of New offers."""
     menu = panel.ui.newSegmentButton.menu()

@@ -1,0 +1,88 @@
+"""Planar contours, as an RTSTRUCT has them, filled on the slices of a scan.
+
+Slicer itself cannot convert them; the extension SlicerRT, which loads them, goes through surfaces.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import slicer
+import vtk
+from pumit.errors import VolumeError
+from pumit.io.labels.planar_contours import fill_contours
+from pumit.volume import Floats
+from PUMITSlicerLib.labelmap_grid import emptyImage
+from PUMITSlicerLib.mrml import VolumeFrame, ijkToRas, orientedImage
+from slicer.i18n import tr as _
+
+from PUMITSegmentLib.segments.occupied import BINARY_LABELMAP
+from PUMITSegmentLib.segments.segment_list import segmentIDs
+from PUMITSegmentLib.segments.writer import PreparedMask, prepare
+
+PLANAR_CONTOUR = "Planar contour"
+
+
+def canFill(segmentationNode, volumeNode) -> bool:
+    """Whether a segmentation is made of contours, and lies in the world as the scan does."""
+    isPlanar = segmentationNode.GetSegmentation().GetSourceRepresentationName() == PLANAR_CONTOUR
+    nodes = (segmentationNode, volumeNode)
+    first, second = (node.GetParentTransformNode() for node in nodes)
+    return isPlanar and first is second
+
+
+def fillContours(segmentationNode, volumeNode) -> None:
+    """Make voxels of a segmentation's contours on a scan's grid; nothing changes where that fails.
+
+    Raises:
+        VolumeError: If contours are oblique to the scan's slices, or none encloses a voxel.
+    """
+    segmentation, frame = segmentationNode.GetSegmentation(), VolumeFrame(volumeNode)
+    width, height, depth = volumeNode.GetImageData().GetDimensions()
+    masks: dict[str, PreparedMask] = {}
+    for segmentID in segmentIDs(segmentationNode):
+        segment = segmentation.GetSegment(segmentID)
+        worlds = _contoursWorld(segmentationNode, segment.GetRepresentation(PLANAR_CONTOUR))
+        points = [frame.worldToIndex(world) for world in worlds]
+        mask, _remarks = fill_contours(points, (depth, height, width), segment.GetName())
+        masks[segmentID] = prepare(mask)
+    if all(mask.box.isEmpty for mask in masks.values()):
+        raise VolumeError(
+            _("No contour of {name} encloses a voxel of the scan; it was drawn on another.").format(
+                name=segmentationNode.GetName()
+            )
+        )
+    grid = ijkToRas(volumeNode)
+    for segmentID, mask in masks.items():
+        image = slicer.vtkOrientedImageData()
+        isEmpty = mask.box.isEmpty
+        image.DeepCopy(
+            emptyImage(grid) if isEmpty else orientedImage(mask.voxels, grid, mask.box.start)
+        )
+        segment = segmentation.GetSegment(segmentID)
+        segment.AddRepresentation(BINARY_LABELMAP, image)
+        segment.SetLabelValue(1)
+
+
+def _contoursWorld(segmentationNode, contours: vtk.vtkPolyData | None) -> list[Floats]:
+    """Corners of each closed contour, (N, 3) world RAS mm."""
+    if contours is None or contours.GetPoints() is None:
+        return []
+    toWorld = vtk.vtkGeneralTransform()
+    parent = segmentationNode.GetParentTransformNode()
+    slicer.vtkMRMLTransformNode.GetTransformBetweenNodes(parent, None, toWorld)
+    points = np.array([toWorld.TransformPoint(p) for p in _rows(contours.GetPoints())])
+    found = []
+    for cells in (contours.GetLines(), contours.GetPolys()):
+        corners = vtk.vtkIdList()
+        cells.InitTraversal()
+        while cells.GetNextCell(corners):
+            index = [corners.GetId(i) for i in range(corners.GetNumberOfIds())]
+            if len(index) > 3 and index[0] == index[-1]:
+                index.pop()  # closed by its first corner
+            if len(index) >= 3:
+                found.append(points[index])
+    return found
+
+
+def _rows(points: vtk.vtkPoints) -> list[tuple[float, float, float]]:
+    return [points.GetPoint(i) for i in range(points.GetNumberOfPoints())]

@@ -1,0 +1,149 @@
+"""Closed contours in planes of an image's voxels, such as those of an RTSTRUCT, filled."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pumit.errors import VolumeError
+from pumit.volume import Floats
+
+# A contour may leave its plane, and a plane a slice's centre, by this part of a slice: rounding.
+OFF_PLANE = 0.1
+ON_SLICE = 0.1
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """Contours of one plane: where it lies along its axis, and their corners in it."""
+
+    axis: int
+    at: float
+    polygons: tuple[Floats, ...]
+
+
+def fill_contours(
+    contours: Iterable[Floats], shape: Sequence[int], name: str
+) -> tuple[npt.NDArray[np.bool_], list[str]]:
+    """Fill a region's closed contours.
+
+    A voxel is inside where its centre is inside an odd number of contours, so that a contour
+    within another is a hole. Where contours do not lie on slices, or regularly leave slices out,
+    each slice takes the nearest contour, and that is told.
+
+    Args:
+        contours: Corners, each (N, 3), index (d, h, w); a contour lies in one plane of voxels.
+        shape: (D, H, W) of the image.
+        name: The region's.
+
+    Returns:
+        The mask, (D, H, W), and what a user should know of how it was filled.
+
+    Raises:
+        VolumeError: If a contour is oblique to the image, or planes run in several directions.
+    """
+    mask = np.zeros(tuple(shape), dtype=bool)
+    planes = _planes(contours, shape, name)
+    if not planes:
+        return mask, []
+    # 1. Each plane's contours as a picture (H, W), and its place among the slices.
+    axis = planes[0].axis
+    slices = np.moveaxis(mask, axis, 0)
+    pictures = [_picture(plane, slices.shape[1:]) for plane in planes]
+    places = np.array([plane.at for plane in planes])
+    # 2. Do the planes lie on slices, and on every slice?
+    off = np.abs(places - np.rint(places)).max()
+    gaps = np.diff(places)
+    usual = float(np.median(gaps)) if len(gaps) else 1.0
+    is_sparse = len(gaps) > 1 and usual >= 1.5 and bool((np.abs(gaps / usual - 1) < 0.1).all())
+    doubts = []
+    outside = int(((places < -0.5) | (places > len(slices) - 0.5)).sum())
+    if outside:
+        doubts.append(f"{outside} contour planes of {name} lie outside of the image")
+    # 3. If so, each slice takes the picture of its own plane.
+    if off <= ON_SLICE and not is_sparse:
+        for at, picture in zip(np.rint(places).astype(int), pictures, strict=True):
+            if 0 <= at < len(slices):
+                slices[at] ^= picture
+        skipped = int((np.rint(gaps) > 1).sum())
+        if skipped:
+            doubts.append(
+                f"{name} has no contour on slices between others, at {skipped} places; "
+                "these stay empty"
+            )
+        return mask, doubts
+    # 4. Otherwise each slice takes the nearest, within half the usual distance of planes.
+    reach = max(usual, 1.0) / 2 + 1e-6
+    for k in range(len(slices)):
+        nearest = int(np.abs(places - k).argmin())
+        if abs(places[nearest] - k) <= reach:
+            slices[k] = pictures[nearest]
+    where = f"up to {off:.1f} of a slice off the image's slices" if off > ON_SLICE else ""
+    every = f"on every {usual:.3g} slices only" if is_sparse else ""
+    doubts.append(
+        f"{name} has contours {' and '.join(t for t in (where, every) if t)}; each "
+        "slice takes the nearest"
+    )
+    return mask, doubts
+
+
+def _planes(contours: Iterable[Floats], shape: Sequence[int], name: str) -> list[_Plane]:
+    """A region's planes in order along their axis."""
+    is_planar = shape[0] == 1
+    grouped: dict[tuple[int, float], dict[bytes, Floats]] = defaultdict(dict)
+    for points in contours:
+        axis = _axis(points, is_planar, name)
+        across = points[:, [a for a in range(3) if a != axis]]
+        # A planar image's only slice takes contours wherever they lie along its normal.
+        at = 0.0 if is_planar and axis == 0 else round(float(points[:, axis].mean()), 2)
+        at = float(round(at)) if abs(at - round(at)) <= ON_SLICE else at
+        # Some programs write a contour twice; filled twice by even-odd it would be nothing.
+        grouped[axis, at][across.tobytes()] = across
+    axes = {axis for axis, _ in grouped}
+    if len(axes) > 1:
+        raise VolumeError(
+            f"{name} has contours in planes of several directions; export it in one direction."
+        )
+    ordered = sorted(grouped.items(), key=lambda pair: pair[0])
+    return [_Plane(axis, at, tuple(p.values())) for (axis, at), p in ordered]
+
+
+def _axis(points: Floats, is_planar: bool, name: str) -> int:
+    """The image's axis that a contour's plane is across."""
+    extent = np.ptp(points, axis=0)
+    if is_planar:
+        extent[0] = 0.0
+    axis = 0 if extent[0] <= OFF_PLANE else int(extent.argmin())
+    if extent[axis] > OFF_PLANE:
+        raise VolumeError(
+            f"{name} has a contour that is oblique to the image's slices, by "
+            f"{extent[axis]:.1f} voxels; export it on this image's slices."
+        )
+    return axis
+
+
+def _picture(plane: _Plane, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """Pixels whose centres lie inside an odd number of a plane's contours.
+
+    A pixel is inside where a ray from it along its row meets an odd number of sides. All rows and
+    sides at once, which is a hundred times as fast as `skimage.draw` for contours of some length.
+    """
+    rows, columns = shape
+    meets = np.zeros((rows, columns + 1), dtype=np.int32)
+    for polygon in plane.polygons:
+        start, end = polygon, np.roll(polygon, -1, axis=0)
+        first = max(int(np.floor(polygon[:, 0].min())), 0)
+        stop = min(int(np.ceil(polygon[:, 0].max())) + 1, rows)
+        row = np.arange(first, max(stop, first))[:, None]  # (rows, 1), against sides (1, n)
+        crosses = (start[:, 0] > row) != (end[:, 0] > row)
+        at, side = np.nonzero(crosses)
+        height = at + first
+        slope = (end - start)[side]
+        place = start[side, 1] + slope[:, 1] * (height - start[side, 0]) / slope[:, 0]
+        # As many pixels of the row as this lie before the place where the side is met.
+        np.add.at(meets, (height, np.ceil(place).clip(0, columns).astype(int)), 1)
+    return np.asarray(np.cumsum(meets[:, :0:-1], axis=1)[:, ::-1] % 2 == 1)
