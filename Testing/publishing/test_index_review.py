@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,6 @@ def test_readme_has_what_reviewers_look_for(repository: Path, readme: str) -> No
 
 
 def test_a_module_file_imports_at_file_scope_only_what_slicer_has(repository: Path) -> None:
-    import sys
-
     for module in MODULES:
         tree = ast.parse((repository / module / f"{module}.py").read_text(encoding="utf-8"))
         for node in tree.body:
@@ -47,6 +46,34 @@ def test_a_module_file_imports_at_file_scope_only_what_slicer_has(repository: Pa
             roots = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
             ours = {name for name in roots if name.startswith("PUMIT")}
             assert roots - ours <= ALLOWED, (module, roots)
+
+
+def test_the_panels_import_at_file_scope_only_what_slicer_has(repository: Path) -> None:
+    """Not the core below them, which a process of its own runs, once it is installed."""
+    for module in MODULES:
+        for file in (repository / module).rglob("*.py"):
+            if "pumit" in file.relative_to(repository).parts:
+                continue
+            roots = set()
+            for node in ast.parse(file.read_text(encoding="utf-8")).body:
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                roots |= {name.split(".")[0] for name in names}
+            ours = {name for name in roots if name.startswith("PUMIT") or name == "pumit"}
+            assert roots - set(sys.stdlib_module_names) - ours <= ALLOWED, file
+
+
+def test_the_page_on_publishing_names_tests_that_exist(repository: Path) -> None:
+    page = (repository / "docs" / "how-to" / "publish.md").read_text(encoding="utf-8")
+    assert "`3d-slicer-extension`" in page  # the topic, which no file of the repository can set
+    rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 17
+    assert not [row for row in rows if not re.search(r"`test_\w+`", row)]
+    tests = "".join(
+        file.read_text(encoding="utf-8") for file in (repository / "Testing").rglob("test_*.py")
+    )
+    named = re.findall(r"`(test_\w+)`", page)
+    assert not [name for name in named if f"def {name}(" not in tests]
 
 
 def test_a_module_file_runs_nothing_at_file_scope(repository: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -73,6 +74,50 @@ def test_source_archive_builds_the_same_wheel(sources: Path, wheel: Path, tmp_pa
     again = built(folder, "wheel", tmp_path)
     with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
         assert sorted(one.namelist()) == sorted(other.namelist())
+
+
+@pytest.mark.slow
+def test_wheel_builds_from_what_the_dockerfile_copies(
+    repository: Path, wheel: Path, tmp_path: Path
+) -> None:
+    """The first stage of the image, without Docker, which nothing here has run."""
+    dockerfile = (repository / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+    stage = dockerfile.rpartition("\nFROM ")[0]
+    assert "pip wheel --no-cache-dir --no-deps -w /wheels ." in stage
+    for line in re.findall(r"^COPY (.+)$", stage, re.MULTILINE):
+        *copied, target = line.split()
+        for name in copied:
+            source = repository / name
+            place = tmp_path / "src" / (target if source.is_dir() else Path(name).name)
+            (shutil.copytree if source.is_dir() else _copy)(source, place)
+    again = built(tmp_path / "src", "wheel", tmp_path)
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
+        names = [
+            {name for name in archive.namelist() if "__pycache__" not in name}
+            for archive in (one, other)
+        ]
+    assert names[0] == names[1]
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+
+
+def test_a_linter_finds_nothing_in_the_dockerfile(repository: Path, tmp_path: Path) -> None:
+    beside = Path(sys.executable).parent / "hadolint"
+    linter = str(beside) if beside.exists() else shutil.which("hadolint")
+    if linter is None:
+        pytest.skip("hadolint is not installed")
+    dockerfile = repository / "deploy" / "Dockerfile"
+    run = subprocess.run([linter, dockerfile], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout
+    # It does look: an image without a version, and a relative folder, are faults.
+    text = dockerfile.read_text(encoding="utf-8").replace("WORKDIR /src", "WORKDIR src")
+    (tmp_path / "Dockerfile").write_text(text.replace(":3.12-slim", "", 1))
+    worse = [linter, tmp_path / "Dockerfile"]
+    found = subprocess.run(worse, capture_output=True, text=True, check=False)
+    assert {"DL3000", "DL3006"} <= set(re.findall(r"DL\d+", found.stdout))
 
 
 # Packages that conda-forge calls otherwise, and what an environment has anyway.

@@ -78,6 +78,7 @@ def test_the_server_imports_nothing_that_unpickles():
         ("pumit@.service", ["LimitCORE=0", "MemorySwapMax=0", "PrivateNetwork=yes"]),
         ("compose.yaml", ["core: 0", "network_mode: none", "read_only: true"]),
         ("nginx.conf", ["proxy_request_buffering off;", "proxy_max_temp_file_size 0;", "TLSv1.2"]),
+        ("nginx.conf", ["rate=50r/s", "limit_conn pumit_connections 64;", "access.log pumit;"]),
     ],
 )
 def test_what_is_shipped_to_put_around_it_does_what_the_page_says(file, lines):
