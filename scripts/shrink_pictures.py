@@ -3,7 +3,7 @@
     python scripts/shrink_pictures.py [PICTURE ...]
 
 A picture above 100 KiB gets 128 colours; it is left as it is where that saves little. With
-`pip install pyoxipng` what is left is packed better, without loss.
+`pip install pyoxipng` every picture is packed better, too, without loss.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def few_colours(picture: Image.Image) -> Image.Image:
 
 
 def packed(data: bytes) -> bytes:
-    """The same picture in fewer bytes, where the tool for it is installed."""
+    """The same picture in fewer bytes, without loss, where the tool for it is installed."""
     try:
         import oxipng  # type: ignore[import-not-found]
     except ImportError:
@@ -46,13 +46,14 @@ def packed(data: bytes) -> bytes:
 def shrink(path: Path) -> None:
     """Write a picture anew where that saves something, and tell."""
     before = path.stat().st_size
+    data = path.read_bytes()
     with Image.open(path) as opened:
-        if before <= LARGE or (opened.mode == "P" and len(opened.getcolors() or ()) <= COLOURS):
-            return
-        picture = opened.convert("RGB")
-    buffer = io.BytesIO()
-    few_colours(picture).save(buffer, "PNG", optimize=True)
-    data = packed(buffer.getvalue())
+        has_few = opened.mode == "P" and len(opened.getcolors() or ()) <= COLOURS
+        if before > LARGE and not has_few:
+            buffer = io.BytesIO()
+            few_colours(opened.convert("RGB")).save(buffer, "PNG", optimize=True)
+            data = buffer.getvalue()
+    data = packed(data)
     if len(data) < WORTH * before:
         path.write_bytes(data)
         print(f"{path.relative_to(ROOT)}: {before >> 10} KiB to {len(data) >> 10} KiB")
