@@ -121,6 +121,7 @@ def scan():
     return generatedScan()
 
 
+@pytest.mark.slow
 def test_scan_is_the_same_every_time(scan):
     from PUMITSlicerLib.generated_scan import generatedScan
 

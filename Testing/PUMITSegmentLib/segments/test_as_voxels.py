@@ -184,5 +184,5 @@ def test_an_empty_label_map_is_no_start(panel: Panel) -> None:
     panel.load()
     addLabels(np.zeros_like(A), "Nothing")
     starts(panel)[0].trigger()
-    assert panel.status == "The label map Nothing holds no label."
+    assert "Nothing" in panel.status
     assert panel.logic.segmentationNode is None

@@ -104,6 +104,7 @@ def test_choices_reach_the_plan(train: Any) -> None:
     assert "part" not in config
 
 
+@pytest.mark.slow
 def test_core_knows_every_key_of_the_request(train: Any, tmp_path: Path) -> None:
     from pumit.training.validate import read_recipe
     from PUMITTrainLib.cases.case_row import ClassRow

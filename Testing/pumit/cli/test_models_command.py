@@ -120,7 +120,7 @@ def test_a_model_is_exported_removed_and_imported(run: Any, trained: Path, tmp_p
     ran = run("models", "export", trained, "-o", target)
     assert ran.status == 0, ran.err
     assert hashlib.sha256(target.read_bytes()).hexdigest() in ran.out
-    assert run("models", "import", target).out == "Imported as tokens: Own tokenizer.\n"
+    assert "tokens" in run("models", "import", target).out
     told = json.loads(run("models", "import", target, "--name", "theirs", "--json").out)
     assert (told["name"], told["kind"]) == ("theirs", "tokenizer")
     assert run("models", "remove", "tokens").out == "Removed tokens.\n"

@@ -74,10 +74,15 @@ def test_code_without_three_parts_is_refused():
         concept_for("x~SCT^1~SCT^2^b~^^~y~^^~^^")
 
 
-@pytest.mark.parametrize("name", known_names())
-def test_every_name_survives_slicers_entry(name):
-    terminology = concept_for(name)
-    assert concept_for(serialize_terminology(terminology)) == terminology
+def test_every_name_survives_slicers_entry():
+    concepts = {name: concept_for(name) for name in known_names()}
+    assert len(concepts) > 100
+    lost = [
+        n
+        for n, concept in concepts.items()
+        if concept_for(serialize_terminology(concept)) != concept
+    ]
+    assert not lost
 
 
 def test_entry_keeps_every_part():

@@ -60,46 +60,42 @@ def engines(request: pytest.FixtureRequest) -> tuple[TorchEngine, OpenVinoEngine
     return both_engines(**SMALL, **VARIANTS[request.param])
 
 
-@pytest.mark.parametrize("kind", ["one click", "clicks", "box", "box and clicks", "nothing"])
 @pytest.mark.parametrize("da0", range(6))
 def test_masks_and_estimates_agree_at_every_degree(
-    engines: tuple[TorchEngine, OpenVinoEngine],
-    da0: int,
-    kind: str,
-    rng: np.random.Generator,
+    engines: tuple[TorchEngine, OpenVinoEngine], da0: int, rng: np.random.Generator
 ) -> None:
     depth, size, _ = field_shape(da0, 24)
     shape = (depth // max(8 >> da0, 1) * max(8 >> da0, 1), size, size)
     image = rng.random((3, *shape)).astype(np.float32)
     ratio = 0.0 if da0 == 5 else 1.3 * 2**da0
-    prompts = prompts_of(kind, shape, ratio, rng)
-    answers = [
-        engine.decode(engine.encode(image, da0=da0, slice_ratio=ratio), prompts)
-        for engine in engines
-    ]
-    (logits, iou), (own_logits, own_iou) = answers
-    assert own_logits.shape == logits.shape == (4, *shape)
-    np.testing.assert_allclose(own_logits, logits, atol=LOGIT_TOLERANCE * np.abs(logits).max())
-    np.testing.assert_allclose(own_iou, iou, atol=2e-4)
+    seen = [engine.encode(image, da0=da0, slice_ratio=ratio) for engine in engines]
+    for kind in ("one click", "clicks", "box", "box and clicks", "nothing"):
+        prompts = prompts_of(kind, shape, ratio, rng)
+        (logits, iou), (own_logits, own_iou) = (
+            engine.decode(features, prompts) for engine, features in zip(engines, seen, strict=True)
+        )
+        assert own_logits.shape == logits.shape == (4, *shape)
+        tolerance = LOGIT_TOLERANCE * np.abs(logits).max()
+        np.testing.assert_allclose(own_logits, logits, atol=tolerance, err_msg=kind)
+        np.testing.assert_allclose(own_iou, iou, atol=2e-4, err_msg=kind)
 
 
 @pytest.mark.parametrize("da0", [0, 2, 5])
-@pytest.mark.parametrize("kind", ["clicks", "box", "box and clicks"])
 def test_prompt_maps_are_those_of_the_network(
-    engines: tuple[TorchEngine, OpenVinoEngine], da0: int, kind: str, rng: np.random.Generator
+    engines: tuple[TorchEngine, OpenVinoEngine], da0: int, rng: np.random.Generator
 ) -> None:
     """Each map by itself: in an answer a small one would drown."""
     encoder = engines[0].network.prompt_encoder
     depth, size, _ = field_shape(da0, 24)
     image = rng.random((3, depth, size, size)).astype(np.float32)
     ratio = 0.0 if da0 == 5 else float(2**da0)
-    prompts = prompts_of(kind, image.shape[1:], ratio, rng)
     features = engines[0].encode(image, da0=da0, slice_ratio=ratio)
-    batch = prompt_batch(prompts, image.shape[1:])
-    expected = encoder.dense(batch, features.embedding)[0].detach().numpy()
-    shape = expected.shape[1:]
-    grid = MapGrid.of(image[:2], shape, ratio, geodesic=encoder.geodesic)
     classes = features.embedding.classes
     vectors = None if classes is None else classes[0].numpy()
-    for own, wanted in zip(prompt_maps(prompts, grid, 16, vectors), expected, strict=True):
-        np.testing.assert_allclose(own, wanted, atol=1e-4)
+    for kind in ("clicks", "box", "box and clicks"):
+        prompts = prompts_of(kind, image.shape[1:], ratio, rng)
+        batch = prompt_batch(prompts, image.shape[1:])
+        expected = encoder.dense(batch, features.embedding)[0].detach().numpy()
+        grid = MapGrid.of(image[:2], expected.shape[1:], ratio, geodesic=encoder.geodesic)
+        for own, wanted in zip(prompt_maps(prompts, grid, 16, vectors), expected, strict=True):
+            np.testing.assert_allclose(own, wanted, atol=1e-4, err_msg=kind)

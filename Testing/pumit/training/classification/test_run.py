@@ -61,13 +61,24 @@ def bright_or_dark(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np
     return images.astype(np.uint8), labels[:, None]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, rng: np.random.Generator) -> Path:
-    content = {}
+def write_set(folder: Path) -> Path:
+    """Write the images of all splits; returns the folder."""
+    content, rng = {}, np.random.default_rng(0)
     for split, count in (("train", 24), ("val", 8), ("test", 8)):
         content[f"{split}_images"], content[f"{split}_labels"] = bright_or_dark(count, rng)
-    np.savez(tmp_path / "set.npz", **content)
-    return tmp_path
+    np.savez(folder / "set.npz", **content)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_set(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model of a whole run, whose folder nobody changes."""
+    return run(write_set(tmp_path_factory.mktemp("trained")))
 
 
 def write(folder: Path, changes: Mapping[str, Any]) -> Path:
@@ -86,9 +97,9 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
-def test_a_classifier_learns_and_the_best_is_kept_with_its_measures(folder: Path) -> None:
-    path = run(folder)
-    assert path == folder / "out" / "made.safetensors"
+def test_a_classifier_learns_and_the_best_is_kept_with_its_measures(trained: Path) -> None:
+    path = trained
+    assert (path.parent.name, path.name) == ("out", "made.safetensors")
     log = records(path.parent)
     assert log[0] == {
         "classes": ["0", "1"],
@@ -112,17 +123,16 @@ def test_a_classifier_learns_and_the_best_is_kept_with_its_measures(folder: Path
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_as_if_it_had_not(folder: Path) -> None:
-    run(folder, "whole")
+def test_a_stopped_run_goes_on_as_if_it_had_not(trained: Path, folder: Path) -> None:
     for _ in range(3):
         run(folder, "parts", seconds=0.0)
     run(folder, "parts")
-    whole, parts = (load_file(folder / name / "last.safetensors") for name in ("whole", "parts"))
+    runs = (trained.parent, folder / "parts")
+    whole, parts = (load_file(each / "last.safetensors") for each in runs)
     for name, value in whole.items():
         torch.testing.assert_close(parts[name], value, rtol=0, atol=0)
     found = [
-        {r["step"]: r["validation"] for r in records(folder / name) if "validation" in r}
-        for name in ("whole", "parts")
+        {r["step"]: r["validation"] for r in records(each) if "validation" in r} for each in runs
     ]
     assert {1, 2, 3} < found[1].keys()  # each part ends with a validation
     assert found[0].items() <= found[1].items()

@@ -155,8 +155,10 @@ def test_a_case_that_one_process_refuses_stops_both(found: Found) -> None:
 
 def test_memory_that_one_process_lacks_both_lack(found: Found) -> None:
     other, own = (found[rank]["short"]["error"] for rank in range(2))
-    assert other == "Another process has not enough memory."
-    assert own == "There is not enough memory."
+    assert "memory" in other
+    assert other.startswith("Another process")
+    assert "memory" in own
+    assert "process" not in own
 
 
 def test_both_pause_and_stop_where_the_first_is_asked(found: Found, folder: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import yaml
 from labelled_scans import write, write_pairs
 from pumit.errors import CheckpointError, PumitError
 from pumit.models.checkpoint import load_checkpoint, read_recipe, save_checkpoint
-from pumit.networks.promptable.network import PromptableNetwork
+from pumit.networks.build import build_network
 from pumit.training.run.resume_state import LAST, step_saved
 from pumit.training.train import finetune
 from pumit.volume import Volume
@@ -42,10 +44,12 @@ def small_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pumit.training.promptable.validation.SCENE_SIZE", 24)
 
 
-@pytest.fixture
-def lab(tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]) -> Path:
-    """A folder with a data set and a model to begin with."""
-    write_pairs(tmp_path / "set", 4)
+@pytest.fixture(scope="module")
+def untrained(tiny_sizes: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a data set and a model to begin with; for `lab` and `tuned`."""
+    folder = tmp_path_factory.mktemp("untrained")
+    write_pairs(folder / "set", 4)
+    torch.manual_seed(0)
     recipe = {
         "name": "first",
         "version": "3",
@@ -53,9 +57,24 @@ def lab(tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, A
         "sizes": tiny_sizes,
         "calibration": CALIBRATION,
     }
-    half = {k: v.half() for k, v in tiny_network.state_dict().items()}
-    save_checkpoint(tmp_path / "initial.safetensors", half, recipe)
-    return tmp_path
+    network = build_network("promptable", **tiny_sizes)
+    half = {k: v.half() for k, v in network.state_dict().items()}
+    save_checkpoint(folder / "initial.safetensors", half, recipe)
+    return folder
+
+
+@pytest.fixture
+def lab(untrained: Path, tmp_path: Path) -> Path:
+    """A folder of the test's own with a data set and a model to begin with."""
+    return shutil.copytree(untrained, tmp_path / "lab")
+
+
+@pytest.fixture(scope="module")
+def tuned(untrained: Path) -> Callable[[str], Path]:
+    """The model of a run that tuned a part, each trained once; nobody changes its folder."""
+    folder = untrained.parent / "tuned"
+    shutil.copytree(untrained, folder)
+    return cache(lambda part: run(folder, part, part=part, rank=2))
 
 
 def run(
@@ -81,8 +100,11 @@ def changed(folder: Path, best: Path, *, beginning: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["decoder", "adapters", "all"])
-def test_the_model_is_loaded_by_a_session_and_tells_its_origin(lab: Path, part: str) -> None:
-    best = run(lab, part=part, rank=2)
+def test_the_model_is_loaded_by_a_session_and_tells_its_origin(
+    tuned: Callable[[str], Path], part: str
+) -> None:
+    best = tuned(part)
+    lab = best.parent.parent
     recipe, _ = read_recipe(best)
     assert recipe["kind"] == "promptable"
     assert recipe["training"]["initial"]["name"] == "first"
@@ -135,17 +157,18 @@ def test_validation_clicks_before_and_after_and_tries_blends(lab: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_ended_stays_as_it_is(lab: Path) -> None:
-    best = run(lab)
+def test_a_run_that_ended_stays_as_it_is(tuned: Callable[[str], Path]) -> None:
+    best = tuned("decoder")
     before = best.read_bytes()
-    assert run(lab).read_bytes() == before
+    again = run(best.parent.parent, "decoder", part="decoder", rank=2)
+    assert again.read_bytes() == before
 
 
 @pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_weights(
-    lab: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Path, tuned: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = load_checkpoint(run(lab, "whole", part="adapters", rank=2)).state
+    whole = load_checkpoint(tuned("adapters")).state
 
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

@@ -221,7 +221,7 @@ def test_a_failed_run_says_why(tmp_path: Path) -> None:
     )  # fmt: skip
     with pytest.raises(ZeroDivisionError), run_session(tmp_path, since=0.0):
         raise ZeroDivisionError
-    assert status_of(tmp_path).sentence == "A fault of the program (ZeroDivisionError)."
+    assert "ZeroDivisionError" in status_of(tmp_path).sentence
     record = read_log(tmp_path)[0][-1]
     assert record["event"] == "failed"
     assert record["trace"][-1].startswith("test_session.py:")

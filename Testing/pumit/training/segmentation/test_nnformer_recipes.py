@@ -78,14 +78,8 @@ def test_they_build_the_published_networks(name: str) -> None:
     assert sum(p.numel() for p in network.parameters()) == parameters
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "nnformer_acdc",
-        pytest.param("nnformer_synapse", marks=pytest.mark.slow),
-        pytest.param("nnformer_tumor", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nnformer_acdc", "nnformer_synapse", "nnformer_tumor"])
 def test_they_start(name: str, tmp_path: Path) -> None:
     """Two steps, the networks and patches shrunk; ACDC keeps its 14 slices."""
     recipe = recipe_of(name)

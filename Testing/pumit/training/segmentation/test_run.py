@@ -95,9 +95,9 @@ def test_trained_model_predicts_other_scans(tmp_path: Path) -> None:
 def test_stopped_run_goes_on(tmp_path: Path) -> None:
     write_pairs(tmp_path / "set", 2)
     schedule = {"learning_rate": 1e-3, "log_every": 1}
-    run(tmp_path, "whole", schedule={**schedule, "steps": 4})
-    first = {**schedule, "steps": 4, "seconds": 0}
-    for _ in range(4):
+    run(tmp_path, "whole", schedule={**schedule, "steps": 2})
+    first = {**schedule, "steps": 2, "seconds": 0}
+    for _ in range(2):
         run(tmp_path, "parts", schedule=first)
     losses = [
         [r["loss"] for r in records(tmp_path / name) if "loss" in r] for name in ("whole", "parts")
