@@ -8,7 +8,7 @@ The panel runs on Slicer's real scene, logics and slice views, and the server an
 that paints and computes nothing. So what is measured is the way of a click and of its mask: from
 the mouse event until the three slice views have drawn the new segment, less the painting itself.
 Requests, turns and classes are counted with the server in the same process, times with one of its
-own.
+own; processor time is that of the panel's process, which a busy machine changes less.
 """
 
 from __future__ import annotations
@@ -137,15 +137,15 @@ def measure(tree: Path, count: int) -> dict[str, object]:
     from PUMITSegmentLib.prompts.kinds import PromptKind
     from PUMITSlicerLib.computing.settings import ComputeMode, ComputeSettings
 
-    def click(position: tuple[float, ...]) -> float:
-        started = time.perf_counter()
+    def click(position: tuple[float, ...]) -> tuple[float, float]:
+        started, computed = time.perf_counter(), time.process_time()
         views[0].clickAt(position)
         turn(lambda: not logic.isComputing)
         for view in views:
             view.render()
-        return time.perf_counter() - started
+        return time.perf_counter() - started, time.process_time() - computed
 
-    def begin(url: str, token: str) -> Callable[[tuple[float, ...]], float]:
+    def begin(url: str, token: str) -> Callable[[tuple[float, ...]], tuple[float, float]]:
         logic.compute.changeSettings(ComputeSettings(ComputeMode.REMOTE, url=url, token=token))
         logic.newSegment("Organ")
         logic.startPlacing(PromptKind.POINT)
@@ -155,7 +155,7 @@ def measure(tree: Path, count: int) -> dict[str, object]:
     places = clicks_around(middle, count)
     with serving(tree) as url:
         timed = begin(url, TOKEN)
-        seconds = [timed(place) for place in places]
+        seconds, processor = zip(*(timed(place) for place in places), strict=True)
     counts = Counts()
     counts.start()
     from loopback_server import TOKEN as LOOPBACK_TOKEN
@@ -176,6 +176,7 @@ def measure(tree: Path, count: int) -> dict[str, object]:
     server.stop()
     return {
         "seconds": seconds[1:],
+        "processor": processor[1:],
         "core": core,
         "requests": counts.requests,
         "turns": counts.turns,
@@ -203,13 +204,15 @@ def main() -> None:
             command += ["--clicks", str(given.clicks)]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             found[name].append(json.loads(done.stdout.splitlines()[-1]))
-    print(f"{'':8}{'requests':>9}{'turns':>7}{'classes':>9}{'click s':>9}{'over core s':>13}")
+    head = f"{'':8}{'requests':>9}{'turns':>7}{'classes':>9}{'click s':>9}{'over core s':>13}"
+    print(f"{head}{'processor s':>13}")
     for name, rounds in found.items():
         seconds = statistics.median(s for each in rounds for s in each["seconds"])
         core = statistics.median(each["core"] for each in rounds)
+        processor = statistics.median(s for each in rounds for s in each["processor"])
         last = rounds[-1]
         numbers = f"{len(last['requests']):>9}{last['turns']:>7}{len(last['classes']):>9}"
-        print(f"{name:8}{numbers}{seconds:>9.3f}{seconds - core:>13.3f}")
+        print(f"{name:8}{numbers}{seconds:>9.3f}{seconds - core:>13.3f}{processor:>13.3f}")
         print(" " * 8 + ", ".join(last["requests"]))
         if given.classes:
             print(" " * 8 + "\n        ".join(last["classes"]))
