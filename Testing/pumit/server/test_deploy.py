@@ -222,8 +222,9 @@ def test_alerts_ask_for_metrics_that_exist():
             assert name.removesuffix("_bucket") in known, rule["alert"]
 
 
-def test_the_installers_page_names_what_exists():
-    source = ROOT / "docs" / "how-to" / "serve.md"
+@pytest.mark.parametrize("name", ["how-to/serve.md", "tutorials/server.md"])
+def test_the_installers_pages_name_what_exists(name):
+    source = ROOT / "docs" / name
     page = source.read_text(encoding="utf-8")
     parser = argparse.ArgumentParser()
     add_arguments(parser)
