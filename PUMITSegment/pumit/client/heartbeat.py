@@ -10,8 +10,9 @@ from pumit.client.http_client import Client, TimedOut, Unreachable
 from pumit.errors import ServiceError
 from pumit.wire.protocol import PATH_HEARTBEAT
 
-# A busy machine may miss some beats; one that answers nothing for this long is gone.
-_SILENCE_S = 15.0
+# A busy machine answers no beat while it reads a model; one that answers none for this long is
+# gone. One that has ended refuses at once.
+_SILENCE_S = 60.0
 
 
 class Heartbeat:
