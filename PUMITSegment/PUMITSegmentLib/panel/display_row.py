@@ -47,7 +47,8 @@ class DisplayRow:
             self._ui.outlineCheckBox.checked = not display.GetVisibility2DFill()
         self._isShowing = False
         self._label()
-        self._timer.start()
+        if not self._timer.isActive():  # else many changes in a row would never be counted
+            self._timer.start()
 
     def showVolumes(self) -> None:
         """Show how large each segment is."""
