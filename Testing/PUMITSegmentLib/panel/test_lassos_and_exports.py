@@ -129,5 +129,7 @@ def test_the_panel_fits_380_by_800_without_scrolling(daily: Daily, screenshots: 
     needed = daily.panel.widget.minimumSizeHint
     assert needed.width() <= 380
     assert needed.height() <= 800
+    # What an area that scrolls gives a panel whose lines are broken to its width.
+    assert daily.frame.heightForWidth(380) <= 800
     assert (daily.frame.width, daily.frame.height) == (380, 800)
     compose(daily.frame, [daily.view], screenshots / "panel_380x800.png", (1100, 800))
