@@ -23,6 +23,7 @@ from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.labelled_scans import UNLABELLED, RealScans, case_index
 from pumit.training.promptable.task import DEGREE_SHARES, DEGREES, PromptableTask
 from pumit.training.recipes.pretraining import PromptableRecipe, RealSet
+from pumit.training.synthesis.scene import generated_classes
 
 
 def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
@@ -50,9 +51,16 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         for each in recipe.real_sets:
             cases = folder / each.folder
             scans.add(cases, _of_tiers(cases, each))
-        if sizes["class_channels"]:
-            class_sets = scans.number_classes()
-            sizes["num_classes"] = len(class_sets)
+    label_maps = _label_maps(recipe)
+    generated_from = None
+    if sizes["class_channels"]:
+        class_sets = scans.number_classes() if scans is not None else []
+        if recipe.generated_classes:
+            if label_maps is not None:
+                class_sets += label_maps.number_classes(len(class_sets))
+            generated_from = len(class_sets)
+            class_sets += generated_classes()
+        sizes["num_classes"] = len(class_sets)
     network = build_network("promptable", **sizes)
     assert isinstance(network, PromptableNetwork)
     if recipe.initial is not None:
@@ -60,7 +68,7 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
     task = PromptableTask(
         network,
         scans=scans,
-        label_maps=_label_maps(recipe),
+        label_maps=label_maps,
         map_share=recipe.map_share,
         field_sizes=recipe.field_sizes,
         rounds=ROUNDS if recipe.rounds is None else recipe.rounds,
@@ -71,9 +79,15 @@ def build(recipe: PromptableRecipe, context: BuildContext) -> Objective:
         compiler="inductor" if recipe.compile else None,
         class_sets=class_sets,
         more_fields=recipe.more_fields,
+        generated_from=generated_from,
     )
     degrees = dict(zip(DEGREES, DEGREE_SHARES, strict=True))
-    return Objective(task, degrees, {"network": "promptable", "sizes": sizes})
+    content: dict[str, Any] = {"network": "promptable", "sizes": sizes}
+    if recipe.largest_field is not None:
+        content["largest_field"] = recipe.largest_field
+    if recipe.averages_fields:
+        content["averages_fields"] = True
+    return Objective(task, degrees, content)
 
 
 def _of_tiers(folder: Path, chosen: RealSet) -> list[str]:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pumit.preprocessing.fields import field_shape
 from pumit.preprocessing.intensity import field_channels
+from pumit.training.promptable.cuts import ENDS, cut_out, draw_depth, flip_and_turn
 from pumit.training.promptable.label_maps import LabelMaps
 from pumit.training.promptable.real_scan import RealScan
 from pumit.training.promptable.simulated_prompts import PromptState, first_prompts, one_click
@@ -20,7 +20,7 @@ from pumit.training.synthesis.scene import UNKNOWN, Scene, draw_scene
 
 # Fields of a step, times the batch size: thinner fields come in larger batches.
 FIELDS = {0: 1, 1: 1, 2: 2, 3: 3, 4: 4, 5: 8}
-ENDS = 0.3  # share of fields that the scan ends in
+TRIES = 4  # places that are tried for a scene
 # Answers per target: the first, and one after each correction.
 ROUNDS: Mapping[int, float] = {2: 0.34, 3: 0.33, 5: 0.19, 7: 0.09, 10: 0.05}
 
@@ -128,6 +128,7 @@ class FieldSource:
         one_click: Share of real targets that a user begins with one click for, whatever share of
             clicks there is among all.
         more_fields: Fields without targets, for their classes, for each field with targets.
+        generated_from: Number of the first class of generated scenes; None gives these none.
     """
 
     def __init__(
@@ -145,8 +146,10 @@ class FieldSource:
         map_share: float = 0.0,
         field_sizes: Mapping[int, float] | None = None,
         more_fields: float = 0.0,
+        generated_from: int | None = None,
     ) -> None:
         self.more_fields = more_fields
+        self.generated_from = generated_from
         self.field_size = field_size
         self.field_sizes = dict(field_sizes) if field_sizes else {field_size: 1.0}
         self.scans = scans
@@ -173,10 +176,9 @@ class FieldSource:
 
     def _scene(self, da0: int, size: int, generator: torch.Generator) -> tuple[Scene, bool]:
         """A scene, and whether it is of a real scan with labels."""
-        share = self.real_share
-        share = share if isinstance(share, float) else share.get(da0, 0.0)
+        share = self._real_share(da0)
         draw = float(torch.rand((), generator=generator))
-        for _ in range(4):
+        for _ in range(TRIES):
             scene = None
             if self.scans is not None and draw < share:
                 scene = self.scans.draw(da0, size, generator)
@@ -184,7 +186,36 @@ class FieldSource:
                 scene = self.label_maps.draw(da0, size, generator, self.device)
             if scene is not None:
                 return scene, scene.is_labelled and draw < share
-        return draw_scene(da0, size, generator, self.device), False
+        return self._generated(da0, size, generator), False
+
+    def _real_share(self, da0: int) -> float:
+        share = self.real_share
+        return share if isinstance(share, float) else share.get(da0, 0.0)
+
+    def _generated(self, da0: int, size: int, generator: torch.Generator) -> Scene:
+        scene = draw_scene(da0, size, generator, self.device)
+        if self.generated_from is None or scene.classes is None:
+            return replace(scene, classes=None)
+        return replace(scene, classes=scene.classes + self.generated_from)
+
+    def _wide(self, da0: int, size: int, generator: torch.Generator) -> Scene | None:
+        """A scene with classes, or None: of a scan, a label map or the generator, by their shares.
+
+        Without classes of label maps and generated scenes, of a scan.
+        """
+        draw, share = -1.0, self._real_share(da0)
+        if self.generated_from is not None:
+            draw = float(torch.rand((), generator=generator))
+        for _ in range(TRIES if draw >= share else 0):
+            if draw < share + self.map_share and self.label_maps is not None:
+                scene = self.label_maps.draw(da0, size, generator, self.device, is_wide=True)
+            else:
+                scene = self._generated(da0, size, generator)
+            if scene is not None and scene.classes is not None:
+                return scene
+        if isinstance(self.scans, ClassScans):
+            return self.scans.draw_wide(da0, size, generator)
+        return None
 
     def _field(
         self, scene: Scene, depth: int, generator: torch.Generator, *, ends: float = ENDS
@@ -198,7 +229,7 @@ class FieldSource:
         masks = [scene.targets[i] for i in order]
         stack = torch.stack([scene.image, *masks, *there, known]).to(self.device)
         if not scene.is_upright:
-            stack = _flip_and_turn(stack, generator)
+            stack = flip_and_turn(stack, generator)
         wholes = [
             whole_voxels(stack[1 + n]) if scene.wholes is None else scene.wholes[i]
             for n, i in enumerate(order)
@@ -222,10 +253,8 @@ class FieldSource:
     def _more_fields(
         self, count: int, da0: int, size: int, depth: int, generator: torch.Generator
     ) -> list[DrawnField]:
-        """Fields of labelled scans, for their classes alone; at most `count`."""
-        if not isinstance(self.scans, ClassScans):
-            return []
-        scenes = [self.scans.draw_wide(da0, size, generator) for _ in range(count)]
+        """Fields for their classes alone; at most `count`."""
+        scenes = [self._wide(da0, size, generator) for _ in range(count)]
         return [
             self._field(scene, depth, generator, ends=0.0)
             for scene in scenes
@@ -313,63 +342,3 @@ def box_fill(mask: Tensor) -> float:
         hit = torch.nonzero(mask.any(axes[1]).any(axes[0])).flatten()
         ends.append(int(hit[-1] - hit[0]) + 1 if len(hit) else 1)
     return float(mask.sum()) / (ends[0] * ends[1] * ends[2])
-
-
-def _flip_and_turn(stack: Tensor, generator: torch.Generator) -> Tensor:
-    """The same random flips and quarter turns for every channel of (C, D, H, W)."""
-    for axis in (1, 2, 3):
-        if torch.rand((), generator=generator) < 0.5:
-            stack = stack.flip(axis)
-    turns = int(torch.randint(4, (), generator=generator))
-    return torch.rot90(stack.float(), turns, dims=(2, 3))
-
-
-def draw_depth(da0: int, size: int, shared: torch.Generator) -> int:
-    """Slices of the fields of a step: mostly all, else as few as a thin stack has."""
-    whole = field_shape(da0, size)[0]
-    unit = max(8 >> da0, 1)  # what three halvings need
-    if da0 >= 4 or torch.rand((), generator=shared) < 0.5:
-        return whole
-    # Not below two units: with two slices at 1/4, bfloat16 weight gradients of oneDNN's 3^3
-    # convolution are sometimes garbage (torch 2.13, CPU).
-    return unit * int(torch.randint(2, whole // unit + 1, (), generator=shared))
-
-
-def cut_out(
-    stack: Tensor, depth: int, generator: torch.Generator, ends: float = ENDS
-) -> tuple[Tensor, Tensor]:
-    """Cut a field to fewer slices around its first target, and let the scan end inside of it.
-
-    Args:
-        stack: Image and targets, (1 + T, D, H, W).
-        depth: Slices to keep.
-        generator: Source of randomness.
-        ends: Share of fields that the scan ends in.
-
-    Returns:
-        Inside mask (depth, H, W), 0 beyond the scan's end, and the stack (1 + T, depth, H, W).
-    """
-    whole = stack.shape[1]
-    slices = torch.nonzero(stack[1].any(-1).any(-1)).flatten()
-    middle = int(slices[int(torch.randint(len(slices), (), generator=generator))])
-    low, high = max(0, middle - depth + 1), min(middle, whole - depth)
-    start = int(torch.randint(low, high + 1, (), generator=generator))
-    stack = stack[:, start : start + depth]
-    inside = torch.ones(stack.shape[1:], device=stack.device)
-    if torch.rand((), generator=generator) < ends:
-        at = torch.nonzero(stack[1])
-        place = at[int(torch.randint(len(at), (), generator=generator))]
-        for axis, n in enumerate(stack.shape[1:]):
-            if n == 1 or torch.rand((), generator=generator) < 0.5:
-                continue
-            # The border passes anywhere between the target and the field's face.
-            before = int(torch.randint(0, int(place[axis]) + 1, (), generator=generator))
-            after = int(torch.randint(int(place[axis]) + 1, n + 1, (), generator=generator))
-            cut = torch.ones(n, device=stack.device)
-            if torch.rand((), generator=generator) < 0.5:
-                cut[:before] = 0
-            else:
-                cut[after:] = 0
-            if int(cut.sum()) >= min(4, n):
-                inside = inside * cut.view([-1 if a == axis else 1 for a in range(3)])
-    return inside, stack.clone()

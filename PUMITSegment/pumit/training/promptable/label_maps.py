@@ -20,8 +20,8 @@ from torch import Tensor
 
 from pumit.errors import VolumeError
 from pumit.preprocessing.fields import field_shape
-from pumit.training.promptable.labelled_scans import part_of, share_of_field
-from pumit.training.promptable.real_scan import RealScan, scan_of
+from pumit.training.promptable.labelled_scans import VIEW, data_set_of, part_of, share_of_field
+from pumit.training.promptable.real_scan import RealScan, number_classes, scan_of
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.grid import Grid, chance, integer, log_uniform, uniform
 from pumit.training.synthesis.layout import background
@@ -33,6 +33,7 @@ from pumit.volume import Volume
 logger = logging.getLogger(__name__)
 
 MOST_TARGETS = 6
+MOST_CLASSES = 60  # a data set with more labels teaches none
 UNION = 0.15  # share of the scenes in which some neighbours are one target
 PART = 0.1  # share of targets that are a part of a structure
 ALIKE = 0.25  # share of the scenes in which some labels are one tissue
@@ -41,26 +42,56 @@ ALIKE = 0.25  # share of the scenes in which some labels are one tissue
 class LabelMaps:
     """Draw scenes from label maps.
 
+    A data set, which the first two words of a file's name tell, is drawn as often as the root of
+    its maps.
+
     Args:
-        paths: Files of label maps; those of one patient or kind need not be told apart.
+        paths: Files of label maps; those of one data set have one meaning of each label.
 
     Raises:
         VolumeError: If a file cannot be read or shows no structure.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self.maps: list[RealScan] = []
+        self.sets: dict[str, list[RealScan]] = {}
         for path in paths:
             volume = Volume.read(path)
             label = volume.array if volume.array.ndim == 3 else volume.array[0]
             found = scan_of(label, volume.spacing_mm, label)
             if not found.places:
                 raise VolumeError("A label map shows no structure.")
-            self.maps.append(found)
-        logger.info("%d label maps", len(self.maps))
+            self.sets.setdefault(data_set_of(path.name.split(".")[0]), []).append(found)
+        logger.info("%d label maps of %d data sets", len(paths), len(self.sets))
+
+    def number_classes(self, first: int) -> list[tuple[str, int]]:
+        """Number the labels of data sets, their backgrounds too; see `number_classes`.
+
+        Those with hundreds of labels, parcels and nuclei, are left out.
+        """
+        named = {
+            f"{name} (label maps)": maps
+            for name, maps in self.sets.items()
+            if max(len(each.values) for each in maps) <= MOST_CLASSES
+        }
+        return number_classes(named, first)
+
+    def _any(self, generator: torch.Generator, *, has_classes: bool) -> RealScan | None:
+        """A map: by data set, then one of its maps; with classes only, if asked for."""
+        sets = [m for m in self.sets.values() if not has_classes or len(m[0].classes)]
+        if not sets:
+            return None
+        roots = torch.tensor([len(maps) ** 0.5 for maps in sets])
+        maps = sets[int(torch.multinomial(roots, 1, generator=generator))]
+        return maps[integer(generator, 0, len(maps) - 1)]
 
     def draw(
-        self, da0: int, size: int, generator: torch.Generator, device: torch.device | None = None
+        self,
+        da0: int,
+        size: int,
+        generator: torch.Generator,
+        device: torch.device | None = None,
+        *,
+        is_wide: bool = False,
     ) -> Scene | None:
         """Draw a scene of a degree, or None where the drawn place has no usable target.
 
@@ -69,6 +100,7 @@ class LabelMaps:
             size: In-plane voxels of the field.
             generator: Source of randomness, on the CPU.
             device: Where it is drawn; None draws on the CPU.
+            is_wide: Whether it shows much of its map, as that lies.
         """
         g = generator
         ratio = slice_ratio_for(da0, g)
@@ -78,8 +110,10 @@ class LabelMaps:
         grid = Grid(
             field_shape(da0, size)[0], size, 1.0 if planar else ratio, oversampling, g, there
         )
-        source = self.maps[integer(g, 0, len(self.maps) - 1)]
-        labels, scale = _view(grid, source)
+        source = self._any(g, has_classes=is_wide)
+        if source is None:
+            return None
+        labels, scale = _view(grid, source, is_wide=is_wide)
         layout = _layout(grid, labels)
         shown = layout.labels[grid.oversampling // 2 :: grid.oversampling]
         named = torch.unique(labels[labels > 0]).tolist()  # as `_layout` counts them
@@ -89,11 +123,22 @@ class LabelMaps:
             return None
         wholes = None if planar else [whole for _, whole in targets]
         masks = [mask for mask, _ in targets]
-        return Scene(acquire(grid, textured(grid, layout)), masks, ratio, wholes=wholes)
+        classes = None
+        if len(source.classes):
+            known = torch.from_numpy(source.classes).to(labels.device)
+            classes = known[labels[grid.oversampling // 2 :: grid.oversampling]]
+        return Scene(
+            acquire(grid, textured(grid, layout)),
+            masks,
+            ratio,
+            is_upright=is_wide,
+            wholes=wholes,
+            classes=classes,
+        )
 
 
-def _view(grid: Grid, source: RealScan) -> tuple[Tensor, float]:
-    """Look at one of the map's structures.
+def _view(grid: Grid, source: RealScan, *, is_wide: bool) -> tuple[Tensor, float]:
+    """Look at one of the map's structures, or at much of it.
 
     Returns:
         Labels, turned and deformed, (D', H, W), and how many cubes of in-plane voxels stand for a
@@ -104,8 +149,12 @@ def _view(grid: Grid, source: RealScan) -> tuple[Tensor, float]:
     voxels, extent_mm = source.places[names[integer(g, 0, len(names) - 1)]]
     # 1. Where, and how large a voxel is: the structure takes a fifth to more than all of the field.
     place = voxels[integer(g, 0, len(voxels) - 1)]
-    voxel_mm = extent_mm / (grid.size * share_of_field(g))
     spacing = torch.tensor(source.image.spacing_mm)
+    if is_wide:
+        extents = torch.tensor(source.image.array.shape) * spacing
+        voxel_mm = float(extents[1:].max()) * log_uniform(g, *VIEW) / grid.size
+    else:
+        voxel_mm = extent_mm / (grid.size * share_of_field(g))
     voxel_mm = max(voxel_mm, 0.5 * float(spacing.min()))
     # 2. Where each voxel of the grid comes from: turned, stretched, bent.
     points = grid.coordinates()  # (3, D', H, W), in-plane voxels
@@ -114,7 +163,10 @@ def _view(grid: Grid, source: RealScan) -> tuple[Tensor, float]:
     length = uniform(g, 0.15, 0.5) * max(grid.extent)
     points = points + grid.noise(length, channels=3) * uniform(g, 0.0, 0.12) * length
     stretch = torch.diag(torch.tensor([log_uniform(g, 0.8, 1.25) for _ in range(3)]))
-    matrix = (rotation(grid) if chance(g, 0.6) else _quarter_turn(g)) @ stretch
+    if is_wide:
+        matrix = stretch
+    else:
+        matrix = (rotation(grid) if chance(g, 0.6) else _quarter_turn(g)) @ stretch
     offset = torch.einsum("ij,j...->i...", grid.on(matrix), points) * voxel_mm
     index = offset / grid.on(spacing)[:, None, None, None]
     index = (index + grid.on(torch.from_numpy(place).float())[:, None, None, None]).round().long()

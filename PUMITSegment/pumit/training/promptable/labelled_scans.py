@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pumit.errors import PumitError
 from pumit.preprocessing.fields import Field, field_shape
-from pumit.training.promptable.real_scan import RealScan, load_scan
+from pumit.training.promptable.real_scan import RealScan, load_scan, number_classes
 from pumit.training.promptable.supervoxels import pseudo_targets
 from pumit.training.synthesis.grid import integer, log_uniform, uniform
 from pumit.training.synthesis.scene import (
@@ -95,20 +95,12 @@ class RealScans:
         Returns:
             Data set and label of each class, in their order.
         """
-        known: list[tuple[str, int]] = []
-        for data_set, patients in sorted(self._sets.items()):
-            scans = [self.scans[i] for group in patients.values() for i in group]
-            labels = sorted({label for scan in scans for label in scan.values})
-            if not labels:
-                continue
-            first = len(known)
-            known += [(data_set, label) for label in (0, *labels)]
-            table = np.full(labels[-1] + 1, UNKNOWN, np.int64)
-            table[[0, *labels]] = np.arange(first, len(known))
-            for scan in scans:
-                if scan.labels is not None:
-                    scan.classes = table
-        return known
+        return number_classes(
+            {
+                data_set: [self.scans[i] for group in patients.values() for i in group]
+                for data_set, patients in self._sets.items()
+            }
+        )
 
     def _add(self, scan: RealScan, data_set: str, patient: str) -> None:
         patients = self._sets.setdefault(data_set, {})

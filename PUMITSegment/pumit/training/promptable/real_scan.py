@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pumit.errors import VolumeError
 from pumit.preprocessing.fields import Pyramid, depth_first
+from pumit.training.synthesis.scene import UNKNOWN
 from pumit.volume import Volume
 
 FEWEST_VOXELS = 30  # a smaller structure is no target
@@ -41,6 +42,30 @@ class RealScan:
     def mask(self, labels: Tensor, structure: int) -> Tensor:
         """Where a structure is in a piece of the label map."""
         return torch.isin(labels, torch.tensor(self.values[structure], dtype=labels.dtype))
+
+
+def number_classes(sets: Mapping[str, Sequence[RealScan]], first: int = 0) -> list[tuple[str, int]]:
+    """Number the labels of data sets, their backgrounds too, and note the numbers in each scan.
+
+    Args:
+        sets: Scans of each data set; those without labels have no classes.
+        first: Number of the first class.
+
+    Returns:
+        Data set and label of each class, in their order.
+    """
+    known: list[tuple[str, int]] = []
+    for name, scans in sorted(sets.items()):
+        labels = sorted({label for scan in scans for label in scan.values})
+        if not labels:
+            continue
+        table = np.full(labels[-1] + 1, UNKNOWN, np.int64)
+        table[[0, *labels]] = first + len(known) + np.arange(len(labels) + 1)
+        known += [(name, label) for label in (0, *labels)]
+        for scan in scans:
+            if scan.labels is not None:
+                scan.classes = table
+    return known
 
 
 def load_scan(image_path: Path, label_path: Path | None) -> RealScan:

@@ -51,6 +51,7 @@ class PromptableTask(nn.Module):
         class_sets: Data set and label of each class of the network, for `class_loss`; see
             `RealScans.number_classes`.
         more_fields: See `FieldSource`.
+        generated_from: See `FieldSource`.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class PromptableTask(nn.Module):
         one_click: float = 0.0,
         class_sets: Sequence[tuple[str, int]] = (),
         more_fields: float = 0.0,
+        generated_from: int | None = None,
     ) -> None:
         super().__init__()
         self.network = network
@@ -87,6 +89,7 @@ class PromptableTask(nn.Module):
             rounds=rounds,
             one_click=one_click,
             more_fields=more_fields,
+            generated_from=generated_from,
         )
         names = sorted({name for name, _ in class_sets})
         self.class_sets = torch.tensor([names.index(name) for name, _ in class_sets])

@@ -63,6 +63,13 @@ class PromptableRecipe(PretrainingRecipe):
         rounds: Answers per target with their share of the steps.
         upright: Share of fields of labelled structures that lie as their scan does.
         more_fields: Fields that teach classes only, for each field with targets.
+        largest_field: In-plane voxels of the largest field that the finished model is asked with:
+            one of few slices may be larger than those of training. Chosen on whole scans; the same
+            as in training without.
+        averages_fields: Whether a first answer of the finished model is averaged over the fields
+            that mean the same structure. Chosen on whole scans, too.
+        generated_classes: Whether scans generated from label maps, and generated hearts and trunks,
+            teach classes, too.
     """
 
     scene_device: str = "cpu"
@@ -81,6 +88,9 @@ class PromptableRecipe(PretrainingRecipe):
     rounds: Shares | None = None
     upright: float = 0.0
     more_fields: float = 0.0
+    generated_classes: bool = False
+    largest_field: AtLeastOne | None = None
+    averages_fields: bool = False
 
     @model_validator(mode="after")
     def _require_folder_and_shares(self) -> PromptableRecipe:

@@ -11,6 +11,8 @@ from pumit.training.synthesis.grid import Grid, chance, uniform
 from pumit.training.synthesis.painting import Layout, paint
 from pumit.training.synthesis.shapes import random_centre, rotation
 
+HEART = ("wall", "cavity", "crescent")  # structures that a heart shows
+
 
 @dataclass
 class Axes:
@@ -119,6 +121,7 @@ def heart(grid: Grid, layout: Layout, xyz: Tensor, size: float | None = None) ->
         layout.twins[labels["thin"]] = labels["wall"]
     if {"cavity", "crescent"} <= labels.keys() and chance(g, 0.75):
         layout.twins[labels["crescent"]] = labels["cavity"]  # the same blood in both
+    layout.names |= {label: name for name, label in labels.items() if name in HEART}
     # 7. Muscles within the cavities, vessels at the base.
     _muscles(grid, layout, labels, shapes, size)
     _vessels(grid, layout, axes, labels, size)
@@ -140,6 +143,7 @@ def _muscles(
             continue
         label = paint(layout, mask)
         layout.twins[label] = labels["wall"]
+        layout.names[label] = name
         for parts in layout.objects:
             if labels[name] in parts:
                 parts.append(label)

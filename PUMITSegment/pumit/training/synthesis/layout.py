@@ -136,5 +136,7 @@ def _in_trunk(grid: Grid, xyz: Tensor) -> Layout:
         if int(mask.sum()) >= 12:
             label = paint(layout, mask)
             layout.objects.append([label])
+            if host[0] in layout.names:
+                layout.names[label] = layout.names[host[0]]
             host.append(label)  # the organ includes its lesion
     return layout

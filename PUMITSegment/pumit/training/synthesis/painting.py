@@ -20,6 +20,7 @@ class Layout:
         twins: Labels of the same tissue: label -> an earlier label it looks like.
         contrasts: Labels that must differ from what lies underneath by at least so much.
         means: Labels whose mean intensity the layout itself decides, in [0, 1].
+        names: What some labels show: label -> name of a structure.
         count: Number of labels in use; 0 counts them.
     """
 
@@ -29,6 +30,7 @@ class Layout:
     twins: dict[int, int] = field(default_factory=dict)
     contrasts: dict[int, float] = field(default_factory=dict)
     means: dict[int, float] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
     count: int = 0
 
     def __post_init__(self) -> None:

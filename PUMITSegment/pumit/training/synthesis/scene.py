@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +14,23 @@ from pumit.preprocessing.fields import field_shape
 from pumit.training.synthesis.appearance import acquire, textured
 from pumit.training.synthesis.components import components
 from pumit.training.synthesis.grid import Grid, chance, uniform
+from pumit.training.synthesis.heart import HEART
 from pumit.training.synthesis.layout import draw_layout
 from pumit.training.synthesis.painting import any_of
+from pumit.training.synthesis.trunk import TRUNK
 
 MIN_SHARE, MAX_SHARE = 0.002, 0.55  # of the field: outside of this a target teaches little
 # Of a real structure: inference looks at it in fields of any size, and must know small ones too.
 MIN_REAL_SHARE = 0.0003
 UNKNOWN = -1  # class of a voxel that nobody knows
+# Structures of generated scenes that have classes, and those of each kind in their order; the
+# background of a kind is a class of its own, before them.
+GENERATED = {"generated heart": HEART, "generated trunk": TRUNK}
+
+
+def generated_classes() -> list[tuple[str, int]]:
+    """Kind of scene and label of each class of generated scenes, in the order of their numbers."""
+    return [(kind, i) for kind, names in GENERATED.items() for i in range(len(names) + 1)]
 
 
 @dataclass
@@ -35,8 +46,8 @@ class Scene:
         is_labelled: Whether its targets are what somebody wants, not merely places to click.
         wholes: Voxels, of this scene's size, that each target has as a whole, here and beyond the
             scene; None where nobody knows.
-        classes: Number of each voxel's class among all data sets, (D, H, W), `UNKNOWN` beyond the
-            scan; None where the scene has no classes.
+        classes: Number of each voxel's class among those of what drew the scene, (D, H, W),
+            `UNKNOWN` beyond the scan; None where the scene has no classes.
     """
 
     image: Tensor
@@ -130,4 +141,18 @@ def draw_scene(
         if targets:
             break
     image = acquire(grid, textured(grid, layout))
-    return Scene(image, targets, ratio)
+    return Scene(image, targets, ratio, classes=_classes(layout.names, labels))
+
+
+def _classes(names: Mapping[int, str], labels: Tensor) -> Tensor | None:
+    """Number of each voxel's class, (D, H, W); None for a scene without a heart or a trunk."""
+    first = 0
+    for known in GENERATED.values():
+        if any(name in known for name in names.values()):
+            table = torch.full((int(labels.max()) + 1,), first, device=labels.device)
+            for label, name in names.items():
+                if label < len(table):
+                    table[label] = first + 1 + known.index(name)
+            return table[labels]
+        first += len(known) + 1
+    return None

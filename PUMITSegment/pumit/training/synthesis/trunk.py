@@ -8,6 +8,12 @@ from torch import Tensor
 from pumit.training.synthesis.grid import Grid, chance, log_uniform, uniform
 from pumit.training.synthesis.painting import Layout, paint
 
+
+def _sideless(name: str) -> str:
+    """A structure's name without its side."""
+    return name.removeprefix("left ").removeprefix("right ")
+
+
 # Centre and radii in units of the body's half width, (z, h, w): z to the head, h to the back,
 # w to the left; and the usual grey in CT over the window -1000 .. 400 HU.
 ORGANS: dict[str, tuple[tuple[float, float, float], tuple[float, float, float], float]] = {
@@ -24,6 +30,9 @@ ORGANS: dict[str, tuple[tuple[float, float, float], tuple[float, float, float], 
     "right kidney": ((-0.18, 0.28, -0.36), (0.28, 0.15, 0.16), 0.81),
     "bladder": ((-1.0, -0.15, 0.0), (0.22, 0.22, 0.28), 0.72),
 }
+SPINE = ("vertebra", "canal", "aorta", "vena cava")
+# Structures that a trunk shows; left and right are one, since scenes are mirrored.
+TRUNK = tuple(dict.fromkeys([_sideless(name) for name in ORGANS if name != "bowel"] + [*SPINE]))
 
 
 def _ball(grid: Grid, p: Tensor, centre: Tensor, radii: Tensor, lumps: Tensor) -> Tensor:
@@ -96,6 +105,7 @@ def trunk(grid: Grid, layout: Layout, xyz: Tensor) -> None:
             inner = add(vessels & mask, 0.83)
             parts += [inner] if inner is not None else []
         layout.objects.append(parts)
+        layout.names |= dict.fromkeys(parts, _sideless(name))
     # 4. The spine over all.
     _spine(grid, layout, p, is_ct=is_ct)
 
@@ -136,14 +146,14 @@ def _bowel(grid: Grid, layout: Layout, mask: Tensor, length: float, *, is_ct: bo
 def _spine(grid: Grid, layout: Layout, p: Tensor, *, is_ct: bool) -> None:
     """Vertebra with its canal, aorta and vena cava in front of it."""
     g = grid.generator
-    pieces = [
-        ("vertebra", (0.36, 0.0), (0.15, 0.18), 0.87),
-        ("canal", (0.55, 0.0), (0.06, 0.07), 0.74),
-        ("aorta", (0.16, 0.06), (0.07, 0.07), 0.8),
-        ("vena cava", (0.16, -0.12), (0.07, 0.09), 0.78),
-    ]
+    places = (
+        ((0.36, 0.0), (0.15, 0.18), 0.87),
+        ((0.55, 0.0), (0.06, 0.07), 0.74),
+        ((0.16, 0.06), (0.07, 0.07), 0.8),
+        ((0.16, -0.12), (0.07, 0.09), 0.78),
+    )
     sway = 0.04 * torch.sin(p[0] * uniform(g, 1, 4) + uniform(g, 0, 6.3))
-    for name, (h, w), (rh, rw), grey in pieces:
+    for name, ((h, w), (rh, rw), grey) in zip(SPINE, places, strict=True):
         mask = ((p[1] - h) / rh).square() + ((p[2] - w + sway) / rw).square() < 1
         if name == "vertebra":
             mask &= torch.sin(p[0] * 20) > -0.8  # discs between them
@@ -153,3 +163,4 @@ def _spine(grid: Grid, layout: Layout, p: Tensor, *, is_ct: bool) -> None:
         if is_ct:
             layout.means[label] = grey
         layout.objects.append([label])
+        layout.names[label] = name

@@ -72,3 +72,19 @@ def test_a_structure_is_told_apart_by_its_intensity_on_the_whole(shells: Path) -
 def test_an_empty_map_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VolumeError, match="no structure"):
         LabelMaps([write(tmp_path / "empty.nii.gz", np.zeros((8, 8, 8), np.int16))])
+
+
+def test_a_wide_scene_shows_classes_as_the_map_lies(shells: Path) -> None:
+    maps = LabelMaps([shells])
+    assert maps.draw(0, SIZE, torch.Generator().manual_seed(2), is_wide=True) is None
+    assert maps.number_classes(5) == [("shells (label maps)", label) for label in (0, 2, 7, 300)]
+    generator = torch.Generator().manual_seed(2)
+    scenes = [maps.draw(da0, SIZE, generator, is_wide=True) for da0 in range(6)]
+    for scene in scenes:
+        assert scene is not None
+        assert scene.is_upright
+        assert scene.classes is not None
+        assert scene.classes.shape == scene.image.shape
+        assert set(torch.unique(scene.classes).tolist()) <= {5, 6, 7, 8}
+        for target in scene.targets:  # a structure, some together, or a part
+            assert int(scene.classes[target].min()) > 5

@@ -12,6 +12,7 @@ from pumit.training.synthesis.scene import (
     MIN_SHARE,
     connected,
     draw_scene,
+    generated_classes,
     slice_ratio_for,
 )
 
@@ -75,3 +76,18 @@ def test_connected_pieces_are_whole_and_the_largest_come_first() -> None:
     pieces = connected(mask, smallest=4)
     assert [int(p.sum()) for p in pieces] == [32, 8]
     assert connected(torch.zeros(2, 3, 3, dtype=torch.bool), smallest=1) == []
+
+
+def test_hearts_and_trunks_have_classes_of_their_own() -> None:
+    kinds = [kind for kind, _ in generated_classes()]
+    assert sorted(set(kinds)) == ["generated heart", "generated trunk"]
+    generator = torch.Generator().manual_seed(0)
+    shown = set()
+    for _ in range(30):
+        scene = draw_scene(1, SIZE, generator)
+        if scene.classes is not None:
+            assert scene.classes.shape == scene.image.shape
+            found = torch.unique(scene.classes).tolist()
+            assert len({kinds[number] for number in found}) == 1
+            shown.update(found)
+    assert len(shown) > 10
