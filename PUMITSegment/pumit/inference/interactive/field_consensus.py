@@ -9,9 +9,11 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from pumit.inference.interactive.grid_transfer import Floats
-from pumit.preprocessing.fields import Field
+from pumit.preprocessing.fields import Field, box_of
+from pumit.preprocessing.interpolation import resampled
 
 POINTS = 4096
+ALIKE = 0.6  # IoU from which two answers mean the same structure
 
 
 def consensus(
@@ -52,6 +54,43 @@ def consensus(
     return support
 
 
+def averaged(own: Floats, where: Field, others: Sequence[tuple[Field, Sequence[Floats]]]) -> Floats:
+    """An answer averaged with those of other fields that mean the same structure.
+
+    A coarse field knows better what it is, a fine one where its border runs.
+
+    Args:
+        own: Logits (D, H, W) of the answer.
+        where: Its field.
+        others: Other fields, each with the logits of its answers.
+
+    Returns:
+        Logits (D, H, W): the mean of its own and the most similar answer of each other field, where
+        that field reaches and where it is similar enough.
+    """
+    total, count = own.copy(), np.ones_like(own)
+    for other, answers in others:
+        axes, valid = [], []
+        for axis in range(3):
+            index = (np.arange(own.shape[axis]) - (own.shape[axis] - 1) / 2) * where.step[axis]
+            index = (index + where.centre_index[axis] - other.centre_index[axis]) / other.step[axis]
+            index += (other.shape[axis] - 1) / 2
+            axes.append(index)
+            valid.append((index > -0.5) & (index < other.shape[axis] - 0.5))
+        inside = box_of(valid)
+        mine = (own > 0) & inside
+        most, found = ALIKE, None
+        for answer in answers:
+            there = resampled(answer, axes)
+            overlap = _iou(mine, (there > 0) & inside, inside)
+            if overlap > most:
+                most, found = overlap, there
+        if found is not None:
+            total += np.where(inside, found, 0)
+            count += inside
+    return total / count
+
+
 def _places(
     fields: Sequence[Field],
     click: npt.NDArray[np.float64],
@@ -83,7 +122,7 @@ def _looked_up(
 
 
 def _iou(
-    a: npt.NDArray[np.bool_], b: npt.NDArray[np.bool_], weights: npt.NDArray[np.float64]
+    a: npt.NDArray[np.bool_], b: npt.NDArray[np.bool_], weights: npt.NDArray[np.generic]
 ) -> float:
     union = float(weights[a | b].sum())
     return float(weights[a & b].sum()) / union if union > 0 else 0.0

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from pumit.preprocessing.fields import Field, field_shape
+from pumit.preprocessing.fields import PLANAR_DEGREE, Field, field_shape
 
 Floats = npt.NDArray[np.float64]
 PLANAR_LEVELS = 3
+SIZE_STEP = 32  # in-plane voxels between sizes of fields: an engine compiles for each
 # Where a field of a coarse scan's own voxels is wider than this, an organ is small in it.
 WIDE_MM = 100.0
 
@@ -23,9 +25,11 @@ class FieldPlanner:
     Attributes:
         shape: Volume grid (d, h, w), depth axis first.
         spacing_mm: Voxel size (d, h, w), mm.
-        size: In-plane voxels of a field.
+        size: In-plane voxels of an isotropic field.
         growth: Ratio of one field size to the next.
         max_levels: Most field sizes for a first click.
+        largest: Most in-plane voxels of a field. One of few slices is larger than an isotropic one,
+            as far as it has no more voxels, and so costs no more.
     """
 
     shape: tuple[int, int, int]
@@ -33,6 +37,7 @@ class FieldPlanner:
     size: int
     growth: float = 2.0
     max_levels: int = 5
+    largest: int = 0
 
     @property
     def finest_mm(self) -> float:
@@ -43,7 +48,7 @@ class FieldPlanner:
     def coarsest_mm(self) -> float:
         """In-plane spacing at which one field covers the whole volume."""
         extents = [n * s for n, s in zip(self.shape, self.spacing_mm, strict=True)]
-        whole = max(extents[1], extents[2]) / self.size
+        whole = self._covering(max(extents[1], extents[2]))
         if self.shape[0] > 1:
             # An elongated volume needs no field that covers its whole length.
             whole = max(whole, min(extents[0] / self.size, 2 * whole))
@@ -57,26 +62,28 @@ class FieldPlanner:
             1.4 * max(extents if self.shape[0] > 1 else extents[1:]) / self.size, self.finest_mm
         )
 
-    def field(self, centre_index: npt.ArrayLike, in_plane_mm: float) -> Field:
+    def field(
+        self, centre_index: npt.ArrayLike, in_plane_mm: float, width_mm: float = math.inf
+    ) -> Field:
         """A field around an index, moved into the volume as far as it fits there.
 
         Slices are never finer than the volume's own.
+
+        Args:
+            centre_index: Volume index (d, h, w).
+            in_plane_mm: In-plane spacing.
+            width_mm: In-plane extent that is enough.
         """
         in_plane_mm = min(max(in_plane_mm, self.finest_mm * 0.5), self.largest_mm)
         planar = self.shape[0] == 1
-        slice_mm = self.spacing_mm[0] if planar else max(self.spacing_mm[0], in_plane_mm)
+        slice_mm, da0 = self._slices(in_plane_mm)
+        grid = self._grid(in_plane_mm, self._most(lambda _: in_plane_mm, width_mm))
         ratio = slice_mm / in_plane_mm
-        da0 = 5 if planar else min(5, math.floor(math.log2(max(ratio, 1.0)) + 1e-6))
         steps = (
             slice_mm / self.spacing_mm[0],
             in_plane_mm / self.spacing_mm[1],
             in_plane_mm / self.spacing_mm[2],
         )
-        grid = field_shape(da0, self.size)
-        # A thin stack needs no field beyond itself; what remains must bear three halvings.
-        unit = max(8 >> da0, 1)
-        slices = math.ceil(self.shape[0] / steps[0] / unit - 1e-6) * unit
-        grid = (min(grid[0], max(slices, unit)), grid[1], grid[2])
         centre = np.asarray(centre_index, dtype=np.float64).copy()
         for axis in range(3):
             half = grid[axis] * steps[axis] / 2
@@ -86,6 +93,41 @@ class FieldPlanner:
         if grid[0] == 1 and not planar:
             centre[0] = round(float(np.asarray(centre_index)[0]))
         return Field((centre[0], centre[1], centre[2]), steps, grid, ratio, da0)
+
+    def _slices(self, in_plane_mm: float) -> tuple[float, int]:
+        """Slice spacing, mm, and degree of anisotropy of a field of an in-plane spacing."""
+        if self.shape[0] == 1:
+            return self.spacing_mm[0], PLANAR_DEGREE
+        slice_mm = max(self.spacing_mm[0], in_plane_mm)
+        degree = math.floor(math.log2(max(slice_mm / in_plane_mm, 1.0)) + 1e-6)
+        return slice_mm, min(PLANAR_DEGREE, degree)
+
+    def _grid(self, in_plane_mm: float, size: int) -> tuple[int, int, int]:
+        """Voxels (d, h, w) of a field with `size` voxels in-plane."""
+        slice_mm, da0 = self._slices(in_plane_mm)
+        depth, height, width = field_shape(da0, size)
+        # A thin stack needs no field beyond itself; what remains must bear three halvings.
+        unit = max(8 >> da0, 1)
+        slices = math.ceil(self.shape[0] * self.spacing_mm[0] / slice_mm / unit - 1e-6) * unit
+        return min(depth, max(slices, unit)), height, width
+
+    def _most(self, in_plane_mm: Callable[[int], float], width_mm: float = math.inf) -> int:
+        """Most in-plane voxels with no more voxels in all than an isotropic field.
+
+        Args:
+            in_plane_mm: In-plane spacing of a field with so many voxels.
+            width_mm: In-plane extent that is enough.
+        """
+        for size in range(self.largest, self.size, -SIZE_STEP):
+            spacing = in_plane_mm(size)
+            is_needed = (size - SIZE_STEP) * spacing < width_mm
+            if is_needed and math.prod(self._grid(spacing, size)) <= self.size**3:
+                return size
+        return self.size
+
+    def _covering(self, extent_mm: float) -> float:
+        """In-plane spacing of a field that is so wide, mm."""
+        return extent_mm / self._most(lambda size: max(extent_mm / size, self.finest_mm))
 
     def around_click(self, index: npt.ArrayLike) -> list[Field]:
         """Fields of growing size around a click, the finest first.
@@ -126,10 +168,11 @@ class FieldPlanner:
         """The field that holds a box with some surroundings; bounds are volume indices."""
         low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
         extent_mm = (high - low + 1) * np.asarray(self.spacing_mm)
-        in_plane = max(float(extent_mm[1:].max()) * margin / self.size, self.finest_mm)
+        width = float(extent_mm[1:].max()) * margin
+        in_plane = max(self._covering(width), self.finest_mm)
         centre = (low + high) / 2
         for _ in range(12):
-            field = self.field(centre, in_plane)
+            field = self.field(centre, in_plane, width)
             if field.shape[0] == 1 or field.da0 >= 5:
                 return field
             below, above = field.bounds()
@@ -138,7 +181,7 @@ class FieldPlanner:
             if in_plane >= self.largest_mm:
                 return field
             in_plane *= 1.25
-        return self.field(centre, in_plane)
+        return self.field(centre, in_plane, width)
 
 
 def face_contact(mask: npt.NDArray[np.bool_], field: Field, shape: tuple[int, int, int]) -> float:

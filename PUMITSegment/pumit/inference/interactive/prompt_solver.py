@@ -23,7 +23,7 @@ from pumit.inference.interactive.answer_checks import (
     covers,
     prompted_places,
 )
-from pumit.inference.interactive.field_consensus import consensus
+from pumit.inference.interactive.field_consensus import averaged, consensus
 from pumit.inference.interactive.field_planner import FieldPlanner, face_contact
 from pumit.inference.interactive.field_prompts import in_field
 from pumit.inference.interactive.grid_transfer import (
@@ -122,8 +122,13 @@ class PromptSolver:
         d, h, w = image.pyramid.array.shape
         self.shape = (d, h, w)
         size = round(segmenter.field_size * self.settings.field_scale / 8) * 8
-        spacing_mm = image.pyramid.spacing_mm
-        self.planner = FieldPlanner(self.shape, spacing_mm, size, self.settings.growth)
+        self.planner = FieldPlanner(
+            self.shape,
+            image.pyramid.spacing_mm,
+            size,
+            self.settings.growth,
+            largest=segmenter.largest_field,
+        )
 
     @property
     def pyramid(self) -> Pyramid:
@@ -169,14 +174,14 @@ class PromptSolver:
             score = new.score
             if before is not None and new.field == before.views[before.chosen].field:
                 score += self.settings.stay
-            out.views.append(new)
+            out.views.append(replace(new, logits=np.array(new.logits)))  # alone in memory
             if score > best:
                 best, out.chosen = score, i
         chosen = out.views[out.chosen]
         assert chosen.logits is not None
-        for view in out.views:
-            if view.logits is not None:  # without the answers beside it
-                view.logits = view.logits.copy()
+        given = _given(candidates[: out.chosen] + candidates[out.chosen + 1 :])
+        if before is None and self.segmenter.averages_fields:
+            chosen.logits = averaged(chosen.logits, chosen.field, given)
         # 3. Onto the volume's grid, and finer where its border is uncertain.
         out.iou = chosen.iou
         out.patch = to_volume(chosen.logits, chosen.field, self.shape)
@@ -380,14 +385,16 @@ class PromptSolver:
     ) -> list[FieldAnswer]:
         """The best answer of each field, those preferred that other fields give too."""
         if len(candidates) > 1 and len(candidates[0]) > 1:
-            given = [
-                (a[0].field, [v.logits for v in a if v.logits is not None]) for a in candidates
-            ]
-            middle = prompted_places(prompts).mean(0)
-            support = consensus(given, middle, self.planner.spacing_mm)
+            places = prompted_places(prompts)
+            support = consensus(_given(candidates), places.mean(0), self.planner.spacing_mm)
             for i, (answers, shares) in enumerate(zip(candidates, support, strict=True)):
                 coarseness = i / (len(candidates) - 1)  # fields grow
                 for view, share in zip(answers, shares, strict=True):
                     view.score += self.settings.consensus * share
                     view.score += self.settings.coarse * coarseness
         return [max(answers, key=lambda v: v.score) for answers in candidates]
+
+
+def _given(candidates: list[list[FieldAnswer]]) -> list[tuple[Field, list[Floats]]]:
+    """Each field with the logits of its answers."""
+    return [(a[0].field, [v.logits for v in a if v.logits is not None]) for a in candidates]

@@ -46,6 +46,16 @@ class Segmenter:
         """In-plane voxels of a training field."""
         return self.engine.field_size
 
+    @property
+    def largest_field(self) -> int:
+        """In-plane voxels of the largest field that the model answers well; 0 where not known."""
+        return int(self.recipe.get("largest_field") or 0)
+
+    @property
+    def averages_fields(self) -> bool:
+        """Whether the answers of several fields are better together than the best of them alone."""
+        return bool(self.recipe.get("averages_fields"))
+
     def embed(self, pyramid: Pyramid, field: Field) -> Features:
         """Sample and encode a field of a volume."""
         channels = field_channels(*pyramid.sample(field))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pumit.inference.interactive.field_consensus import consensus
+from pumit.inference.interactive.field_consensus import averaged, consensus
 from pumit.preprocessing.fields import Field
 
 SPACING = (2.0, 1.0, 1.0)
@@ -76,3 +76,26 @@ def test_a_planar_image_is_compared_in_its_plane() -> None:
     )
     assert a > 0.8
     assert b > 0.8
+
+
+def test_a_fine_field_corrects_the_border_of_a_coarse_one() -> None:
+    fine, coarse = field(1.0, 48), field(2.0)
+    truth = ball(coarse, 10.0)
+    large = truth + 1.5  # its ball is 1.5 mm too large
+    found = averaged(large, coarse, [(fine, [ball(fine, 10.0)])])
+    assert np.abs(found - truth).mean() < 0.8 * np.abs(large - truth).mean()
+
+
+def test_an_answer_that_means_something_else_does_not_count() -> None:
+    fine, coarse = field(1.0), field(2.0)
+    own = ball(coarse, 10.0)
+    found = averaged(own, coarse, [(fine, [ball(fine, 3.0), -np.ones(fine.shape, np.float32)])])
+    np.testing.assert_array_equal(found, own)
+
+
+def test_beyond_another_field_an_answer_stays() -> None:
+    fine, coarse = field(1.0), field(2.0)
+    own = ball(coarse, 30.0)
+    found = averaged(own, coarse, [(fine, [np.ones(fine.shape, np.float32)])])
+    np.testing.assert_array_equal(found[0], own[0])
+    assert (found != own).any()

@@ -25,3 +25,37 @@ def test_coarse_scan_is_looked_at_between_its_voxels() -> None:
 
 def test_coarse_image_is_not() -> None:
     assert in_plane_mm(FieldPlanner((1, 101, 122), (1e8, 3.0, 3.0), 64))[0] == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "spacing", "largest"),
+    [
+        ((78, 512, 512), (2.0, 0.75, 0.75), 64),
+        ((40, 512, 512), (4.0, 0.75, 0.75), 96),
+        ((10, 256, 216), (10.0, 1.5, 1.5), 160),
+        ((1, 512, 512), (1e8, 1.0, 1.0), 160),
+    ],
+)
+def test_thin_fields_are_larger_at_the_cost_of_an_isotropic_one(
+    shape: tuple[int, int, int], spacing: tuple[float, float, float], largest: int
+) -> None:
+    planner = FieldPlanner(shape, spacing, 64, largest=160)
+    fields = planner.around_click((np.asarray(shape) - 1) / 2)
+    assert all(np.prod(field.shape) <= 64**3 for field in fields)
+    assert max(field.shape[1] for field in fields) == largest
+
+
+def test_an_isotropic_scan_is_looked_at_in_fields_of_one_size() -> None:
+    fields = FieldPlanner((256, 256, 256), (1.0, 1.0, 1.0), 64, largest=128).around_click([128] * 3)
+    assert {field.shape for field in fields} == {(64, 64, 64)}
+
+
+def test_a_larger_field_shows_a_box_in_more_voxels() -> None:
+    small, large = (FieldPlanner((10, 256, 216), (10.0, 1.5, 1.5), 64, largest=n) for n in (0, 128))
+    low, high = np.array([1, 40, 40]), np.array([8, 160, 160])
+    fields = [planner.around_box(low, high) for planner in (small, large)]
+    assert fields[1].step[1] < fields[0].step[1]
+    for field in fields:
+        below, above = field.bounds()
+        assert (below <= low).all()
+        assert (above >= high).all()

@@ -31,6 +31,17 @@ def test_a_loaded_model_says_what_it_is(tiny_checkpoint: Path) -> None:
     assert segmenter.field_size == 16
 
 
+def test_a_checkpoint_says_how_its_model_is_asked_best(
+    tmp_path: Path, tiny_network: PromptableNetwork, tiny_sizes: dict[str, Any]
+) -> None:
+    plain = load_segmenter(save(tmp_path / "a.safetensors", tiny_network, sizes=tiny_sizes), "cpu")
+    assert (plain.largest_field, plain.averages_fields) == (0, False)
+    said = {"largest_field": 32, "averages_fields": True}
+    path = save(tmp_path / "b.safetensors", tiny_network, sizes=tiny_sizes, **said)
+    segmenter = load_segmenter(path, "cpu")
+    assert (segmenter.largest_field, segmenter.averages_fields) == (32, True)
+
+
 def loaded_network(path: Path, monkeypatch: pytest.MonkeyPatch) -> PromptableNetwork:
     monkeypatch.setenv("PUMIT_ENGINE", "torch")
     engine = load_segmenter(str(path), device="cpu").engine
