@@ -132,7 +132,7 @@ def test_the_recipes_that_ship_are_right(name: str) -> None:
     [
         ({"bacth_size": 4}, "did you mean 'batch_size'"),
         ({"schedule": {"learning_rat": 1}}, "did you mean 'learning_rate'"),
-        ({"zzz": 1}, "known: batch_size"),
+        ({"zzz": 1}, "known: .*batch_size"),
         ({"batch_size": "four"}, "batch_size .* got 'four'"),
         ({"batch_size": 0}, "batch_size .* got 0"),
         ({"batch_size": True}, "batch_size .* got True"),

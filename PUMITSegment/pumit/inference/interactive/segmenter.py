@@ -48,8 +48,8 @@ class Segmenter:
 
     @property
     def largest_field(self) -> int:
-        """In-plane voxels of the largest field that the model answers well; 0 where not known."""
-        return int(self.recipe.get("largest_field") or 0)
+        """In-plane voxels of the largest field that it answers well, a multiple of 8, or 0."""
+        return int(self.recipe.get("largest_field") or 0) // 8 * 8
 
     @property
     def averages_fields(self) -> bool:
